@@ -1,0 +1,53 @@
+# `make demo` and `make test` do all the set-up they need. Both want Python 3.11+ and Java 17+.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Inside the environment, so that deleting the environment forgets that it was set up.
+READY := $(VENV)/.headrace-ready
+
+# An interpreter to use instead of the first good one on the PATH.
+PYTHON ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?= --records 1000000 --keys 1000 --peers spark-native,spark-tws --json out/keyed-count.json
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types format bench java
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with the pinned dependencies and the headrace command
+	@:
+
+# The build runs with the environment's own pinned setuptools: an isolated build would fetch
+# whichever is newest.
+$(READY): pyproject.toml constraints.txt
+	@[ -x $(BIN)/pip ] || { python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv $(VENV); }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: java $(READY) ## run Zeitgeist: spikes and dips in a stream of search queries
+	@$(BIN)/headrace demo zeitgeist
+
+test: java lint types ## lint, check the types and run every test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy, strict on src/
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff fix and format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: java $(READY) ## a keyed count beside Spark's own streaming (BENCH_ARGS=...)
+	@mkdir -p out
+	$(BIN)/headrace bench keyed-count $(BENCH_ARGS)
+
+java:
+	@tools/check-java

@@ -1,0 +1,124 @@
+"""Runs every entry of a benchmark in turn, round after round.
+
+A shared machine is never equally fast for long. So the systems take turns: each
+round runs every entry once, in an order that is rotated from round to round, and
+the median over rounds is what counts. Two systems are never at work at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import headrace
+from headrace.bench.runner import Outcome
+from headrace.bench.system import Task, check_names
+from headrace.bench.workload import KeyedCount, write_input
+from headrace.errors import HeadraceError
+
+# A limit, not an expectation: the slowest peer with millions of keys needs minutes.
+SYSTEM_TIMEOUT_S = 3_600
+LOG_LINES_SHOWN = 30
+
+Launch = Callable[[str, Task], Outcome]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a benchmark: a system on a workload, under a label of its own."""
+
+    label: str
+    system: str
+    workload: KeyedCount
+
+
+def run_rounds(
+    entries: Sequence[Entry],
+    rounds: int,
+    work_dir: Path,
+    *,
+    launch: Launch | None = None,
+    say: Say = lambda line: None,
+) -> dict[str, list[Outcome]]:
+    """Measure every entry `rounds` times; the outcomes are listed by label, in entry order."""
+    if rounds < 1:
+        raise HeadraceError(f"a benchmark needs at least 1 round, not {rounds}")
+    check_names([entry.system for entry in entries])
+    start = launch or launch_process
+    inputs = _write_inputs(entries, work_dir, say)
+    outcomes: dict[str, list[Outcome]] = {entry.label: [] for entry in entries}
+    for number in range(rounds):
+        shift = number % len(entries)
+        for entry in [*entries[shift:], *entries[:shift]]:
+            say(f"round {number + 1} of {rounds}: {entry.label}")
+            scratch = work_dir / f"{entry.label}-{number + 1}"
+            scratch.mkdir()
+            task = Task(entry.workload, inputs[entry.workload], scratch)
+            outcomes[entry.label].append(start(entry.system, task))
+            # Kept on failure, for whoever asks why; a success needs no witness.
+            shutil.rmtree(scratch, ignore_errors=True)
+    return outcomes
+
+
+def launch_process(system: str, task: Task) -> Outcome:
+    """Run one system in a process of its own and read back its outcome."""
+    workload_file = task.scratch_dir / "workload.json"
+    outcome_file = task.scratch_dir / "outcome.json"
+    log_file = task.scratch_dir / "output.log"
+    workload_file.write_bytes(msgspec.json.encode(task.workload))
+    command = [sys.executable, "-m", "headrace.bench.runner", system]
+    command += [str(workload_file), str(task.input_dir), str(task.scratch_dir), str(outcome_file)]
+    with log_file.open("wb") as log:
+        # A session of its own, so that a timeout ends its JVM and workers with it.
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=SYSTEM_TIMEOUT_S)
+        except BaseException as reason:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(reason, subprocess.TimeoutExpired):
+                raise HeadraceError(
+                    f"{system} did not finish within {SYSTEM_TIMEOUT_S} s; see {log_file}"
+                ) from None
+            raise
+    if code != 0 or not outcome_file.exists():
+        last_lines = log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        raise HeadraceError(
+            f"{system} failed with exit code {code}; the end of {log_file}:\n"
+            + "\n".join(last_lines)
+        )
+    return msgspec.json.decode(outcome_file.read_bytes(), type=Outcome)
+
+
+def _write_inputs(entries: Sequence[Entry], work_dir: Path, say: Say) -> dict[KeyedCount, Path]:
+    """Write each workload's input once, before the first system starts."""
+    inputs: dict[KeyedCount, Path] = {}
+    for entry in entries:
+        if entry.workload not in inputs:
+            directory = work_dir / f"input-{len(inputs) + 1}"
+            say(f"writing the input of {entry.label}: {entry.workload.last_epoch} epochs")
+            write_input(entry.workload, directory)
+            inputs[entry.workload] = directory
+    return inputs
+
+
+def _environment() -> dict[str, str]:
+    """Let the child and its Spark workers import this very Headrace."""
+    root = str(Path(headrace.__path__[0]).parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}

@@ -1,0 +1,162 @@
+"""The keyed count, and the seeded input on which every system runs it.
+
+The question is the simplest stateful one: how often has each key been seen so
+far? After every epoch the new count of every touched key must be delivered.
+
+Invariants:
+- The input is a pure function of the workload: same workload, same bytes of data,
+  so two systems, two rounds or two machines answer the same question.
+- One file is one epoch. File names and modification times both grow with the
+  epoch, because some readers order by name and others (Spark) by time.
+- `expected_counts` never reads the files, so it also catches a reader that lost
+  or repeated one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.errors import HeadraceError
+
+Hook = Literal["table", "record"]
+SinkKind = Literal["noop", "parquet"]
+
+# Small enough that filling millions of keys does not need one giant epoch, large
+# enough that it is soon done.
+PRELOAD_RECORDS_PER_EPOCH = 500_000
+
+# Several row groups per large file let a system read one epoch with every core.
+ROW_GROUP_RECORDS = 125_000
+
+FIRST_TIMESTAMP_US = 1_700_000_000_000_000
+FIRST_FILE_MTIME_S = 1_700_000_000
+VALUE_LIMIT = 1_000
+
+INPUT_SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("value", pa.int64())])
+COUNTS_SCHEMA = pa.schema([("key", pa.string()), ("count", pa.int64())])
+
+
+@dataclass(frozen=True)
+class KeyedCount:
+    """One run of the keyed count.
+
+    `keys` distinct keys are drawn from in each epoch, uniformly. With `state_keys`
+    that many keys are counted once before anything is measured, and every epoch
+    then touches a fresh sample of `keys` of them: the state that exists is large,
+    the state that changes is small, and no cache can hold only the lucky few.
+    """
+
+    records: int = 1_000_000
+    keys: int = 1_000
+    epochs: int = 10
+    warmup_epochs: int = 3
+    hook: Hook = "table"
+    state_keys: int = 0
+    sink: SinkKind = "noop"
+    slots: int = 2
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        least = {"records": 1, "keys": 1, "epochs": 1, "slots": 1}
+        least |= {"warmup_epochs": 0, "state_keys": 0, "seed": 0}
+        for name, limit in least.items():
+            given = getattr(self, name)
+            if given < limit:
+                raise HeadraceError(f"keyed-count: {name} must be at least {limit}, not {given}")
+        if self.hook not in ("table", "record"):
+            raise HeadraceError(f"keyed-count: hook must be 'table' or 'record', not {self.hook!r}")
+        if self.sink not in ("noop", "parquet"):
+            raise HeadraceError(f"keyed-count: sink must be 'noop' or 'parquet', not {self.sink!r}")
+
+    @property
+    def preload_epochs(self) -> int:
+        """How many epochs fill the state before warm-up."""
+        return math.ceil(self.state_keys / PRELOAD_RECORDS_PER_EPOCH)
+
+    @property
+    def first_measured_epoch(self) -> int:
+        """Epochs before this one are run, checked and delivered, but not timed."""
+        return self.preload_epochs + self.warmup_epochs + 1
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of the last epoch; epochs count from 1."""
+        return self.preload_epochs + self.warmup_epochs + self.epochs
+
+    @property
+    def measured_records(self) -> int:
+        """The records of all measured epochs together."""
+        return self.records * self.epochs
+
+    def records_in(self, epoch: int) -> int:
+        """How many records epoch number `epoch` holds."""
+        if epoch > self.preload_epochs:
+            return self.records
+        start = (epoch - 1) * PRELOAD_RECORDS_PER_EPOCH
+        return min(self.state_keys - start, PRELOAD_RECORDS_PER_EPOCH)
+
+
+def write_input(workload: KeyedCount, directory: Path) -> list[Path]:
+    """Write one Parquet file per epoch and return them in epoch order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    first_timestamp = FIRST_TIMESTAMP_US
+    for epoch, ids, values in _epochs(workload):
+        table = pa.table(
+            [
+                key_names(ids),
+                np.arange(first_timestamp, first_timestamp + len(ids), dtype=np.int64),
+                values,
+            ],
+            schema=INPUT_SCHEMA,
+        )
+        first_timestamp += len(ids)
+        path = directory / f"epoch-{epoch:06d}.parquet"
+        pq.write_table(table, path, row_group_size=ROW_GROUP_RECORDS)
+        mtime = FIRST_FILE_MTIME_S + epoch
+        os.utime(path, (mtime, mtime))
+        paths.append(path)
+    return paths
+
+
+def expected_counts(workload: KeyedCount) -> pa.Table:
+    """The right answer after the last epoch: `key, count`, for every key seen."""
+    totals = np.zeros(max(workload.keys, workload.state_keys), dtype=np.int64)
+    for _, ids, _ in _epochs(workload):
+        totals += np.bincount(ids, minlength=len(totals))
+    seen = np.flatnonzero(totals)
+    return pa.table([key_names(seen), totals[seen]], schema=COUNTS_SCHEMA)
+
+
+def key_names(ids: npt.NDArray[np.int64]) -> Any:
+    """Turn key numbers into keys: 123 is `k000123`."""
+    digits = pc.utf8_lpad(pc.cast(pa.array(ids), pa.string()), 6, "0")
+    return pc.binary_join_element_wise("k", digits, "")
+
+
+def _epochs(
+    workload: KeyedCount,
+) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Yield `(epoch, key numbers, values)`, each epoch from its own seed."""
+    for epoch in range(1, workload.last_epoch + 1):
+        random = np.random.default_rng([workload.seed, epoch])
+        count = workload.records_in(epoch)
+        if epoch <= workload.preload_epochs:
+            start = (epoch - 1) * PRELOAD_RECORDS_PER_EPOCH
+            ids = np.arange(start, start + count, dtype=np.int64)
+        else:
+            ids = random.integers(0, workload.keys, count, dtype=np.int64)
+            if workload.state_keys > workload.keys:
+                ids = random.choice(workload.state_keys, workload.keys, replace=False)[ids]
+        yield epoch, ids, random.integers(0, VALUE_LIMIT, count, dtype=np.int64)

@@ -1,0 +1,76 @@
+"""Every error that Headrace raises, as one tree.
+
+    HeadraceError
+    ├── InvalidPipeline       the graph, a declaration or an option is wrong; raised before a job starts
+    ├── InvalidRecord         a record has no usable key, timestamp or value
+    ├── SourceError           a source cannot be read, or is not what the plan says it is
+    ├── SinkError             a sink refused an epoch
+    ├── StoreError            the checkpoint's filesystem refused (full, read-only, not shared)
+    ├── CorruptCheckpoint     a file of the checkpoint is not what it should be
+    ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
+    ├── Fenced                another driver has taken over this checkpoint
+    ├── UserCodeError         a hook raised; carries computation, key and traceback
+    ├── NondeterministicCode  the same epoch, run twice, gave two results
+    └── EpochFailed           an epoch could not be completed after bounded retries
+
+Errors cross from executors to the driver, so each is built from its message
+alone and survives pickling.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """The base of all errors that Headrace raises on purpose."""
+
+
+class InvalidPipeline(HeadraceError):
+    """The pipeline cannot run as it is written. Nothing has been started."""
+
+
+class InvalidRecord(HeadraceError):
+    """A record has no usable key, timestamp or value."""
+
+
+class SourceError(HeadraceError):
+    """A source cannot be read, or is no longer what the plan recorded."""
+
+
+class SinkError(HeadraceError):
+    """A sink refused an epoch; the epoch is committed and will be delivered again."""
+
+
+class StoreError(HeadraceError):
+    """The filesystem under the checkpoint refused an operation."""
+
+
+class CorruptCheckpoint(HeadraceError):
+    """A file of the checkpoint is damaged, truncated or not ours."""
+
+
+class IncompatibleState(HeadraceError):
+    """The checkpoint belongs to another pipeline, another type or a newer version."""
+
+
+class Fenced(HeadraceError):
+    """Another driver has taken over this checkpoint; this one has stopped."""
+
+
+class UserCodeError(HeadraceError):
+    """User code raised. The message names the computation, the key and the record."""
+
+
+class NondeterministicCode(HeadraceError):
+    """The same epoch was run twice and gave two different results."""
+
+
+class EpochFailed(HeadraceError):
+    """An epoch could not be completed after bounded retries."""
+
+
+def by_name(name: str) -> type[HeadraceError]:
+    """The error class called `name`: reports carry errors as data."""
+    found = globals().get(name)
+    if isinstance(found, type) and issubclass(found, HeadraceError):
+        return found
+    return HeadraceError

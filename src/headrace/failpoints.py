@@ -1,0 +1,74 @@
+"""Named places in the code where a crash can be made to happen.
+
+`reach(name)` costs one dictionary look-up when nothing is armed. Tests arm a
+name in this process (`arm`), or for a child process through the environment:
+`HEADRACE_FAILPOINT=before-commit-write:3` kills it the third time it gets there.
+
+The names, in the order in which an epoch meets them, are listed in `NAMES`; a
+test checks that each is reached by the code and that no other is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+NAMES = (
+    "before-takeover",
+    "after-takeover",
+    "before-plan-write",
+    "after-plan-write",
+    "before-job",
+    "before-segment-write",
+    "after-segment-write",
+    "after-job",
+    "before-commit-write",
+    "after-commit-write",
+    "before-delivery",
+    "before-claim",
+    "after-claim",
+    "after-publish",
+    "after-high-water",
+    "before-collect",
+    "after-collect",
+)
+
+_armed: dict[str, Callable[[], None]] = {}
+
+
+def reach(name: str) -> None:
+    """Marks a place where the process may die."""
+    if _armed and (action := _armed.get(name)) is not None:
+        action()
+
+
+def arm(name: str, action: Callable[[], None]) -> None:
+    """From now on, run `action` whenever `name` is reached."""
+    if name not in NAMES:
+        raise ValueError(f"unknown failpoint {name!r}; known are {', '.join(NAMES)}")
+    _armed[name] = action
+
+
+def disarm(name: str | None = None) -> None:
+    """Forget the action armed for `name`, or all of them."""
+    if name is None:
+        _armed.clear()
+    else:
+        _armed.pop(name, None)
+
+
+def arm_from_environment() -> None:
+    """Arm `HEADRACE_FAILPOINT=name[:n]`: the n-th arrival kills this process."""
+    setting = os.environ.get("HEADRACE_FAILPOINT")
+    if not setting:
+        return
+    name, _, nth = setting.partition(":")
+    remaining = int(nth or 1)
+
+    def die() -> None:
+        nonlocal remaining
+        remaining -= 1
+        if remaining <= 0:
+            os._exit(137)
+
+    arm(name, die)

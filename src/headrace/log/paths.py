@@ -1,0 +1,78 @@
+"""Where things lie in a checkpoint. No other module builds a path.
+
+    IDENTITY                                   the checkpoint's id, pipeline and format
+    log/000000/00000000000000000042            entry 42 of the epoch log
+    state/<computation>/<epoch>-<label>-<digest>.arrow
+    outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
+    staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
+    sources/<stream>/                          a source's own workspace
+    sinks/<sink>/                              a sink's own high-water marks
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+IDENTITY = "IDENTITY"
+LOG = "log"
+STATE = "state"
+OUTBOX = "outbox"
+STAGED = "staged"
+SOURCES = "sources"
+SINKS = "sinks"
+
+LOG_DIRECTORY_ENTRIES = 1000
+
+_FILE = re.compile(r"(\d{12})-(.+)-([0-9a-f]{32})(\.arrow)?")
+
+
+def safe(name: str) -> str:
+    """A user's name as one path component: no separators, no dots alone, nothing hidden."""
+    quoted = quote(name, safe=" ,+=@#!")
+    if quoted.startswith("."):
+        quoted = "%2E" + quoted[1:]
+    return quoted
+
+
+def unsafe(component: str) -> str:
+    """The name that `safe` turned into this component."""
+    return unquote(component)
+
+
+def log_directory(position: int) -> str:
+    """The directory of a log position."""
+    return f"{LOG}/{position // LOG_DIRECTORY_ENTRIES:06d}"
+
+
+def log_entry(position: int) -> str:
+    """The file of a log position."""
+    return f"{log_directory(position)}/{position:020d}"
+
+
+def trimmed_marker(directory: str) -> str:
+    """Says that a log directory was trimmed: its positions are taken for ever."""
+    return f"{directory}.trimmed"
+
+
+def state_directory(computation: str) -> str:
+    """Where a computation's segments lie."""
+    return f"{STATE}/{safe(computation)}"
+
+
+def staged_directory(sink: str) -> str:
+    """Where rows wait for a sink."""
+    return f"{STAGED}/{safe(sink)}"
+
+
+def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:
+    """A file named by what is in it."""
+    return f"{epoch:012d}-{safe(label)}-{digest}{suffix}"
+
+
+def parse_content_name(name: str) -> tuple[int, str, str]:
+    """(epoch, label, digest) of a file named by content; ValueError where it is not one."""
+    found = _FILE.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} is not named epoch-label-digest")
+    return int(found[1]), unsafe(found[2]), found[3]

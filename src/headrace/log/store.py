@@ -1,0 +1,136 @@
+"""`Store`: the only way to the checkpoint's files.
+
+Names are relative, with `/`. A store on disk serves runs; a store in memory
+serves the harness and the simulator, which put faults in front of it.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.log import files
+
+
+class Store(ABC):
+    """Whole files under names: written once, listed, read, deleted."""
+
+    identity: str
+    """Names this store within a process, so that caches never mix two of them."""
+
+    root: str | None = None
+    """The directory on this machine, where there is one."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file durably, replacing what has that name."""
+
+    @abstractmethod
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Writes a file durably unless the name is taken; says whether it did."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """The bytes of a file; FileNotFoundError where there is none."""
+
+    @abstractmethod
+    def map(self, name: str) -> pa.Buffer:
+        """The bytes of a file, mapped into memory where that is possible."""
+
+    @abstractmethod
+    def list(self, directory: str) -> list[str]:
+        """The names (without the directory) in a directory, sorted; [] where it is missing."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Removes a file; nothing happens where there is none."""
+
+    @abstractmethod
+    def make_directory(self, name: str) -> None:
+        """Makes a directory. Tasks never do: they find it, or they are zombies."""
+
+
+class DiskStore(Store):
+    """A directory on a filesystem that the driver and all executors share."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = str(Path(root).absolute())
+        self.identity = self.root
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root or "", name)
+
+    def write(self, name: str, data: bytes) -> None:
+        files.write(self._path(name), data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return files.put_if_absent(self._path(name), data)
+
+    def read(self, name: str) -> bytes:
+        with files.explained("read", self._path(name)):
+            return Path(self._path(name)).read_bytes()
+
+    def map(self, name: str) -> pa.Buffer:
+        path = self._path(name)
+        with files.explained("read", path):
+            if os.path.getsize(path) == 0:
+                return pa.py_buffer(b"")
+            return pa.memory_map(path).read_buffer()
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            with files.explained("list", self._path(directory)):
+                found = os.listdir(self._path(directory))
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith("."))
+
+    def delete(self, name: str) -> None:
+        with files.explained("delete", self._path(name)):
+            Path(self._path(name)).unlink(missing_ok=True)
+
+    def make_directory(self, name: str) -> None:
+        files.make_directory(self._path(name))
+
+
+class MemoryStore(Store):
+    """Files in this process, for tests: as durable as the object itself."""
+
+    _count = 0
+
+    def __init__(self) -> None:
+        MemoryStore._count += 1
+        self.identity = f"memory-{MemoryStore._count}"
+        self.files: dict[str, bytes] = {}
+
+    def write(self, name: str, data: bytes) -> None:
+        self.files[name] = bytes(data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if name in self.files:
+            return False
+        self.files[name] = bytes(data)
+        return True
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self.files[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def map(self, name: str) -> pa.Buffer:
+        return pa.py_buffer(self.read(name))
+
+    def list(self, directory: str) -> list[str]:
+        prefix = directory.rstrip("/") + "/" if directory else ""
+        rests = (name[len(prefix) :] for name in self.files if name.startswith(prefix))
+        return sorted({rest.split("/", 1)[0] for rest in rests})
+
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
+
+    def make_directory(self, name: str) -> None:
+        """Names need no directories here."""

@@ -1,0 +1,123 @@
+"""`Computation`: the class that users extend.
+
+One object stands for one key. Its declared fields are the state; whatever
+`__init__` and `setup` leave on the instance are parameters, shared by all keys
+and read-only inside hooks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.errors import InvalidPipeline
+from headrace.model.state import Field, declared_fields
+from headrace.model.time import Duration, duration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.model.context import Context, TableContext
+    from headrace.model.record import Record, Timer
+
+
+class Options:
+    """What stands in the class line: `class C(Computation, ordered=True)`."""
+
+    __slots__ = ("clock", "ordered", "ttl_us", "version")
+
+    def __init__(self, ordered: bool, ttl_us: int | None, clock: str, version: int) -> None:
+        self.ordered, self.ttl_us, self.clock, self.version = ordered, ttl_us, clock, version
+
+
+class Computation:
+    """User code that runs in the context of one key at a time.
+
+    - `ordered`: records wait for the watermark and arrive in time order.
+    - `ttl`: a key not written for that long is forgotten, with its timers.
+    - `clock`: what TTLs are judged by, "event" or "wall".
+    - `version`: raise it when the meaning of the state changes, and give `migrate`.
+    """
+
+    options: ClassVar[Options] = Options(False, None, "event", 1)
+
+    def __init_subclass__(
+        cls,
+        *,
+        ordered: bool | None = None,
+        ttl: Duration | None = None,
+        clock: str | None = None,
+        version: int | None = None,
+        **rest: Any,
+    ) -> None:
+        super().__init_subclass__(**rest)
+        base = cls.options
+        if clock not in (None, "event", "wall"):
+            raise InvalidPipeline(f'{cls.__qualname__}: clock is "event" or "wall", not {clock!r}')
+        cls.options = Options(
+            base.ordered if ordered is None else ordered,
+            base.ttl_us if ttl is None else duration(ttl, what=f"{cls.__qualname__}: ttl"),
+            base.clock if clock is None else clock,
+            base.version if version is None else version,
+        )
+
+    def setup(self) -> None:
+        """Runs once per worker process: open clients, load models."""
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """Runs for each record of this key."""
+
+    def process_timer(self, timer: Timer, ctx: Context) -> None:
+        """Runs when a timer of this key fires."""
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Runs once per slot and epoch, instead of `process_record`, over Arrow columns."""
+
+    @classmethod
+    def migrate(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
+        """Turns the fields that `version` wrote into those of this version."""
+        return fields
+
+
+class Shape:
+    """What the engine knows of a computation class: its fields and which hooks it has."""
+
+    __slots__ = ("cls", "fields", "maps", "options", "plain", "takes_records", "takes_table", "takes_timers")
+
+    def __init__(self, cls: type[Computation]) -> None:
+        self.cls = cls
+        self.options = cls.options
+        self.fields: tuple[Field, ...] = declared_fields(cls)
+        self.plain = tuple(f for f in self.fields if not f.is_map)
+        self.maps = tuple(f for f in self.fields if f.is_map)
+        self.takes_records = cls.process_record is not Computation.process_record
+        self.takes_timers = cls.process_timer is not Computation.process_timer
+        self.takes_table = cls.process_table is not Computation.process_table
+        name = cls.__qualname__
+        if self.takes_records and self.takes_table:
+            raise InvalidPipeline(f"{name} has process_record and process_table; keep one of them")
+        if not (self.takes_records or self.takes_table):
+            raise InvalidPipeline(f"{name} has neither process_record nor process_table")
+        if self.takes_table and self.options.ordered:
+            raise InvalidPipeline(
+                f"{name}: process_table sees an epoch's records at once; ordered=True needs process_record"
+            )
+        if self.takes_table and self.maps:
+            raise InvalidPipeline(
+                f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; use process_record"
+            )
+
+
+def object_class(template: Computation) -> type[Computation]:
+    """A class whose instances are key objects: parameters on the class, state on the object.
+
+    A hook that assigns an undeclared attribute leaves it on the object, where
+    the seal finds it; the parameters themselves cannot be changed that way.
+    """
+    parameters = {
+        name: staticmethod(value) if hasattr(value, "__get__") else value
+        for name, value in vars(template).items()
+    }
+    cls = type(template)
+    bound = type(cls.__name__, (cls,), {**parameters, "__module__": cls.__module__})
+    bound.__qualname__ = cls.__qualname__
+    return bound

@@ -1,0 +1,109 @@
+"""`ctx`: what a hook may ask and do. The worker provides it; tests may fake it.
+
+All that it answers is the same on every retry and replay of an epoch.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.time import Duration, Instant
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+class Services(ABC):
+    """What record, timer and table hooks share."""
+
+    watermark: int
+    """The input watermark as the previous epoch committed it (in timers: this epoch's)."""
+
+    final: bool
+    """Whether the input has ended and the watermark is at the end of time."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """Wall time in microseconds: the epoch's, the same on every replay."""
+
+    @property
+    @abstractmethod
+    def random(self) -> random.Random:
+        """Dice seeded by epoch, computation, key and hook: the same on every replay."""
+
+    @abstractmethod
+    def uuid(self) -> uuid.UUID:
+        """A unique id that is the same on every retry: use it as an idempotency key."""
+
+    @abstractmethod
+    def count(self, metric: str, n: int = 1) -> None:
+        """Adds to a metric of this computation."""
+
+
+class Context(Services):
+    """The `ctx` of `process_record` and `process_timer`."""
+
+    key: Any
+    """The key in whose context the hook runs."""
+
+    @abstractmethod
+    def produce(self, value: Any, *, to: str | None = None, timestamp: Instant | None = None) -> None:
+        """Sends a record to the output stream; `to=` names it where there are several."""
+
+    @abstractmethod
+    def set_timer(
+        self,
+        tag: Any = "",
+        *,
+        at: Instant | None = None,
+        after: Duration | None = None,
+        clock: str = "event",
+        hold: Instant | None = None,
+    ) -> None:
+        """Sets the timer `tag` of this key, replacing the one of that tag."""
+
+    @abstractmethod
+    def cancel_timer(self, tag: Any = "") -> None:
+        """Removes the timer `tag` of this key, if there is one."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Removes state, timers and holds of this key."""
+
+    @abstractmethod
+    def hold(self, timestamp: Instant) -> None:
+        """Keeps the output watermark at or below `timestamp` until released."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Ends this key's hold."""
+
+
+class TableContext(Services):
+    """The `ctx` of `process_table`.
+
+    Rows of `ctx.read()` are the distinct keys of the table, in the order of its
+    `key_index` column, so state and input meet by position.
+    """
+
+    @abstractmethod
+    def read(self) -> pa.Table:
+        """State of the table's keys: a `key` column and one per field."""
+
+    @abstractmethod
+    def write(self, columns: pa.Table | dict[str, Any], **more: Any) -> None:
+        """New values of fields, a row per key as in `read()`; unnamed fields stay."""
+
+    @abstractmethod
+    def produce_table(
+        self,
+        table: pa.Table | dict[str, Any],
+        *,
+        to: str | None = None,
+        timestamp: str | np.ndarray[Any, Any] | int | None = None,
+    ) -> None:
+        """Sends a record per row. `timestamp` is a column's name, an array or one instant."""

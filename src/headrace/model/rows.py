@@ -1,0 +1,152 @@
+"""`Rows`: records of one stream, column by column.
+
+Two forms travel through the house. *Columnar*: the value is a row of Arrow
+columns, and a hook sees a dict. *Packed*: the value is anything, as one
+MessagePack cell. A stream may hold both; `concat` then packs the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.codec import decode_value, packed
+
+Timestamps = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Rows:
+    """Timestamps, values and, where a consumer is ordered, origins."""
+
+    __slots__ = ("columns", "origins", "packed", "timestamps")
+
+    def __init__(
+        self,
+        timestamps: Timestamps,
+        *,
+        columns: pa.RecordBatch | None = None,
+        packed: pa.Array | None = None,
+        origins: pa.Array | None = None,
+    ) -> None:
+        self.timestamps = timestamps
+        self.columns = columns
+        self.packed = packed
+        self.origins = origins
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @staticmethod
+    def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
+        """Rows of Python values."""
+        cells = pa.array([packed(value) for value in values], pa.binary())
+        return Rows(np.asarray(timestamps, np.int64), packed=cells)
+
+    @staticmethod
+    def empty() -> Rows:
+        """No rows."""
+        return Rows(np.empty(0, np.int64), packed=pa.array([], pa.binary()))
+
+    def take(self, indices: np.ndarray[Any, Any]) -> Rows:
+        """The rows at `indices`, in that order."""
+        chosen = pa.array(indices)
+        return Rows(
+            self.timestamps[indices],
+            columns=None if self.columns is None else self.columns.take(chosen),
+            packed=None if self.packed is None else self.packed.take(chosen),
+            origins=None if self.origins is None else self.origins.take(chosen),
+        )
+
+    def slice(self, start: int, length: int) -> Rows:
+        """A run of rows, without copying."""
+        return Rows(
+            self.timestamps[start : start + length],
+            columns=None if self.columns is None else self.columns.slice(start, length),
+            packed=None if self.packed is None else self.packed.slice(start, length),
+            origins=None if self.origins is None else self.origins.slice(start, length),
+        )
+
+    def values(self) -> list[Any]:
+        """The values as Python objects."""
+        if self.packed is not None:
+            return [decode_value(cell) for cell in self.packed.to_pylist()]
+        return dicts(self.columns)
+
+    def as_packed(self) -> Rows:
+        """The same rows with MessagePack values."""
+        if self.packed is not None:
+            return self
+        cells = pa.array([packed(value) for value in self.values()], pa.binary())
+        return Rows(self.timestamps, packed=cells, origins=self.origins)
+
+    def column(self, name: str) -> pa.Array | None:
+        """An Arrow column of columnar rows, or None where there is none of that name."""
+        if self.columns is None or name not in self.columns.schema.names:
+            return None
+        return self.columns.column(name)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes these rows take."""
+        body = self.columns if self.packed is None else self.packed
+        return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
+
+    @staticmethod
+    def concat(parts: Sequence[Rows]) -> Rows:
+        """All rows of `parts`, in order."""
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return Rows.empty()
+        if len(parts) == 1:
+            return parts[0]
+        timestamps = np.concatenate([part.timestamps for part in parts])
+        with_origins = all(part.origins is not None for part in parts)
+        origins = pa.concat_arrays([part.origins for part in parts]) if with_origins else None
+        first = parts[0].columns
+        if first is not None and all(
+            part.columns is not None and part.columns.schema.equals(first.schema) for part in parts
+        ):
+            table = pa.Table.from_batches([part.columns for part in parts])
+            return Rows(timestamps, columns=one_batch(table), origins=origins)
+        cells = pa.concat_arrays([part.as_packed().packed for part in parts])
+        return Rows(timestamps, packed=cells, origins=origins)
+
+
+def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Rows of Arrow columns as dicts."""
+    names = columns.schema.names
+    if not names:
+        return [{} for _ in range(columns.num_rows)]
+    lists = [python_list(columns.column(i)) for i in range(len(names))]
+    if len(names) == 1:
+        name = names[0]
+        return [{name: value} for value in lists[0]]
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def python_list(column: pa.Array) -> list[Any]:
+    """The cells of a column as Python objects; numbers without nulls take the fast way."""
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
+        return [_plain(cell) for cell in column.to_pylist()]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one record batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    arrays = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(table.num_columns)]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def _plain(cell: Any) -> Any:
+    return cell.to_pydatetime() if hasattr(cell, "to_pydatetime") else cell

@@ -1,0 +1,77 @@
+"""The contract of a sink.
+
+Rows reach a sink in two steps. `encode` runs in the task that produced them and
+gives bytes that are staged beside the state; `deliver` runs on the driver after
+the epoch's commit, in epoch order, and again after a crash until it returned.
+So `deliver` must make (sink, epoch) idempotent: an epoch at or below
+`high_water` changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.model.rows import Rows
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one producer staged for one epoch."""
+
+    label: str
+    digest: str
+    read: Callable[[], bytes]
+    path: str | None = None
+    """The staged file, where it lies on a filesystem of this machine."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One epoch for one sink."""
+
+    epoch: int
+    checkpoint: str
+    """The checkpoint's id; a sink refuses epochs of a foreign one."""
+    parts: Sequence[Part]
+    spark: Any = None
+    weak: bool = False
+    """Delivered before the commit, perhaps several times: no claim, no high-water."""
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What a sink is told when a driver takes over."""
+
+    checkpoint: str
+    generation: int
+    committed: int
+    """The last committed epoch."""
+    directory: str
+    """A durable directory of the sink's own, inside the checkpoint."""
+
+
+class Sink(ABC):
+    """Takes a stream out. Extend this for a system that Headrace does not know."""
+
+    def identity(self) -> str | None:
+        """Where it writes, so that two sinks on one place are refused; None: nowhere shared."""
+        return None
+
+    def open(self, opening: Opening) -> None:
+        """A driver has taken over. Refuse here what belongs to a foreign checkpoint."""
+
+    @abstractmethod
+    def encode(self, rows: Rows) -> bytes:
+        """The staged form of some rows. Runs on an executor; same rows, same bytes."""
+
+    @abstractmethod
+    def high_water(self) -> int:
+        """The last epoch that was delivered, or 0."""
+
+    @abstractmethod
+    def deliver(self, delivery: Delivery) -> None:
+        """Makes an epoch visible, all of it or nothing, once."""
+
+    def close(self) -> None:
+        """The run has ended."""

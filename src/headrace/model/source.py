@@ -1,0 +1,192 @@
+"""The contract of a source, and what all sources share about time.
+
+A source is divided into *splits* (a file, a partition). The driver asks it for
+ranges, and a task reads a range; the plan records the range, so reading it again
+gives the same records or an error. Four traps, each of which broke a source once:
+
+1. `read` runs on an executor and may run twice or after a newer range: it must
+   depend on the split and the range alone.
+2. `plan` must not return more than is durably there: what the plan names must
+   still be readable after a crash.
+3. Positions increase within a split and are never reused; they order ties.
+4. `fingerprint` must change when the bytes under a range change.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline
+from headrace.model.time import Duration, Instant, duration, instant
+
+
+class Range(msgspec.Struct, frozen=True):
+    """A piece of one split: positions from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+    records: int
+    """About how many records it holds; only back-pressure relies on it."""
+    last: bool = False
+    """Whether the split ends with this range, for ever."""
+    fingerprint: str = ""
+    """Changes when what lies under the range changes; checked before reading."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """Something in a range that is not a record."""
+
+    position: int
+    raw: str
+    reason: str
+
+
+class Reading(msgspec.Struct):
+    """What `read` found: Python values or Arrow columns, with their positions."""
+
+    positions: Any
+    """numpy int64, increasing."""
+    values: list[Any] | None = None
+    columns: pa.RecordBatch | None = None
+    timestamps: Any = None
+    """numpy int64 where the source knows them itself; otherwise `Timing` finds them."""
+    rejected: list[Rejected] = []
+
+
+class Timing:
+    """Where a record's time comes from and how late it may be.
+
+    - `timestamp`: a column's name or a function of the value; None: time of ingestion.
+    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns".
+    - `lateness`: how far records may be out of order.
+    - `starts`: a function from a split's name to the earliest time in it: the
+      watermark is then the oldest unfinished split's (the source's own report).
+    - `idle`: a split without news for that long no longer holds the watermark.
+    - `expected`: splits that will come; one that is missing holds the watermark.
+    - `max_skew`: how far a split's watermark may run ahead of the slowest.
+    - `id`: a column's name or a function that identifies a record; duplicates
+      within `id_slack` of the watermark are dropped.
+    """
+
+    __slots__ = (
+        "expected", "id", "id_slack_us", "idle_us", "lateness_us", "max_skew_us", "starts",
+        "timestamp", "unit_us",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        timestamp: str | Callable[[Any], Any] | None = None,
+        unit: str = "us",
+        lateness: Duration = "0s",
+        starts: Callable[[str], Instant] | None = None,
+        idle: Duration | None = None,
+        expected: Iterable[str] = (),
+        max_skew: Duration | None = None,
+        id: str | Callable[[Any], Any] | None = None,
+        id_slack: Duration = "10m",
+    ) -> None:
+        units = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+        if unit not in units:
+            raise InvalidPipeline(f"unit= is one of {', '.join(units)}, not {unit!r}")
+        if timestamp is not None and not isinstance(timestamp, str) and not callable(timestamp):
+            raise InvalidPipeline("timestamp= is a column's name or a function of the value")
+        self.timestamp = timestamp
+        self.unit_us = units[unit]
+        self.lateness_us = duration(lateness, what="lateness=")
+        self.starts = starts
+        self.idle_us = None if idle is None else duration(idle, what="idle=")
+        self.expected = tuple(expected)
+        self.max_skew_us = None if max_skew is None else duration(max_skew, what="max_skew=")
+        self.id = id
+        self.id_slack_us = duration(id_slack, what="id_slack=")
+
+    def micros(self, raw: Any) -> int:
+        """A raw timestamp cell as microseconds; raises ValueError with the reason."""
+        if raw is None:
+            raise ValueError("the timestamp is missing")
+        if isinstance(raw, str):
+            try:
+                raw = datetime.fromisoformat(raw.strip())
+            except ValueError:
+                raise ValueError(f"the timestamp {raw[:40]!r} is not ISO 8601") from None
+        if isinstance(raw, datetime):
+            try:
+                return instant(raw, what="the timestamp")
+            except TypeError as error:
+                raise ValueError(str(error)) from None
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise ValueError(f"the timestamp is {type(raw).__name__}, not a number or ISO 8601 text")
+        if raw != raw or raw in (float("inf"), float("-inf")):
+            raise ValueError(f"the timestamp is {raw}")
+        return round(raw * self.unit_us) if self.unit_us != 1.0 else round(raw)
+
+
+class Source(ABC):
+    """Brings outside data in. Extend this for a system that Headrace does not know."""
+
+    timing: Timing
+
+    bounded: bool = True
+    """Whether `splits` and their ends are known for good when the pipeline starts."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        """Called once on the driver before the first plan of a run."""
+
+    def close(self) -> None:
+        """Called once on the driver when the run ends."""
+
+    @abstractmethod
+    def splits(self) -> Sequence[str]:
+        """The names of the splits known now, those already ended included or not."""
+
+    def first(self, split: str) -> int:
+        """The position at which a split begins."""
+        return 0
+
+    @abstractmethod
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        """The next range of about `records` records from `start`; None when there is none now.
+
+        A split that turns out to have nothing left returns an empty range with `last=True`.
+        """
+
+    @abstractmethod
+    def read(self, split: str, range: Range) -> Reading:
+        """The records of a range. Runs on an executor."""
+
+    def low_watermark(self, split: str, position: int) -> int | None:
+        """The source's own word: nothing at or after `position` is older than this."""
+        if self.timing.starts is None:
+            return None
+        return instant(self.timing.starts(split), what=f"starts({split!r})")
+
+    def settle(self, split: str, position: int) -> None:
+        """Epochs up to `position` are committed: the source may let go of what lies before."""
+
+    def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
+        """`range` cut into at most `parts` ranges that different tasks may read."""
+        return (range,)
+
+    def describe(self) -> str:
+        """A word for messages and for the pipeline's fingerprint."""
+        return type(self).__name__
+
+
+class Workspace(msgspec.Struct):
+    """What a source may use on the driver: a private durable directory, and Spark."""
+
+    directory: str
+    spark: Any = None
+
+
+def positions(start: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Positions of `count` records that follow each other."""
+    return np.arange(start, start + count, dtype=np.int64)

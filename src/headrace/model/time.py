@@ -1,0 +1,79 @@
+"""Instants, durations and the ends of time.
+
+An instant is an `int` of microseconds since 1970 UTC. A duration is text such
+as `"250ms"`, `"1h30m"`, or a `timedelta`; a bare number is refused, because
+nobody can tell its unit. Everything is half-open: watermark W means that all
+records with timestamp < W are in.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+MICROSECOND = 1
+MILLISECOND = 1_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+BEGINNING = 0
+"""The lowest watermark: nothing has a timestamp below it."""
+
+END = 2**63 - 1
+"""The final watermark: every record that will ever come is in."""
+
+LATEST = 253_402_300_800 * SECOND
+"""The year 10000. A timestamp at or after it is a mistake of units, not a time."""
+
+Instant = int | datetime
+Duration = str | timedelta
+
+_UNITS = {
+    "us": 1, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY,
+}  # fmt: skip
+_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+
+
+def duration(value: Duration, *, what: str = "a duration") -> int:
+    """Microseconds of a duration given as text or `timedelta`."""
+    if isinstance(value, timedelta):
+        micros = round(value / timedelta(microseconds=1))
+    elif isinstance(value, str):
+        text = value.strip()
+        parts = _PART.findall(text)
+        if not parts or "".join(n + u for n, u in parts) != text:
+            raise ValueError(
+                f'{what} is written like "250ms", "10s", "1h30m" or "7d", not {value!r}'
+            )
+        micros = round(sum(float(n) * _UNITS[u] for n, u in parts))
+    else:
+        raise TypeError(
+            f'{what} needs a unit: write "10s" or a timedelta, not the bare {value!r}'
+        )
+    if micros < 0:
+        raise ValueError(f"{what} cannot be negative: {value!r}")
+    return micros
+
+
+def instant(value: Instant, *, what: str = "an instant") -> int:
+    """Microseconds since 1970 UTC of an int or an aware datetime."""
+    if isinstance(value, bool) or not isinstance(value, int | datetime):
+        raise TypeError(
+            f"{what} is microseconds as int, or an aware datetime, not {type(value).__name__}"
+        )
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise TypeError(f"{what} needs a time zone: {value!r} is naive")
+        return round((value - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+    return value
+
+
+def show_instant(micros: int) -> str:
+    """An instant for people."""
+    if micros <= BEGINNING:
+        return "the beginning"
+    if micros >= LATEST:
+        return "the end"
+    return datetime.fromtimestamp(micros / SECOND, UTC).isoformat().replace("+00:00", "Z")

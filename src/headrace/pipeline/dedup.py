@@ -1,0 +1,72 @@
+"""Duplicate records by id: a computation in front of everybody who reads the stream.
+
+A source with `id=` feeds `<stream>.raw`; `Dedup`, keyed by the id, passes on the
+first record of each id as `<stream>`. An id is remembered for the slack time; a
+record older than that cannot be judged, so it counts as too late and is dropped.
+Consumers with `dedup=False` read `<stream>.raw` directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.computation import Computation
+from headrace.model.state import state
+from headrace.model.time import END
+from headrace.pipeline.graph import Graph, Injector, Input, Node
+from headrace.pipeline.keying import KeySpec
+
+if TYPE_CHECKING:
+    from headrace.model.context import Context
+    from headrace.model.record import Record
+
+
+class Dedup(Computation):
+    """Passes on the first record of each id."""
+
+    seen: int = state(0)
+
+    def __init__(self, slack_us: int) -> None:
+        self.slack_us = slack_us
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """Judges one record."""
+        if record.timestamp < ctx.watermark - self.slack_us:
+            ctx.count("late")
+        elif self.seen:
+            ctx.count("duplicates")
+        else:
+            self.seen = 1
+            # Nothing older than this can come back as "new", so the id may go then.
+            ctx.set_timer(at=max(record.timestamp, ctx.watermark) + self.slack_us, hold=END)
+            ctx.produce(record.value)
+
+    def process_timer(self, timer: Any, ctx: Context) -> None:
+        """The slack has passed."""
+        ctx.forget()
+
+
+def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
+    """The graph with a `Dedup` after every source that has ids."""
+    injectors = dict(graph.injectors)
+    nodes = dict(graph.nodes)
+    for name, injector in graph.injectors.items():
+        given = injector.source.timing.id
+        if given is None:
+            continue
+        raw, judge = f"{name}.raw", f"{name}.dedup"
+        del injectors[name]
+        injectors[raw] = Injector(raw, injector.source, injector.errors)
+        for node in graph.nodes.values():
+            if node.name in undeduplicated:
+                inputs = tuple(replace(i, stream=raw) if i.stream == name else i for i in node.inputs)
+                nodes[node.name] = replace(node, inputs=inputs)
+        nodes[judge] = Node(
+            name=judge,
+            template=Dedup(injector.source.timing.id_slack_us),
+            inputs=(Input(raw, KeySpec(given, where=f"source {name!r}, id=")),),
+            outputs={"": name},
+            errors=injector.errors,
+        )
+    return replace(graph, injectors=injectors, nodes=nodes)

@@ -1,0 +1,120 @@
+"""The graph of a pipeline, as plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.model.computation import Computation, Shape
+from headrace.model.sink import Sink
+from headrace.model.source import Source
+from headrace.pipeline.keying import KeySpec
+
+
+@dataclass(frozen=True)
+class To:
+    """A policy that sends records aside, to a stream."""
+
+    stream: str
+    only: tuple[type[BaseException], ...] = (Exception,)
+    limit: int | None = None
+
+
+def to(
+    stream: str,
+    *,
+    only: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    limit: int | None = None,
+) -> To:
+    """Sends late or failed records to `stream`.
+
+    For errors: `only` these exceptions go there, others stop the pipeline; more
+    than `limit` of them in one epoch stop it too.
+    """
+    return To(stream, only if isinstance(only, tuple) else (only,), limit)
+
+
+@dataclass(frozen=True)
+class Injector:
+    """A source that feeds a stream."""
+
+    stream: str
+    source: Source
+    errors: str | To = "stop"
+
+    @property
+    def name(self) -> str:
+        """Injectors are named by their stream."""
+        return self.stream
+
+
+@dataclass(frozen=True)
+class Input:
+    """One subscription: a stream and the key that this consumer extracts from it."""
+
+    stream: str
+    key: KeySpec
+
+
+@dataclass(frozen=True)
+class Node:
+    """A computation in the graph."""
+
+    name: str
+    template: Computation
+    inputs: tuple[Input, ...]
+    outputs: Mapping[str, str]
+    """Port -> stream. A single output has the port ""."""
+    late: str | To = "process"
+    errors: str | To = "stop"
+    slots: int | None = None
+    strong: bool = True
+    percentile: float | None = None
+    aliases: tuple[str, ...] = ()
+    shape: Shape = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", Shape(type(self.template)))
+
+    @property
+    def keyless(self) -> bool:
+        """Whether it has no key, and so neither state nor timers nor a slot of its own."""
+        return all(i.key.keyless for i in self.inputs)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its records wait for the watermark."""
+        return self.shape.options.ordered
+
+    def emitted(self) -> tuple[str, ...]:
+        """Every stream it may produce to, policies included."""
+        aside = [p.stream for p in (self.late, self.errors) if isinstance(p, To)]
+        return tuple(dict.fromkeys([*self.outputs.values(), *aside]))
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """A sink at the end of a stream."""
+
+    name: str
+    stream: str
+    sink: Sink
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole pipeline. `Topology` derives how it runs."""
+
+    name: str
+    injectors: Mapping[str, Injector]
+    nodes: Mapping[str, Node]
+    outlets: Mapping[str, Outlet]
+    feedback: frozenset[str]
+
+    def consumers(self, stream: str) -> list[Node]:
+        """The computations that subscribe to a stream."""
+        return [n for n in self.nodes.values() if any(i.stream == stream for i in n.inputs)]
+
+
+Function = Callable[..., Any]

@@ -1,0 +1,78 @@
+"""How a consumer takes the key out of a value.
+
+A key is given as a column's name, a tuple of names, a function of the value,
+`()` for one global key, or `None` for none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.errors import InvalidPipeline, InvalidRecord
+
+KeyGiven = str | tuple[str, ...] | Callable[[Any], Any] | None
+
+
+class KeySpec:
+    """A checked way to take a key from a value."""
+
+    __slots__ = ("columns", "function", "keyless", "single")
+
+    def __init__(self, given: KeyGiven, *, where: str) -> None:
+        self.columns: tuple[str, ...] | None = None
+        self.function: Callable[[Any], Any] | None = None
+        self.keyless = given is None
+        self.single = isinstance(given, str)
+        if given is None:
+            return
+        if isinstance(given, str):
+            self.columns = (given,)
+        elif isinstance(given, tuple):
+            if not all(isinstance(name, str) for name in given):
+                raise InvalidPipeline(f"{where}: a tuple key names columns: {given!r}")
+            self.columns = given
+        elif callable(given):
+            self.function = given
+        else:
+            raise InvalidPipeline(
+                f"{where}: a key is a column's name, a tuple of names, a function, () or None, "
+                f"not {given!r}"
+            )
+
+    @property
+    def everything(self) -> bool:
+        """Whether all records share one key."""
+        return self.columns == ()
+
+    def extract(self, value: Any) -> Any:
+        """The key of a value; InvalidRecord where it has none."""
+        if self.function is not None:
+            return self.function(value)
+        columns = self.columns or ()
+        if self.single:
+            return _cell(value, columns[0])
+        return tuple(_cell(value, name) for name in columns)
+
+    def describe(self) -> str:
+        """For messages."""
+        if self.keyless:
+            return "no key"
+        if self.function is not None:
+            return getattr(self.function, "__qualname__", "a function")
+        columns = self.columns or ()
+        return repr(columns[0]) if self.single else repr(columns)
+
+
+def _cell(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        try:
+            return value[name]
+        except KeyError:
+            have = ", ".join(map(str, value)) or "none"
+            raise InvalidRecord(f"there is no column {name!r} to key by; there are: {have}") from None
+    if hasattr(value, name):
+        return getattr(value, name)
+    raise InvalidRecord(
+        f"cannot take column {name!r} from a {type(value).__name__}: key by a function instead"
+    )

@@ -1,0 +1,172 @@
+"""How a graph runs: which task hosts which computation, and in which level.
+
+- A *host* is an injector or a keyed computation: something with tasks of its own.
+  A keyless computation runs inside the tasks that make its input, so every
+  stream it produces has the hosts of its inputs.
+- A level is 1 + the deepest host that feeds it. Injectors are level 0. Feedback
+  streams do not count: they deliver in the next epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.errors import InvalidPipeline
+from headrace.pipeline.graph import Graph, Input, Node, Outlet, To
+
+
+class Topology:
+    """The derived shape of a graph; building it proves that the graph has one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.hosts: dict[str, tuple[str, ...]] = {}
+        self.level: dict[str, int] = dict.fromkeys(graph.injectors, 0)
+        self._find_hosts()
+        self._find_levels()
+        self.depth = max(self.level.values(), default=0)
+        self.keyed = {n.name: n for n in graph.nodes.values() if not n.keyless}
+        self.levels: list[tuple[str, ...]] = [
+            tuple(name for name in self.keyed if self.level[name] == at)
+            for at in range(self.depth + 1)
+        ]
+        self.levels[0] = tuple(graph.injectors)
+        self.in_cycle = self._find_cycles()
+        self.needs_origin = self._find_origins()
+
+    # What a task asks -----------------------------------------------------
+
+    def keyless_consumers(self, stream: str) -> list[tuple[Node, int]]:
+        """Computations that run where `stream` is made, with the input's index."""
+        return [(n, i) for n, i in self._subscriptions(stream) if n.keyless]
+
+    def keyed_consumers(self, stream: str) -> list[tuple[Node, int, Input]]:
+        """Computations that `stream` is routed to."""
+        return [(n, i, n.inputs[i]) for n, i in self._subscriptions(stream) if not n.keyless]
+
+    def outlets(self, stream: str) -> list[Outlet]:
+        """Sinks at the end of `stream`."""
+        return [o for o in self.graph.outlets.values() if o.stream == stream]
+
+    def forward_inputs(self, node: Node) -> list[Input]:
+        """Inputs that are not feedback."""
+        return [i for i in node.inputs if i.stream not in self.graph.feedback]
+
+    def feeders(self, node: Node) -> list[str]:
+        """The hosts whose control rows a keyed computation waits for."""
+        streams = [i.stream for i in self.forward_inputs(node)]
+        return list(dict.fromkeys(h for s in streams for h in self.hosts[s]))
+
+    def fed_levels(self, host: str) -> list[int]:
+        """The levels that must hear of everything a host's task made."""
+        return sorted(
+            {self.level[n.name] for n in self.keyed.values() if host in self.feeders(n)}
+        )
+
+    def streams_of(self, host: str) -> list[str]:
+        """Every stream that tasks of a host may emit."""
+        return [s for s, hosts in self.hosts.items() if host in hosts]
+
+    def waits_only_for_cycle(self, node: Node) -> list[str]:
+        """For a computation fed by feedback alone: the hosts outside that feed its cycle."""
+        cycle = self.in_cycle.get(node.name, frozenset())
+        outside: dict[str, None] = {}
+        for name in cycle:
+            for host in self.feeders(self.keyed[name]):
+                if host not in cycle:
+                    outside[host] = None
+        return list(outside)
+
+    # Derivation -----------------------------------------------------------
+
+    def _subscriptions(self, stream: str) -> Iterator[tuple[Node, int]]:
+        for node in self.graph.nodes.values():
+            for index, given in enumerate(node.inputs):
+                if given.stream == stream:
+                    yield node, index
+
+    def _find_hosts(self) -> None:
+        graph = self.graph
+        found: dict[str, set[str]] = {name: {name} for name in graph.injectors}
+        for node in graph.nodes.values():
+            for stream in node.emitted():
+                found.setdefault(stream, set())
+        for injector in graph.injectors.values():
+            if isinstance(injector.errors, To):
+                found.setdefault(injector.errors.stream, set()).add(injector.name)
+        changed = True
+        while changed:
+            changed = False
+            for node in graph.nodes.values():
+                sources = set().union(*(found.get(i.stream, set()) for i in node.inputs))
+                hosts = sources if node.keyless else {node.name}
+                for stream in node.emitted():
+                    # A key that cannot be extracted fails where the record was made.
+                    aside = isinstance(node.errors, To) and node.errors.stream == stream
+                    more = hosts | sources if aside else hosts
+                    if not more <= found[stream]:
+                        found[stream] |= more
+                        changed = True
+        order = [*graph.injectors, *graph.nodes]
+        self.hosts = {s: tuple(sorted(h, key=order.index)) for s, h in found.items()}
+
+    def _find_levels(self) -> None:
+        keyed = [n for n in self.graph.nodes.values() if not n.keyless]
+        for _ in range(len(keyed) + 1):
+            changed = False
+            for node in keyed:
+                feeders = self.feeders(node)
+                if all(h in self.level for h in feeders):
+                    level = 1 + max((self.level[h] for h in feeders), default=0)
+                    if self.level.get(node.name) != level:
+                        self.level[node.name] = level
+                        changed = True
+            if not changed:
+                break
+        else:
+            self._refuse_cycle([n.name for n in keyed])
+        lost = [n.name for n in keyed if n.name not in self.level]
+        if lost:
+            self._refuse_cycle(lost)
+
+    def _refuse_cycle(self, names: Iterable[str]) -> None:
+        raise InvalidPipeline(
+            f"pipeline {self.graph.name!r}: {', '.join(sorted(names))} feed each other in a cycle. "
+            "Declare the stream that closes it: p.stream(NAME, feedback=True)"
+        )
+
+    def _find_cycles(self) -> dict[str, frozenset[str]]:
+        """For each computation on a cycle, all computations on that cycle."""
+        after = {
+            name: {h for i in node.inputs for h in self.hosts[i.stream] if h in self.keyed}
+            for name, node in self.keyed.items()
+        }
+        reach: dict[str, set[str]] = {}
+        for name in self.keyed:
+            seen: set[str] = set()
+            todo = list(after[name])
+            while todo:
+                host = todo.pop()
+                if host not in seen:
+                    seen.add(host)
+                    todo.extend(after[host])
+            reach[name] = seen
+        return {
+            name: frozenset(o for o in reach[name] if name in reach[o])
+            for name in self.keyed
+            if name in reach[name]
+        }
+
+    def _find_origins(self) -> frozenset[str]:
+        """Streams whose records must carry their origin: an ordered consumer sorts by it."""
+        needing = {i.stream for n in self.keyed.values() if n.ordered for i in n.inputs}
+        changed = True
+        while changed:
+            changed = False
+            for node in self.graph.nodes.values():
+                if node.keyless and any(s in needing for s in node.emitted()):
+                    for given in node.inputs:
+                        if given.stream not in needing:
+                            needing.add(given.stream)
+                            changed = True
+        return frozenset(needing)

@@ -1,0 +1,181 @@
+"""The structures of an epoch: what a plan decides, what tasks report, what a commit says.
+
+All of them are plain data and travel as JSON (log) or MessagePack (rows).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.model.source import Range
+from headrace.plan.ring import Interval, Ring
+from headrace.plan.watermarks import Histogram, Mark
+
+
+class ReadTask(msgspec.Struct, frozen=True):
+    """One range of one split, read by one task."""
+
+    stream: str
+    split: str
+    part: int
+    range: Range
+    mark: Mark
+    """The split's mark before the epoch."""
+
+    @property
+    def label(self) -> str:
+        """Names this unit of work, whoever does it."""
+        return f"{self.stream}/{self.split}#{self.part}"
+
+
+class InjectorPlan(msgspec.Struct, frozen=True):
+    """An injector in one epoch: every split it knows, read in this epoch or not."""
+
+    marks: dict[str, Mark]
+    """Marks before the epoch of all splits that are not finished; idle ones unbounded."""
+    reached: int
+    """The farthest that any split, finished ones included, had reached."""
+    final: bool = False
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A manifest entry: a segment counts inside its interval only."""
+
+    segment: str
+    interval: Interval
+    last_epoch: int
+    rows: int
+    bytes: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that decides an epoch's input."""
+
+    epoch: int
+    wall: int
+    seed: int
+    fingerprint: str
+    reads: list[list[ReadTask]]
+    """Per reader task, the ranges it reads."""
+    injectors: dict[str, InjectorPlan]
+    rings: dict[str, Ring]
+    short: bool = False
+    """The driver reads and routes by itself; the job begins at level 1."""
+    final: bool = False
+    based_on: int = 0
+    """The log position of the commit that this plan continues."""
+
+    @property
+    def records(self) -> int:
+        """About how many records it reads."""
+        return sum(read.range.records for task in self.reads for read in task)
+
+
+class SlotBase(msgspec.Struct, frozen=True):
+    """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
+
+    entries: tuple[Entry, ...]
+    chains: tuple[tuple[int, str], ...]
+    """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
+
+
+class TaskPlan(msgspec.Struct, frozen=True):
+    """What the driver sends to every task of an epoch: the plan and the state it starts from."""
+
+    plan: Plan
+    checkpoint: str
+    ins: dict[str, int]
+    """in(e-1) of every computation."""
+    outs: dict[str, int]
+    """out(e-1) of every host."""
+    bases: dict[str, dict[int, SlotBase]]
+    outbox: dict[str, list[OutboxFile]]
+    """Consumer -> feedback files to deliver in this epoch."""
+
+
+class OutboxFile(msgspec.Struct, frozen=True):
+    """Feedback records for one consumer, from one producer, to be read in the next epoch."""
+
+    name: str
+    consumer: str
+    stream: str
+    label: str
+    oldest: int
+    rows: int
+
+
+class SlotDelta(msgspec.Struct, frozen=True):
+    """What a slot of a computation changed."""
+
+    segment: str | None
+    rows: int = 0
+    bytes: int = 0
+    next_event_timer: int | None = None
+    next_wall_timer: int | None = None
+
+
+class StagedFile(msgspec.Struct, frozen=True):
+    """Rows that a producer staged for a sink."""
+
+    sink: str
+    label: str
+    name: str
+    digest: str
+    rows: int
+    weak: bool = False
+
+
+class Counters(msgspec.Struct):
+    """What a task counted."""
+
+    records: int = 0
+    hooks: int = 0
+    timers: int = 0
+    late: int = 0
+    dead: int = 0
+    behind: int = 0
+    """Productions behind the output watermark."""
+    unfired: int = 0
+    """Timers set by timers under the final watermark."""
+    metrics: dict[str, int] = {}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One unit of work, done (or failed): what reaches the driver."""
+
+    label: str
+    host: str
+    digest: str
+    mark: Mark
+    saw: dict[str, str]
+    """Digest of every producer whose output this one consumed."""
+    slot: int | None = None
+    input_mark: int | None = None
+    delta: SlotDelta | None = None
+    staged: list[StagedFile] = []
+    outbox: list[OutboxFile] = []
+    counters: Counters = Counters()
+    newest: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    """An error's class name and message, where the work failed."""
+    message: str = ""
+
+
+class Control(msgspec.Struct, frozen=True):
+    """What a producer tells every slot it feeds: that it is done, and what it made."""
+
+    label: str
+    host: str
+    digest: str
+    mark: Mark
+    blobs: int
+    """How many blobs it sent to this slot."""
+    histogram: Histogram | None = None
+
+
+def stable_json(value: Any) -> bytes:
+    """JSON with one form per value."""
+    return msgspec.json.encode(value, order="deterministic")

@@ -1,0 +1,49 @@
+"""What a driver tells about an epoch when it is committed."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EpochProgress(msgspec.Struct, frozen=True):
+    """One committed epoch, for progress views and tests."""
+
+    pipeline: str
+    epoch: int
+    records: int
+    """Records read from sources in this epoch."""
+    records_total: int
+    """Records read since this run began."""
+    produced: int
+    """Rows that went to sinks in this epoch."""
+    seconds: float
+    """From plan to commit."""
+    watermark: int
+    """The lowest input watermark of all computations, microseconds."""
+    newest: int
+    """The largest timestamp seen so far, microseconds."""
+    state_bytes: int
+    late: int
+    """Late records so far."""
+    dead: int
+    """Dead letters so far."""
+    backlog: int | None
+    """Records known to be waiting in the sources, where a source can tell."""
+    ended: bool = False
+    counts: dict[str, int] = {}
+    """`ctx.count` metrics so far, as computation.metric."""
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """How a run ended."""
+
+    pipeline: str
+    epochs: int
+    records: int
+    late: int
+    dead: int
+    reason: str
+    """"end", "caught_up" or "stopped"."""
+    notes: tuple[str, ...] = ()
+    """What the end left behind: timers that did not fire, holds that no longer count."""
+    counts: dict[str, int] = {}

@@ -1,0 +1,64 @@
+"""The ring: which slot owns which interval of the key space.
+
+An interval is half-open, `[low, high)`, over 64-bit hashes. A ring is a sorted
+list of lower bounds that begins at 0, and the slot of each. It is data; the
+balancer will make new ones, and a plan names the one that an epoch runs under.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from headrace.model.keys import HASH_SPACE
+
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class Interval(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """A half-open range of hashes."""
+
+    low: int
+    high: int
+
+    def overlap(self, other: Interval) -> Interval | None:
+        """What two intervals share."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return Interval(low, high) if low < high else None
+
+
+WHOLE = Interval(0, HASH_SPACE)
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """Lower bounds of the intervals, and the slot that owns each."""
+
+    lows: tuple[int, ...]
+    owners: tuple[int, ...]
+
+    @staticmethod
+    def even(slots: int) -> Ring:
+        """One interval of equal length for each slot."""
+        return Ring(tuple(HASH_SPACE * i // slots for i in range(slots)), tuple(range(slots)))
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots that own something, in order."""
+        return tuple(sorted(set(self.owners)))
+
+    def intervals(self, slot: int) -> tuple[Interval, ...]:
+        """What a slot owns."""
+        highs = (*self.lows[1:], HASH_SPACE)
+        return tuple(
+            Interval(low, high)
+            for low, high, owner in zip(self.lows, highs, self.owners, strict=True)
+            if owner == slot
+        )
+
+    def place(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The slot of each hash."""
+        lows = np.array(self.lows, np.uint64)
+        owners = np.array(self.owners, np.int64)
+        return owners[np.searchsorted(lows, hashes, side="right") - 1]

@@ -1,0 +1,101 @@
+"""From rows to parcels: extract each record's key, hash it, name its slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import InvalidRecord
+from headrace.model.keys import encode_key
+from headrace.model.rows import Rows, python_list
+from headrace.pipeline.keying import KeySpec
+from headrace.plan.parcel import Parcel
+from headrace.plan.ring import Ring
+
+
+class Unkeyed(msgspec.Struct):
+    """A row whose key could not be extracted."""
+
+    index: int
+    error: BaseException
+
+
+def keyed(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:
+    """All rows with their keys; rows without a usable key are left out and listed."""
+    if spec.everything:
+        return Parcel([encode_key(())], np.zeros(len(rows), np.int32), rows), []
+    column = rows.column(spec.columns[0]) if spec.single and spec.columns else None
+    if column is not None and column.null_count == 0:
+        done = _by_column(rows, column)
+        if done is not None:
+            return done, []
+    return _by_value(rows, spec)
+
+
+def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
+    """(slot, parcel) for every slot that gets records, rows in their order."""
+    if not len(parcel.rows):
+        return
+    if len(ring.slots) == 1:
+        yield ring.slots[0], parcel
+        return
+    slot_of_key = ring.place(parcel.hashes())
+    slot_of_row = slot_of_key[parcel.codes]
+    for slot in np.unique(slot_of_row).tolist():
+        mine = slot_of_key == slot
+        renumbered = np.cumsum(mine) - 1
+        indices = np.flatnonzero(slot_of_row == slot)
+        keys = [parcel.keys[i] for i in np.flatnonzero(mine).tolist()]
+        codes = renumbered[parcel.codes[indices]].astype(np.int32)
+        yield slot, Parcel(keys, codes, parcel.rows.take(indices))
+
+
+def _by_column(rows: Rows, column: pa.Array) -> Parcel | None:
+    """The fast way: one Arrow column of text, integers or bytes, without bad cells."""
+    kind = column.type
+    if not (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
+        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        or pa.types.is_dictionary(kind)
+    ):  # fmt: skip
+        return None
+    encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
+    if encoded.indices.null_count:
+        return None
+    try:
+        keys = [encode_key(key) for key in python_list(encoded.dictionary)]
+    except InvalidRecord:
+        return None  # the slow way finds out which rows are to blame
+    if len(set(keys)) != len(keys):
+        return None
+    return Parcel(keys, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32), rows)
+
+
+def _by_value(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:
+    index: dict[bytes, int] = {}
+    texts: dict[str, int] = {}
+    codes = np.empty(len(rows), np.int32)
+    bad: list[Unkeyed] = []
+    extract = spec.extract
+    for i, value in enumerate(rows.values()):
+        try:
+            key: Any = extract(value)
+            if type(key) is str:
+                # Text is looked up before it is encoded; other types are not, as 1 == True.
+                code = texts.get(key)
+                if code is None:
+                    code = texts[key] = index.setdefault(encode_key(key), len(index))
+            else:
+                code = index.setdefault(encode_key(key), len(index))
+        except Exception as error:
+            bad.append(Unkeyed(i, error))
+            code = -1
+        codes[i] = code
+    if bad:
+        good = np.flatnonzero(codes >= 0)
+        return Parcel(list(index), codes[good], rows.take(good)), bad
+    return Parcel(list(index), codes, rows), bad

@@ -1,0 +1,108 @@
+"""Low watermarks: pure arithmetic over marks.
+
+A *mark* is what a task says of its output: `bound` (nothing older will come,
+None where nothing bounds it) and `reached` (how far it has seen). Rules D1, D4
+and D6 of the protocol live here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.model.time import BEGINNING, END
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """A bound that may be absent, and the largest time reached."""
+
+    bound: int | None
+    reached: int
+
+    @property
+    def value(self) -> int:
+        """The watermark that this mark stands for."""
+        return self.reached if self.bound is None else self.bound
+
+    def at_least(self, committed: int) -> Mark:
+        """This mark, never behind what was committed before."""
+        if self.bound is None:
+            return Mark(None, max(self.reached, committed))
+        return Mark(max(self.bound, committed), max(self.reached, committed))
+
+    def held(self, hold: int | None) -> Mark:
+        """This mark, kept back by the oldest thing that is still held."""
+        if hold is None or hold >= END:
+            return self
+        if self.bound is None:
+            return Mark(min(hold, self.reached), self.reached) if hold < self.reached else self
+        return Mark(min(self.bound, hold), self.reached)
+
+
+UNBOUNDED = Mark(None, BEGINNING)
+FINAL = Mark(END, END)
+
+
+def merge(marks: Iterable[Mark]) -> Mark:
+    """The mark of several producers together: the lowest bound, else the farthest reached."""
+    bound: int | None = None
+    reached = BEGINNING
+    for mark in marks:
+        if mark.bound is not None and (bound is None or mark.bound < bound):
+            bound = mark.bound
+        reached = max(reached, mark.reached)
+    return Mark(bound, reached)
+
+
+def feedback_input(previous: int, forward: Iterable[int], oldest_feedback: int | None) -> int:
+    """in(e) of a computation with a feedback input: one epoch behind (D6)."""
+    floor = min(forward, default=END)
+    if oldest_feedback is not None:
+        floor = min(floor, oldest_feedback)
+    return max(previous, floor)
+
+
+class Histogram(msgspec.Struct):
+    """A mergeable histogram of timestamps: buckets of 2**shift microseconds."""
+
+    shift: int = 0
+    counts: dict[int, int] = {}
+
+    def add(self, timestamps: Iterable[int]) -> None:
+        """Counts timestamps in."""
+        counts, shift = dict(self.counts), self.shift
+        for timestamp in timestamps:
+            bucket = timestamp >> shift
+            counts[bucket] = counts.get(bucket, 0) + 1
+        self.counts = counts
+        self._shrink()
+
+    def merge(self, other: Histogram) -> None:
+        """Takes in another histogram."""
+        shift = max(self.shift, other.shift)
+        merged: dict[int, int] = {}
+        for histogram in (self, other):
+            for bucket, count in histogram.counts.items():
+                at = bucket >> (shift - histogram.shift)
+                merged[at] = merged.get(at, 0) + count
+        self.shift, self.counts = shift, merged
+        self._shrink()
+
+    def quantile(self, share: float) -> int | None:
+        """The lower edge of the bucket below which at most `share` of the timestamps lie."""
+        total = sum(self.counts.values())
+        below = 0
+        for bucket in sorted(self.counts):
+            if below + self.counts[bucket] > share * total:
+                return bucket << self.shift
+            below += self.counts[bucket]
+        return None
+
+    def _shrink(self, buckets_max: int = 512) -> None:
+        while len(self.counts) > buckets_max:
+            self.shift += 1
+            halved: dict[int, int] = {}
+            for bucket, count in self.counts.items():
+                halved[bucket >> 1] = halved.get(bucket >> 1, 0) + count
+            self.counts = halved
