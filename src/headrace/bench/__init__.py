@@ -2,10 +2,10 @@
 
 Every number this room publishes comes from systems measured side by side, on one
 machine, in one run, over the very same input files, and checked against the same
-expected answer. A peer is always given its cheapest honest set-up: a benchmark
+expected answer. A peer does the same work in its cheapest honest set-up: a benchmark
 that needs a slow rival proves nothing.
 
 Reading order: `workload` (what is asked), `system` (who may answer, and how),
-`peers` (the rivals), `runner` (one system in one process), `rounds` (all of them,
+`registry` and `peers` (the rivals), `runner` (one system, one process), `rounds` (all,
 interleaved), `bars` and `result` (what came out), `keyed_count` (the verb).
 """

@@ -46,13 +46,12 @@ def build_document(
     peers = {name: numbers for name, numbers in systems.items() if name != OURS}
     against = ratios(systems[OURS], peers) if OURS in systems else {}
     wrong = _mismatches(every)
-    counted = any(outcome.mismatches is not None for runs in every.values() for outcome in runs)
     document: dict[str, Any] = {
         "benchmark": "keyed-count",
         "workload": asdict(measured.workload),
         "systems": systems,
         "ratios": against,
-        "results_equal": counted and not wrong,
+        "results_equal": not wrong and _all_counted(measured.systems),
     }
     if wrong:
         document["mismatches"] = wrong
@@ -95,9 +94,7 @@ def format_table(document: Mapping[str, Any]) -> str:
     for name, found in document.get("mismatches", {}).items():
         lines += [f"  {name}: {line}" for line in found]
     for bar in document["bars"]:
-        verdict = "reached" if bar["reached"] else "MISSED"
-        measured = "not measured" if bar["measured"] is None else f"{bar['measured']:.2f}"
-        lines.append(f"{verdict:<8} {bar['name']}: {measured} ({bar['bar']})")
+        lines.append(_verdict(bar))
     return "\n".join(lines)
 
 
@@ -108,6 +105,19 @@ def _row(name: str, numbers: Numbers, ratio: Numbers | None) -> str:
     if ratio is not None:
         line += f"{ratio['throughput']:>10.2f} x, p50 {ratio['epoch_p50']:>6.2f}"
     return line
+
+
+def _verdict(bar: Mapping[str, Any]) -> str:
+    if bar["measured"] is None:
+        return f"not measured  {bar['name']} ({bar['bar']})"
+    verdict = "reached" if bar["reached"] else "MISSED"
+    return f"{verdict:<13} {bar['name']}: {bar['measured']:.2f} ({bar['bar']})"
+
+
+def _all_counted(systems: Outcomes) -> bool:
+    """Whether every system showed its counts: silence is not agreement."""
+    runs = [outcome for outcomes in systems.values() for outcome in outcomes]
+    return bool(runs) and all(outcome.mismatches is not None for outcome in runs)
 
 
 def _mismatches(every: Outcomes) -> dict[str, list[str]]:

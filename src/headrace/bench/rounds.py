@@ -64,7 +64,7 @@ def run_rounds(
             scratch.mkdir()
             task = Task(entry.workload, inputs[entry.workload], scratch)
             outcomes[entry.label].append(start(entry.system, task))
-            # Kept on failure, for whoever asks why; a success needs no witness.
+            # At once, so that twenty checkpoints do not fill the disk of the twenty-first.
             shutil.rmtree(scratch, ignore_errors=True)
     return outcomes
 
@@ -92,17 +92,17 @@ def launch_process(system: str, task: Task) -> Outcome:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if isinstance(reason, subprocess.TimeoutExpired):
-                raise HeadraceError(
-                    f"{system} did not finish within {SYSTEM_TIMEOUT_S} s; see {log_file}"
-                ) from None
+                raise _failure(f"{system} ran longer than {SYSTEM_TIMEOUT_S} s", log_file) from None
             raise
     if code != 0 or not outcome_file.exists():
-        last_lines = log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-        raise HeadraceError(
-            f"{system} failed with exit code {code}; the end of {log_file}:\n"
-            + "\n".join(last_lines)
-        )
+        raise _failure(f"{system} failed with exit code {code}", log_file)
     return msgspec.json.decode(outcome_file.read_bytes(), type=Outcome)
+
+
+def _failure(what: str, log_file: Path) -> HeadraceError:
+    """The error carries the end of the log, which is deleted with the work directory."""
+    last_lines = log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+    return HeadraceError(f"{what}; the end of what it said:\n" + "\n".join(last_lines))
 
 
 def _write_inputs(entries: Sequence[Entry], work_dir: Path, say: Say) -> dict[KeyedCount, Path]:

@@ -18,7 +18,8 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from headrace.bench.system import Task, load_system
+from headrace.bench.registry import load_system
+from headrace.bench.system import Task
 from headrace.bench.workload import KeyedCount, expected_counts
 
 MISMATCHES_SHOWN = 5

@@ -1,4 +1,4 @@
-"""What a system must be to take part in a benchmark, and where each one lives.
+"""What a system must be to take part in a benchmark.
 
 A system gets a `Task` and answers with a `Measurement`. It runs in a process of
 its own (see `runner`), so it may start a Spark session, fill caches and leave
@@ -7,6 +7,12 @@ threads behind without touching the next system's numbers.
 The rules every system keeps, so that the numbers mean the same:
 - It reads the epochs from `input_dir`, one file per epoch, in the order of their
   names, and has only `workload.slots` cores.
+- With `columns="all"` its user code can read `key`, `ts` and `value` of every
+  record; with `"key"` only the key need travel.
+- With `sink="parquet"` every changed count lies in a Parquet file when its epoch
+  ends; with `"noop"` changed counts are computed and dropped, by everyone.
+- With `hook="record"` user code is called once per record, or once per key and
+  epoch with an iterator of records where that is all a system offers.
 - Time for an epoch runs from deciding what it reads until its results are
   delivered and its state is durable in `scratch_dir`.
 - Preload and warm-up epochs are run, but their times are left out.
@@ -17,9 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -31,19 +36,8 @@ OURS_TRIVIAL = "headrace-trivial"
 BARE = "spark-bare"
 BARE_ONE_STAGE = "spark-bare-one-stage"
 
-# Named by module, not imported: a process that measures one system must not pay
-# for loading the others.
-SYSTEMS: dict[str, str] = {
-    OURS: "headrace.bench.ours:KEYED_COUNT",
-    OURS_TRIVIAL: "headrace.bench.ours:TRIVIAL",
-    "spark-native": "headrace.bench.peers.spark_native:SPARK_NATIVE",
-    "spark-tws": "headrace.bench.peers.spark_tws:SPARK_TWS",
-    "spark-tws-row": "headrace.bench.peers.spark_tws_row:SPARK_TWS_ROW",
-    BARE: "headrace.bench.peers.spark_bare:SPARK_BARE",
-    BARE_ONE_STAGE: "headrace.bench.peers.spark_bare:SPARK_BARE_ONE_STAGE",
-}
-
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
+NAMES = (OURS, OURS_TRIVIAL, *PEERS, BARE, BARE_ONE_STAGE)
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,6 @@ class Measurement:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-@runtime_checkable
 class System(Protocol):
     """Anything that can be measured on a keyed count."""
 
@@ -86,17 +79,5 @@ class System(Protocol):
 def check_names(names: list[str]) -> None:
     """Refuse an unknown system before the first one has run for minutes."""
     for name in names:
-        if name not in SYSTEMS:
-            raise HeadraceError(
-                f"unknown system {name!r}; choose from {', '.join(sorted(SYSTEMS))}"
-            )
-
-
-def load_system(name: str) -> System:
-    """Import the system called `name`."""
-    check_names([name])
-    module, _, attribute = SYSTEMS[name].partition(":")
-    system = getattr(import_module(module), attribute)
-    if not isinstance(system, System):
-        raise HeadraceError(f"{SYSTEMS[name]} is no System: it has no run(task) method")
-    return system
+        if name not in NAMES:
+            raise HeadraceError(f"unknown system {name!r}; choose from {', '.join(NAMES)}")

@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from headrace.errors import HeadraceError
 
 Hook = Literal["table", "record"]
 SinkKind = Literal["noop", "parquet"]
+Columns = Literal["key", "all"]
 
 # Small enough that filling millions of keys does not need one giant epoch, large
 # enough that it is soon done.
@@ -55,6 +56,11 @@ class KeyedCount:
     that many keys are counted once before anything is measured, and every epoch
     then touches a fresh sample of `keys` of them: the state that exists is large,
     the state that changes is small, and no cache can hold only the lucky few.
+
+    Two settings decide how much work the count is, for every system alike:
+    `columns` is what reaches user code, whole records or only their keys, and
+    `sink` is where the changed counts go. A system without user code (native
+    Spark) reads what it needs in either case.
     """
 
     records: int = 1_000_000
@@ -63,6 +69,7 @@ class KeyedCount:
     warmup_epochs: int = 3
     hook: Hook = "table"
     state_keys: int = 0
+    columns: Columns = "all"
     sink: SinkKind = "noop"
     slots: int = 2
     seed: int = 1
@@ -74,10 +81,13 @@ class KeyedCount:
             given = getattr(self, name)
             if given < limit:
                 raise HeadraceError(f"keyed-count: {name} must be at least {limit}, not {given}")
-        if self.hook not in ("table", "record"):
-            raise HeadraceError(f"keyed-count: hook must be 'table' or 'record', not {self.hook!r}")
-        if self.sink not in ("noop", "parquet"):
-            raise HeadraceError(f"keyed-count: sink must be 'noop' or 'parquet', not {self.sink!r}")
+        allowed = {"hook": get_args(Hook), "columns": get_args(Columns), "sink": get_args(SinkKind)}
+        for name, choices in allowed.items():
+            given = getattr(self, name)
+            if given not in choices:
+                raise HeadraceError(
+                    f"keyed-count: {name} must be one of {', '.join(choices)}, not {given!r}"
+                )
 
     @property
     def preload_epochs(self) -> int:

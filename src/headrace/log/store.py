@@ -7,6 +7,7 @@ serves the harness and the simulator, which put faults in front of it.
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -47,6 +48,14 @@ class Store(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Removes a file; nothing happens where there is none."""
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Gives a durable file another name."""
+
+    def temporaries(self, directory: str, older_than_s: float) -> list[str]:
+        """Names of files that a writer left half-written long ago."""
+        return []
 
     @abstractmethod
     def make_directory(self, name: str) -> None:
@@ -92,6 +101,23 @@ class DiskStore(Store):
         with files.explained("delete", self._path(name)):
             Path(self._path(name)).unlink(missing_ok=True)
 
+    def rename(self, old: str, new: str) -> None:
+        with files.explained("rename", self._path(old)):
+            os.replace(self._path(old), self._path(new))
+            files.sync_directory(os.path.dirname(self._path(new)))
+
+    def temporaries(self, directory: str, older_than_s: float) -> list[str]:
+        found = []
+        try:
+            with os.scandir(self._path(directory)) as entries:
+                for entry in entries:
+                    leftover = entry.name.startswith(".") and entry.name.endswith(".tmp")
+                    if leftover and time.time() - entry.stat().st_mtime > older_than_s:
+                        found.append(entry.name)
+        except FileNotFoundError:
+            return []
+        return found
+
     def make_directory(self, name: str) -> None:
         files.make_directory(self._path(name))
 
@@ -127,10 +153,14 @@ class MemoryStore(Store):
     def list(self, directory: str) -> list[str]:
         prefix = directory.rstrip("/") + "/" if directory else ""
         rests = (name[len(prefix) :] for name in self.files if name.startswith(prefix))
-        return sorted({rest.split("/", 1)[0] for rest in rests})
+        found = {rest.split("/", 1)[0] for rest in rests}
+        return sorted(name for name in found if not name.startswith("."))
 
     def delete(self, name: str) -> None:
         self.files.pop(name, None)
+
+    def rename(self, old: str, new: str) -> None:
+        self.files[new] = self.files.pop(old)
 
     def make_directory(self, name: str) -> None:
         """Names need no directories here."""

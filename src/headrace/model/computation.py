@@ -101,6 +101,11 @@ class Shape:
             raise InvalidPipeline(
                 f"{name}: process_table sees an epoch's records at once; ordered=True needs process_record"
             )
+        if self.takes_table and (self.takes_timers or self.options.ttl_us is not None):
+            raise InvalidPipeline(
+                f"{name}: timers and a ttl on the class need process_record; "
+                "with process_table give single fields a ttl: state(0, ttl=\"1h\")"
+            )
         if self.takes_table and self.maps:
             raise InvalidPipeline(
                 f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; use process_record"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
@@ -19,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from headrace.errors import InvalidPipeline
 from headrace.model.codec import Codec
 from headrace.model.keys import decode_key, encode_part
-from headrace.model.time import Duration, duration
+from headrace.model.time import END, Duration, duration
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -48,99 +49,108 @@ def state(
 
 
 class MapSource(Protocol):
-    """Where a `Map` finds the entries that it has not seen yet."""
+    """Where a `Map` finds the entries that it has not seen yet: (bytes, expires)."""
 
-    def get(self, entry: bytes) -> bytes | None: ...
-    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
+    def get(self, entry: bytes) -> tuple[bytes, int] | None: ...
+    def scan(
+        self, low: bytes | None, high: bytes | None
+    ) -> Iterator[tuple[bytes, tuple[bytes, int]]]: ...
+
+
+class _Entry:
+    """An entry of a map that user code has touched."""
+
+    __slots__ = ("clock", "expires", "present", "stored", "value")
+
+    def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
+        self.stored = found[0] if found else None
+        self.expires = found[1] if found else END
+        self.present = found is not None and self.expires > clock
+        self.value = codec.decode(found[0]) if found and self.present else None
+        self.clock = clock
 
 
 class Map(Generic[K, V]):
     """State that is stored, changed and expired entry by entry, in key order.
 
     It reads like a dict. Changing a value in place is seen. Iteration is in the
-    order of the keys' bytes: numbers by size, text by code point.
+    order of the keys: numbers by size, text by code point.
     """
 
-    __slots__ = ("_codec", "_seen", "_source")
+    __slots__ = ("_codec", "_seen", "_source", "_ttl_us", "clock")
 
-    def __init__(self, codec: Codec, source: MapSource) -> None:
+    def __init__(self, codec: Codec, source: MapSource, ttl_us: int | None = None) -> None:
         self._codec = codec
         self._source = source
-        # entry bytes -> [present, value, bytes as stored or None]
-        self._seen: dict[bytes, list[Any]] = {}
+        self._ttl_us = ttl_us
+        self._seen: dict[bytes, _Entry] = {}
+        self.clock = 0
+        """The running hook's time, by which entries expire; the worker sets it."""
 
-    def _look(self, key: K) -> list[Any]:
-        entry = encode_part(key)
-        cell = self._seen.get(entry)
-        if cell is None:
-            stored = self._source.get(entry)
-            present = stored is not None
-            cell = [present, self._codec.decode(stored) if present else None, stored]  # type: ignore[arg-type]
-            self._seen[entry] = cell
-        return cell
+    def _look(self, key: K) -> _Entry:
+        encoded = encode_part(key)
+        entry = self._seen.get(encoded)
+        if entry is None:
+            entry = _Entry(self._codec, self._source.get(encoded), self.clock)
+            self._seen[encoded] = entry
+        elif entry.present and entry.expires <= self.clock:
+            entry.present, entry.value = False, None
+        entry.clock = self.clock
+        return entry
 
     def __getitem__(self, key: K) -> V:
-        cell = self._look(key)
-        if not cell[0]:
+        entry = self._look(key)
+        if not entry.present:
             raise KeyError(key)
-        return cell[1]  # type: ignore[no-any-return]
+        return entry.value  # type: ignore[return-value]
 
     def __setitem__(self, key: K, value: V) -> None:
-        cell = self._look(key)
-        cell[0], cell[1] = True, value
+        entry = self._look(key)
+        entry.present, entry.value = True, value
+        entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
 
     def __delitem__(self, key: K) -> None:
-        cell = self._look(key)
-        if not cell[0]:
-            raise KeyError(key)
-        cell[0], cell[1] = False, None
+        self.pop(key)
 
     def __contains__(self, key: object) -> bool:
-        return bool(self._look(key)[0])  # type: ignore[arg-type]
+        return self._look(key).present  # type: ignore[arg-type]
 
     def get(self, key: K, default: Any = None) -> Any:
         """The value at `key`, or `default`."""
-        cell = self._look(key)
-        return cell[1] if cell[0] else default
+        entry = self._look(key)
+        return entry.value if entry.present else default
 
     def pop(self, key: K, default: Any = _UNSET) -> Any:
         """Removes `key` and gives its value."""
-        cell = self._look(key)
-        if not cell[0]:
+        entry = self._look(key)
+        if not entry.present:
             if default is _UNSET:
                 raise KeyError(key)
             return default
-        value = cell[1]
-        cell[0], cell[1] = False, None
+        value, entry.value, entry.present = entry.value, None, False
         return value
 
     def setdefault(self, key: K, default: V) -> V:
         """The value at `key`, which becomes `default` if there is none."""
-        cell = self._look(key)
-        if not cell[0]:
-            cell[0], cell[1] = True, default
-        return cell[1]  # type: ignore[no-any-return]
+        if key not in self:
+            self[key] = default
+        return self[key]
 
     def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
         """Entries with `low <= key < high`, in key order."""
         low_bytes = None if low is None else encode_part(low)
         high_bytes = None if high is None else encode_part(high)
-        entries = dict(self._source.scan(low_bytes, high_bytes))
-        for entry, cell in self._seen.items():
-            inside = (low_bytes is None or low_bytes <= entry) and (
-                high_bytes is None or entry < high_bytes
-            )
-            if inside and cell[0]:
-                entries[entry] = b""
-            else:
-                entries.pop(entry, None)
-        for entry in sorted(entries):
-            seen = self._seen.get(entry)
-            if seen is None:
-                data = entries[entry]
-                seen = self._seen[entry] = [True, self._codec.decode(data), data]
-            if seen[0]:
-                yield decode_key(entry), seen[1]
+        names = {entry for entry, _ in self._source.scan(low_bytes, high_bytes)}
+        names.update(
+            entry
+            for entry in self._seen
+            if (low_bytes is None or low_bytes <= entry) and (high_bytes is None or entry < high_bytes)
+        )
+        for name in sorted(names):
+            key = decode_key(name)
+            entry = self._look(key)
+            if entry.present:
+                yield key, entry.value  # type: ignore[misc]
 
     def items(self) -> Iterator[tuple[K, V]]:
         """All entries, in key order."""
@@ -167,15 +177,25 @@ class Map(Generic[K, V]):
         for key in list(self.keys()):
             del self[key]
 
+    def __eq__(self, other: object) -> bool:
+        return dict(self.range()) == (dict(other.range()) if isinstance(other, Map) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         return f"Map({dict(self.range())!r})"
 
-    def changes(self) -> Iterator[tuple[bytes, bytes | None, bool]]:
-        """(entry, new bytes or None for removed, whether it was stored) of each change."""
-        for entry, (present, value, stored) in self._seen.items():
-            data = self._codec.encode(value) if present else None
-            if data != stored:
-                yield entry, data, stored is not None
+    def settle(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """(entry, new bytes or None for removed, expires) of each change, which then counts as stored."""
+        for name, entry in self._seen.items():
+            data = self._codec.encode(entry.value) if entry.present else None
+            if data == entry.stored:
+                continue
+            if data is not None and entry.stored is not None and self._ttl_us is not None:
+                # Changed in place: the last touch is the last write.
+                entry.expires = max(entry.expires, entry.clock + self._ttl_us)
+            yield name, data, entry.expires
+            entry.stored = data
 
 
 class Field:
@@ -217,27 +237,32 @@ class Field:
 
 def declared_fields(cls: type) -> tuple[Field, ...]:
     """The fields of a computation class, in the order of their declaration."""
-    marks: dict[str, _Mark] = {}
+    found: dict[str, Field] = {}
     for base in reversed(cls.__mro__):
-        for name, value in vars(base).items():
-            if isinstance(value, _Mark):
-                marks[name] = value
-    if not marks:
-        return ()
-    module = sys.modules.get(cls.__module__)
+        annotations = vars(base).get("__annotations__", {})
+        for name, mark in vars(base).items():
+            if not isinstance(mark, _Mark):
+                continue
+            if name not in annotations:
+                raise InvalidPipeline(
+                    f"{cls.__qualname__}.{name} has no annotation; write `{name}: int = state(0)`"
+                )
+            declared = _resolved(base, name, annotations[name])
+            found[name] = Field(name, declared, mark, cls.__qualname__)
+    return tuple(found.values())
+
+
+def _resolved(base: type, name: str, annotation: Any) -> Any:
+    """The type that an annotation stands for, also where it is text."""
+    module = sys.modules.get(base.__module__)
     names = {**vars(typing), **(vars(module) if module else {}), "Map": Map}
+    bare = types.SimpleNamespace(__annotations__={name: annotation})
     try:
-        hints = typing.get_type_hints(cls, globalns=names, localns=dict(vars(cls)))
+        return typing.get_type_hints(bare, globalns=names, localns=dict(vars(base)))[name]
     except Exception as error:
         raise InvalidPipeline(
-            f"{cls.__qualname__}: a state annotation cannot be resolved: {error}"
+            f"{base.__qualname__}.{name}: its annotation cannot be resolved: {error}"
         ) from None
-    for name in marks:
-        if name not in hints:
-            raise InvalidPipeline(
-                f"{cls.__qualname__}.{name} has no annotation; write `{name}: int = state(0)`"
-            )
-    return tuple(Field(name, hints[name], mark, cls.__qualname__) for name, mark in marks.items())
 
 
 def _initial(declared: Any, mark: _Mark, where: str) -> Callable[[], Any]:

@@ -31,6 +31,7 @@ class Topology:
             for at in range(self.depth + 1)
         ]
         self.levels[0] = tuple(graph.injectors)
+        self.fused = self._order_keyless()
         self.in_cycle = self._find_cycles()
         self.needs_origin = self._find_origins()
 
@@ -76,6 +77,11 @@ class Topology:
                 if host not in cycle:
                     outside[host] = None
         return list(outside)
+
+    def is_weak(self, stream: str) -> bool:
+        """Whether a computation with `strong=False` produces to `stream`."""
+        nodes = self.graph.nodes.values()
+        return any(not n.strong and stream in n.outputs.values() for n in nodes)
 
     # Derivation -----------------------------------------------------------
 
@@ -128,6 +134,19 @@ class Topology:
         lost = [n.name for n in keyed if n.name not in self.level]
         if lost:
             self._refuse_cycle(lost)
+
+    def _order_keyless(self) -> tuple[Node, ...]:
+        """Keyless computations, each after those that feed it."""
+        todo = {n.name: n for n in self.graph.nodes.values() if n.keyless}
+        ordered: list[Node] = []
+        while todo:
+            waiting = {s for n in todo.values() for s in n.emitted()}
+            ready = [n for n in todo.values() if not any(i.stream in waiting for i in n.inputs)]
+            if not ready:
+                self._refuse_cycle(todo)
+            for node in ready:
+                ordered.append(todo.pop(node.name))
+        return tuple(ordered)
 
     def _refuse_cycle(self, names: Iterable[str]) -> None:
         raise InvalidPipeline(

@@ -5,8 +5,6 @@ All of them are plain data and travel as JSON (log) or MessagePack (rows).
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from headrace.model.source import Range
@@ -156,9 +154,8 @@ class Report(msgspec.Struct, frozen=True):
     delta: SlotDelta | None = None
     staged: list[StagedFile] = []
     outbox: list[OutboxFile] = []
-    counters: Counters = Counters()
+    counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
-    seconds: float = 0.0
     error: str | None = None
     """An error's class name and message, where the work failed."""
     message: str = ""
@@ -173,9 +170,42 @@ class Control(msgspec.Struct, frozen=True):
     mark: Mark
     blobs: int
     """How many blobs it sent to this slot."""
-    histogram: Histogram | None = None
+    histograms: dict[str, Histogram] = {}
+    """Consumer with a percentile watermark -> timestamps of all that was made for it."""
 
 
-def stable_json(value: Any) -> bytes:
-    """JSON with one form per value."""
-    return msgspec.json.encode(value, order="deterministic")
+class SplitState(msgspec.Struct, frozen=True):
+    """How far a split has been read."""
+
+    position: int
+    mark: Mark
+    finished: bool = False
+    news: int = 0
+    """Wall time of the last plan that read from it; idleness counts from here."""
+
+
+class Adoption(msgspec.Struct, frozen=True):
+    """A compaction that a commit puts in the place of a run."""
+
+    computation: str
+    slot: int
+    replaces: tuple[str, ...]
+    entry: Entry
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What an epoch did: the log's word that it happened, all of it."""
+
+    epoch: int
+    ins: dict[str, int]
+    outs: dict[str, int]
+    splits: dict[str, dict[str, SplitState]]
+    rings: dict[str, Ring]
+    deltas: dict[str, dict[int, SlotDelta]]
+    outbox: list[OutboxFile]
+    staged: list[StagedFile]
+    counters: Counters
+    newest: int
+    adoptions: list[Adoption] = []
+    digests: dict[str, str] = {}
+    """Label -> digest of all that it made."""

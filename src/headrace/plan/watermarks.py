@@ -8,8 +8,10 @@ and D6 of the protocol live here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from headrace.model.time import BEGINNING, END
 
@@ -40,6 +42,8 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
         return Mark(min(self.bound, hold), self.reached)
 
 
+BUCKETS_MAX = 512
+
 UNBOUNDED = Mark(None, BEGINNING)
 FINAL = Mark(END, END)
 
@@ -69,14 +73,16 @@ class Histogram(msgspec.Struct):
     shift: int = 0
     counts: dict[int, int] = {}
 
-    def add(self, timestamps: Iterable[int]) -> None:
-        """Counts timestamps in."""
-        counts, shift = dict(self.counts), self.shift
-        for timestamp in timestamps:
-            bucket = timestamp >> shift
-            counts[bucket] = counts.get(bucket, 0) + 1
-        self.counts = counts
-        self._shrink()
+    @staticmethod
+    def of(timestamps: np.ndarray[Any, np.dtype[np.int64]]) -> Histogram:
+        """Counts timestamps."""
+        shift = 0
+        buckets, counts = np.unique(timestamps, return_counts=True)
+        while len(buckets) > BUCKETS_MAX:
+            shift += 1
+            buckets, inverse = np.unique(buckets >> 1, return_inverse=True)
+            counts = np.bincount(inverse, weights=counts).astype(np.int64)
+        return Histogram(shift, dict(zip(buckets.tolist(), counts.tolist(), strict=True)))
 
     def merge(self, other: Histogram) -> None:
         """Takes in another histogram."""
@@ -99,8 +105,8 @@ class Histogram(msgspec.Struct):
             below += self.counts[bucket]
         return None
 
-    def _shrink(self, buckets_max: int = 512) -> None:
-        while len(self.counts) > buckets_max:
+    def _shrink(self) -> None:
+        while len(self.counts) > BUCKETS_MAX:
             self.shift += 1
             halved: dict[int, int] = {}
             for bucket, count in self.counts.items():

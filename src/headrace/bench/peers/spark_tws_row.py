@@ -23,11 +23,11 @@ class CountRows(StatefulProcessor):
         """Declare the one piece of state."""
         self._count = handle.getValueState("count", COUNT_TYPE)
 
-    def handleInputRows(  # noqa: N802 - Spark's name
+    def handleInputRows(
         self,
         key: Any,
         rows: Iterator[Row],
-        timerValues: Any,  # noqa: N803
+        timerValues: Any,
     ) -> Iterator[Row]:
         """Count one key's records of this micro-batch."""
         stored = self._count.get()

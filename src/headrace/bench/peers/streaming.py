@@ -4,8 +4,11 @@ How a peer is run, and why this is its cheapest honest set-up:
 - `maxFilesPerTrigger=1`: one file is one micro-batch, the peer's word for an epoch.
 - `availableNow`: micro-batches follow one another without a pause, and the input
   directory is listed once, not once per micro-batch.
-- Shuffle partitions equal the cores; all but the `key` column is dropped first,
-  as a count needs nothing else.
+- Shuffle partitions equal the cores.
+- User code gets whole records, as it does in Headrace, unless the workload says
+  `columns="key"`: then all but the key is dropped before the shuffle. Spark cannot
+  see what user code reads, so it cannot do that by itself; for the native count,
+  which has no user code, it does, and both settings are the same query.
 - The sink is `noop` unless the workload says `parquet`. Changed counts are
   computed and handed to a sink that does nothing, so a peer pays nothing for
   delivery; what it delivered is then read from its committed state. With
@@ -43,7 +46,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 class StreamingPeer:
     """A Structured Streaming query that answers the keyed count.
 
-    `changes` turns the stream of keys into `key, count` rows of the changed keys.
+    `changes` turns the stream of records into `key, count` rows of the changed keys.
     `state_variable` names the state that holds the counts for Spark's state
     reader; None for the one store of a native aggregation.
     """
@@ -69,7 +72,7 @@ class StreamingPeer:
             epoch_ms=epoch_ms,
             records=task.workload.measured_records,
             counts=counts,
-            notes={"sink": task.workload.sink, "trigger": "availableNow", **self.settings},
+            notes={"trigger": "availableNow", **self.settings},
         )
 
     def _start(self, spark: SparkSession, task: Task) -> StreamingQuery:
@@ -78,8 +81,10 @@ class StreamingPeer:
             .option("maxFilesPerTrigger", 1)
             .parquet(str(task.input_dir))
         )
+        if task.workload.columns == "key":
+            records = records.select("key")
         writer = (
-            self.changes(records.select("key"))
+            self.changes(records)
             .writeStream.outputMode("update")
             .option("checkpointLocation", str(_checkpoint(task)))
             .trigger(availableNow=True)

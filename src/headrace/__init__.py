@@ -1,0 +1,70 @@
+"""Headrace: stateful stream processing in Python that runs on Apache Spark.
+
+People write small keyed computations; Headrace keeps their state, fires their
+timers and gives every record its effect exactly once.
+"""
+
+from headrace import sinks, sources
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.job import Job
+from headrace.engine.pipeline import Pipeline
+from headrace.errors import (
+    CorruptCheckpoint,
+    EpochFailed,
+    Fenced,
+    HeadraceError,
+    IncompatibleState,
+    InvalidPipeline,
+    InvalidRecord,
+    NondeterministicCode,
+    SinkError,
+    SourceError,
+    StoreError,
+    UserCodeError,
+)
+from headrace.model.computation import Computation
+from headrace.model.context import Context, TableContext
+from headrace.model.record import Record, Timer
+from headrace.model.state import Map, state
+from headrace.model.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from headrace.pipeline.builder import Stream
+from headrace.pipeline.graph import to
+from headrace.plan.progress import EpochProgress, RunSummary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DAY",
+    "HOUR",
+    "MILLISECOND",
+    "MINUTE",
+    "SECOND",
+    "Checkpoint",
+    "Computation",
+    "Context",
+    "CorruptCheckpoint",
+    "EpochFailed",
+    "EpochProgress",
+    "Fenced",
+    "HeadraceError",
+    "IncompatibleState",
+    "InvalidPipeline",
+    "InvalidRecord",
+    "Job",
+    "Map",
+    "NondeterministicCode",
+    "Pipeline",
+    "Record",
+    "RunSummary",
+    "SinkError",
+    "SourceError",
+    "StoreError",
+    "Stream",
+    "TableContext",
+    "Timer",
+    "UserCodeError",
+    "sinks",
+    "sources",
+    "state",
+    "to",
+]

@@ -1,0 +1,1 @@
+"""Causal services: the same answers on every retry and replay."""

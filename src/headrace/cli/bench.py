@@ -1,0 +1,105 @@
+"""`headrace bench WORKLOAD`: Headrace beside its peers, on one machine in one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.java import check_java
+from headrace.errors import HeadraceError
+
+
+@click.group()
+def bench() -> None:
+    """Measure Headrace beside Spark's own streaming."""
+
+
+@bench.command(
+    "keyed-count",
+    epilog="""\b
+Examples:
+  headrace bench keyed-count --records 1000000 --keys 1000 --peers spark-native,spark-tws
+  headrace bench keyed-count --records 2000 --epochs 40 --peers spark-native --json out/small.json
+  headrace bench keyed-count --records 1000 --keys 1000 --state-keys 2000000 --peers ''""",
+)
+@click.option("--records", default=1_000_000, show_default=True, help="Records per epoch.")
+@click.option("--keys", default=1_000, show_default=True, help="Distinct keys in an epoch.")
+@click.option("--epochs", default=10, show_default=True, help="Measured epochs.")
+@click.option(
+    "--warmup", "warmup_epochs", default=3, show_default=True, help="Epochs before those."
+)
+@click.option(
+    "--hook",
+    type=click.Choice(["table", "record"]),
+    default="table",
+    show_default=True,
+    help="Count whole tables, or with a Python call per record.",
+)
+@click.option(
+    "--state-keys", default=0, show_default=True, help="Keys in state before measuring starts."
+)
+@click.option(
+    "--sink",
+    type=click.Choice(["noop", "parquet"]),
+    default="noop",
+    show_default=True,
+    help="Where results go.",
+)
+@click.option("--slots", default=2, show_default=True, help="Cores that each system gets.")
+@click.option("--seed", default=1, show_default=True, help="Of the input.")
+@click.option("--peers", default="", metavar="A,B", help="spark-native, spark-tws, spark-tws-row.")
+@click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
+@click.option("--floor", is_flag=True, help="Also a bare Spark job beside a trivial pipeline.")
+@click.option("--ours/--no-ours", default=True, show_default=True, help="Measure Headrace itself.")
+@click.option(
+    "--dir",
+    "work_dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="For input and checkpoints.  [default: a temporary directory]",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write everything that was measured to this file.",
+)
+def keyed_count(
+    peers: str,
+    rounds: int,
+    floor: bool,
+    ours: bool,
+    work_dir: Path | None,
+    json_file: Path | None,
+    **workload: Any,
+) -> None:
+    """Count records per key, epoch by epoch."""
+    # Here, not above: the other verbs need not load what a benchmark needs.
+    from headrace.bench.keyed_count import run_keyed_count
+    from headrace.bench.result import format_table, write_document
+    from headrace.bench.workload import KeyedCount
+
+    try:
+        shape = KeyedCount(**workload)
+    except ValueError as error:
+        raise HeadraceError(str(error)) from error
+    names = [name.strip() for name in peers.split(",") if name.strip()]
+    if not names and not ours:
+        raise HeadraceError("nothing to measure: name --peers, or leave --no-ours out")
+    check_java()
+    document = run_keyed_count(
+        shape,
+        names,
+        ours=ours,
+        rounds=rounds,
+        floor=floor,
+        work_dir=work_dir,
+        say=lambda line: click.echo(line, err=True),
+    )
+    click.echo(format_table(document))
+    if json_file is not None:
+        write_document(document, json_file)
+        click.echo(f"\nWritten to {json_file}")
+    if not document["results_equal"]:
+        raise HeadraceError("the systems did not count alike, so their times mean nothing")

@@ -1,0 +1,126 @@
+"""`headrace demo [NAME]`: makes its own input, runs a pipeline over it and judges the outcome."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+
+from headrace.cli import options
+from headrace.cli.signals import graceful_stop
+from headrace.cli.spark import spark_session
+from headrace.demo.outcome import Tail, read_outcome
+from headrace.demo.queries import make_log, write_log
+from headrace.demo.show import Announcer, closing_lines, opening_lines
+from headrace.demo.zeitgeist import log_source, zeitgeist
+from headrace.errors import HeadraceError
+from headrace.observe.progress import watch
+from headrace.plan.progress import EpochProgress
+
+DEMOS = {"zeitgeist": "spikes and dips in a stream of search queries"}
+
+MARKER = "headrace-demo.json"
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """Says that a directory is a demo's, and which, so that it may be emptied or gone on with."""
+
+    demo: str
+    seed: int
+
+
+@click.command(
+    epilog="\b\nDemos:\n" + "\n".join(f"  {name}: {about}" for name, about in DEMOS.items())
+)
+@click.argument("name", default="zeitgeist")
+@click.option("--seed", default=1, show_default=True, help="Another seed, other events.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where input, output and checkpoint go.  [default: a new temporary directory]",
+)
+@click.option("--resume", is_flag=True, help="Go on in --dir where a run was stopped or killed.")
+@options.master
+@options.slots
+@options.epoch_target
+def demo(
+    name: str,
+    seed: int,
+    directory: Path | None,
+    resume: bool,
+    master: str | None,
+    slots: int | None,
+    epoch_target: str,
+) -> None:
+    """Run a demo."""
+    if name not in DEMOS:
+        known = "\n".join(f"  {known}: {about}" for known, about in DEMOS.items())
+        raise HeadraceError(f"there is no demo {name!r}. Demos:\n{known}")
+    if resume and directory is None:
+        raise HeadraceError("--resume goes on in a directory: name it with --dir")
+    place = prepare(directory, Marker(name, seed), resume=resume)
+    log = make_log(seed)
+    files = [*(place / "input").glob("*.jsonl")] or write_log(log, place / "input")
+    pipeline = zeitgeist(log_source(place / "input"), place / "output")
+    tail, announcer = Tail(place / "output"), Announcer()
+    for line in opening_lines(log, len(files)):
+        click.echo(line)
+    with spark_session(name, master) as spark, watch() as view:
+
+        def on_epoch(progress: EpochProgress) -> None:
+            view.show(progress)
+            for line in announcer.lines(tail.fresh()):
+                view.say(line)
+
+        job = pipeline.start(
+            checkpoint=str(place / "checkpoint"),
+            spark=spark,
+            until="end",
+            slots=slots,
+            epoch_target=epoch_target,
+            on_epoch=on_epoch,
+        )
+        with graceful_stop(job):
+            summary = job.wait()
+        for line in announcer.lines(tail.fresh()):
+            view.say(line)
+        view.finish(summary)
+    if summary.reason == "end":
+        for line in closing_lines(log, read_outcome(place / "output"), place):
+            click.echo(line)
+    else:
+        click.echo(f"Go on with: headrace demo {name} --seed {seed} --resume --dir {place}")
+
+
+def prepare(directory: Path | None, marker: Marker, *, resume: bool) -> Path:
+    """A directory for one run, empty unless resumed. What is not a demo's is never touched."""
+    if directory is None:
+        directory = Path(tempfile.mkdtemp(prefix=f"headrace-{marker.demo}-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    found = _marker_in(directory)
+    if resume:
+        if found != marker:
+            raise HeadraceError(
+                f"{directory} holds no {marker.demo} run with seed {marker.seed} to go on with"
+            )
+        return directory
+    if found is None and any(directory.iterdir()):
+        raise HeadraceError(
+            f"{directory} is not empty and not a demo's: choose another --dir, so that nothing of "
+            "yours is lost"
+        )
+    for part in ("input", "output", "checkpoint"):
+        shutil.rmtree(directory / part, ignore_errors=True)
+    (directory / MARKER).write_bytes(msgspec.json.encode(marker))
+    return directory
+
+
+def _marker_in(directory: Path) -> Marker | None:
+    try:
+        return msgspec.json.decode((directory / MARKER).read_bytes(), type=Marker)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None

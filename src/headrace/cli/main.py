@@ -1,0 +1,63 @@
+"""`headrace`: the command that joins the verbs.
+
+What went wrong is told in one message on standard error; a traceback only with `--debug`, for those
+who want to see where.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from headrace.cli.bench import bench
+from headrace.cli.demo import demo
+from headrace.cli.run import run
+from headrace.errors import HeadraceError
+
+INTERRUPTED = 130
+
+
+class Verbs(click.Group):
+    """A group whose errors are messages."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a verb."""
+        try:
+            return super().invoke(ctx)
+        except HeadraceError as error:
+            if ctx.params.get("debug"):
+                raise
+            raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  headrace demo zeitgeist
+  headrace run shop.orders:pipeline --checkpoint state/orders
+  headrace run shop.orders:pipeline --checkpoint state/orders --until caught-up
+  headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json""",
+)
+@click.version_option(package_name="headrace", message="headrace %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Stateful stream processing in Python on Spark: every record exactly once."""
+
+
+for verb in (run, demo, bench):
+    cli.add_command(verb)
+
+
+def main() -> None:
+    """The entry point of the `headrace` command."""
+    cli(prog_name="headrace")
+
+
+if __name__ == "__main__":
+    main()

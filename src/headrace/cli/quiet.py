@@ -1,0 +1,107 @@
+"""Keeps the chatter of a starting JVM away from people who did not ask for it.
+
+Spark's own log goes to a file. What the JVM itself writes to standard error while it starts is
+dropped line by line if it is known noise; everything else, and everything later (the prints of user
+code in Python workers among it), comes through.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_NOISE = re.compile(
+    rb"WARNING: (Using incubator modules|.*sun\.misc\.Unsafe|.*java\.lang\.System::load"
+    rb"|Please consider reporting|Use --enable-native-access|Restricted methods"
+    rb"|A (restricted|terminally deprecated) method|package .* not in java\.base)"
+    rb"|Using Spark's default log4j profile|Setting default log level|To adjust logging level"
+    rb"|Picked up (_JAVA_OPTIONS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS)"
+)
+
+LOG_NAME = "spark.log"
+FAREWELL_S = 2.0
+
+_LOG4J = """\
+status = off
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+"""
+
+
+def write_log_settings(directory: Path) -> Path:
+    """Writes settings that send Spark's log to the file `LOG_NAME` beside them."""
+    settings = directory / "log4j2.properties"
+    log = (directory / LOG_NAME).as_posix()
+    settings.write_text(_LOG4J.format(log=log), encoding="utf-8")
+    return settings
+
+
+class StartUp:
+    """What processes started under `filtered_stderr` have said so far, without the noise."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.over = threading.Event()
+
+
+@contextmanager
+def filtered_stderr() -> Iterator[StartUp]:
+    """Processes started inside write their standard error through a filter, for all their life.
+
+    What they say inside the block is kept, and shown when the block ends well; if it fails, the
+    caller may find the reason in it.
+    """
+    start_up = StartUp()
+    try:
+        visible = os.dup(2)
+    except OSError:  # There is no standard error to filter.
+        yield start_up
+        return
+    reading, writing = os.pipe()
+    sys.stderr.flush()
+    os.dup2(writing, 2)
+    os.close(writing)
+    forwarder = threading.Thread(
+        target=_forward, args=(reading, visible, start_up), name="jvm-stderr", daemon=True
+    )
+    forwarder.start()
+    try:
+        yield start_up
+    except BaseException:
+        os.dup2(visible, 2)
+        forwarder.join(timeout=FAREWELL_S)  # What failed to start has ended, and so its words.
+        raise
+    else:
+        sys.stderr.flush()
+        os.dup2(visible, 2)
+        start_up.over.set()
+        for line in start_up.lines:
+            print(line, file=sys.stderr)
+
+
+def _forward(reading: int, visible: int, start_up: StartUp) -> None:
+    """Takes lines until the last process that writes them has ended."""
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            if start_up.over.is_set():
+                try:
+                    os.write(visible, line)
+                except OSError:  # Nobody reads any more; the writer must still not be blocked.
+                    pass
+            elif not _NOISE.search(line):
+                start_up.lines.append(line.decode(errors="replace").rstrip())

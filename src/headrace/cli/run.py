@@ -1,0 +1,63 @@
+"""`headrace run module:name --checkpoint DIR`: runs a pipeline until it ends or is stopped."""
+
+from __future__ import annotations
+
+import click
+
+from headrace.cli import options
+from headrace.cli.loading import load_pipeline
+from headrace.cli.signals import graceful_stop
+from headrace.cli.spark import spark_session
+from headrace.observe.progress import watch
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  headrace run shop.orders:pipeline --checkpoint state/orders
+  headrace run shop.orders:pipeline --checkpoint state/orders --until end
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077""",
+)
+@click.argument("target", metavar="MODULE:NAME")
+@click.option(
+    "--checkpoint",
+    required=True,
+    metavar="DIR",
+    help="Where state and progress are kept. Start again with the same one to go on.",
+)
+@click.option(
+    "--until",
+    type=click.Choice(["end", "caught-up"]),
+    help="Stop when all input has ended, or when nothing is left for now.  [default: never]",
+)
+@options.master
+@options.slots
+@options.epoch_target
+def run(
+    target: str,
+    checkpoint: str,
+    until: str | None,
+    master: str | None,
+    slots: int | None,
+    epoch_target: str,
+) -> None:
+    """Run a pipeline.
+
+    MODULE:NAME names a Pipeline, or a function that returns one; modules are looked for in the
+    current directory first. SIGINT (Ctrl-C) and SIGTERM stop it after the current epoch, and a new
+    start with the same checkpoint goes on from there.
+    """
+    pipeline = load_pipeline(target)
+    pipeline.validate()  # What is wrong with it should not wait for Spark to start.
+    with spark_session(pipeline.name, master) as spark, watch() as view:
+        job = pipeline.start(
+            checkpoint=checkpoint,
+            spark=spark,
+            until="caught_up" if until == "caught-up" else until,
+            slots=slots,
+            epoch_target=epoch_target,
+            on_epoch=view.show,
+        )
+        with graceful_stop(job):
+            summary = job.wait()
+        view.finish(summary)

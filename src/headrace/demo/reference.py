@@ -1,0 +1,92 @@
+"""Zeitgeist without streams: the same question answered over a list, in plain Python.
+
+It knows all records at once, so it has no watermark, no timer and no state to lose. Whatever
+the cut into epochs, the number of slots and the crashes, the pipeline must agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from headrace.demo.model import (
+    BUCKET,
+    BUCKETS_PER_DAY,
+    SPREAD_MIN,
+    dip_limit,
+    learn,
+    slot_of,
+    spike_limit,
+)
+from headrace.demo.queries import LATENESS
+from headrace.model.time import Duration, duration
+
+
+class Finding(NamedTuple):
+    """A bucket of a query that is not normal: a "spike" above the limit or a "dip" below it."""
+
+    kind: str
+    query: str
+    start: int
+    limit: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Finding:
+        """The finding that the pipeline wrote as a row."""
+        return cls(row["kind"], row["query"], row["start"], row["limit"])
+
+
+def reference(
+    records: Iterable[Mapping[str, Any]], *, lateness: Duration = LATENESS
+) -> list[Finding]:
+    """All findings in records of `{"ts", "query"}`, sorted. Late records must not be among them."""
+    counts, proven = _count(records, "query", lateness)
+    findings: list[Finding] = []
+    for query, buckets in counts.items():
+        findings += _judge(query, dict(_closed(buckets, proven)), buckets)
+    return sorted(findings)
+
+
+def region_counts(
+    records: Iterable[Mapping[str, Any]], *, lateness: Duration = LATENESS
+) -> dict[tuple[str, int], int]:
+    """(region, bucket) -> searches, empty buckets included once the region is known."""
+    counts, proven = _count(records, "region", lateness)
+    return {
+        (region, bucket): count
+        for region, buckets in counts.items()
+        for bucket, count in _closed(buckets, proven)
+    }
+
+
+def _count(
+    records: Iterable[Mapping[str, Any]], column: str, lateness: Duration
+) -> tuple[dict[str, Counter[int]], int]:
+    """(counts by key and bucket, the first bucket that the last watermark does not prove)."""
+    counts: dict[str, Counter[int]] = {}
+    newest = 0
+    for record in records:
+        counts.setdefault(record[column], Counter())[record["ts"] // BUCKET] += 1
+        newest = max(newest, record["ts"])
+    return counts, (newest - duration(lateness)) // BUCKET
+
+
+def _closed(buckets: Counter[int], proven: int) -> Iterator[tuple[int, int]]:
+    """The buckets of a key that are told, oldest first, with the empty ones in between."""
+    for bucket in range(min(buckets), max(max(buckets) + 1, proven)):
+        yield bucket, buckets[bucket]
+
+
+def _judge(query: str, closed: Mapping[int, int], counted: Counter[int]) -> Iterator[Finding]:
+    levels: dict[int, float] = {}
+    spread = SPREAD_MIN
+    for bucket, count in closed.items():
+        level = levels.get(slot_of(bucket))
+        if level is not None and count < (limit := dip_limit(level, spread)):
+            yield Finding("dip", query, bucket * BUCKET, limit)
+        level, spread = learn(level, spread, count)
+        levels[slot_of(bucket)] = level
+        tomorrow, limit = bucket + BUCKETS_PER_DAY, spike_limit(level, spread)
+        if counted[tomorrow] > limit:
+            yield Finding("spike", query, tomorrow * BUCKET, limit)

@@ -1,0 +1,167 @@
+"""Zeitgeist: which searches are suddenly asked much more, or much less, than usual?
+
+After MillWheel's own example. One stream of queries, keyed in two ways:
+
+    queries --by query--> QueryCounter --windows--> DipDetector --> dips
+       |                                                 | expectations
+       |----by query-------------------------------> SpikeDetector --> spikes
+       '----by region--> RegionCounter --> regions
+
+A spike needs no patience: the moment the running count passes what is normal, it is one, and
+`SpikeDetector` takes records as they arrive. A dip is different: few records may only mean that the
+others are still on their way. Only the low watermark proves that they are not, so `WindowCounter`
+closes its buckets by timers, also the empty ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import Computation, Map, Pipeline, sinks, sources, state, to
+from headrace.demo.model import (
+    BUCKET,
+    BUCKETS_PER_DAY,
+    SPREAD_MIN,
+    dip_limit,
+    learn,
+    slot_of,
+    spike_limit,
+)
+from headrace.demo.queries import LATENESS
+
+if TYPE_CHECKING:
+    from headrace.model.context import Context
+    from headrace.model.record import Record, Timer
+    from headrace.model.source import Source
+
+OUTPUTS = ("spikes", "dips", "regions", "late")
+
+
+class WindowCounter(Computation, ordered=True):
+    """Counts the records of a key in buckets of an hour, and tells every bucket's count.
+
+    Once a key is known, its empty buckets are told too: silence is what a dip is made of.
+    """
+
+    bucket: int | None = state(None)
+    count: int = state(0)
+
+    def __init__(self, *, column: str) -> None:
+        self.column = column
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """Counts. The bucket's timer has fired before a record of the next one comes."""
+        bucket = record.timestamp // BUCKET
+        if self.bucket is None:
+            self.bucket = bucket
+        # Only at the very end of the input, where timers no longer set timers, is there a gap.
+        while self.bucket < bucket:
+            self._close(ctx)
+        if self.count == 0:
+            ctx.set_timer(at=(bucket + 1) * BUCKET)
+        self.count += 1
+
+    def process_timer(self, timer: Timer, ctx: Context) -> None:
+        """The watermark has passed the bucket: its count is final."""
+        if ctx.final:
+            # An input that has ended proves no silence: only what was counted is told.
+            if self.count:
+                self._close(ctx)
+        else:
+            self._close(ctx)
+            ctx.set_timer(at=timer.timestamp + BUCKET)
+
+    def _close(self, ctx: Context) -> None:
+        bucket = self.bucket or 0
+        ctx.produce(
+            {self.column: ctx.key, "bucket": bucket, "count": self.count},
+            timestamp=(bucket + 1) * BUCKET - 1,
+        )
+        self.bucket, self.count = bucket + 1, 0
+
+
+class DipDetector(Computation, ordered=True):
+    """Learns what is normal for a query, hour by hour, and reports what falls below it.
+
+    What it has learned goes out as well: how many searches tomorrow's same hour may have.
+    """
+
+    levels: Map[int, float] = state()
+    spread: float = state(SPREAD_MIN)
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """Judges a bucket by the days before it, and then learns from it."""
+        bucket, count = record.value["bucket"], record.value["count"]
+        level = self.levels.get(slot_of(bucket))
+        if level is not None and count < (limit := dip_limit(level, self.spread)):
+            ctx.produce(_finding("dip", ctx.key, bucket, limit, (bucket + 1) * BUCKET), to="dips")
+        level, self.spread = learn(level, self.spread, count)
+        self.levels[slot_of(bucket)] = level
+        tomorrow = {"bucket": bucket + BUCKETS_PER_DAY, "limit": spike_limit(level, self.spread)}
+        ctx.produce({"query": ctx.key, **tomorrow}, to="expectations")
+
+
+class SpikeDetector(Computation):
+    """Counts searches as they arrive and reports a spike with the very record that makes it one."""
+
+    counts: Map[int, int] = state()
+    limits: Map[int, int] = state()
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """A search is counted; an expectation says how many there may be."""
+        if record.stream == "expectations":
+            bucket = record.value["bucket"]
+            limit = self.limits[bucket] = record.value["limit"]
+            count = self.counts.get(bucket, 0)
+            passed = count > limit
+            ctx.set_timer(bucket, at=(bucket + 1) * BUCKET)
+        else:
+            bucket = record.timestamp // BUCKET
+            limit = self.limits.get(bucket)
+            count = self.counts[bucket] = self.counts.get(bucket, 0) + 1
+            passed = limit is not None and count == limit + 1
+            if count == 1:
+                ctx.set_timer(bucket, at=(bucket + 1) * BUCKET)
+        if passed:
+            ctx.produce(_finding("spike", ctx.key, bucket, limit, record.timestamp))
+
+    def process_timer(self, timer: Timer, ctx: Context) -> None:
+        """Nothing more can come for this bucket."""
+        self.counts.pop(timer.tag, None)
+        self.limits.pop(timer.tag, None)
+
+
+def zeitgeist(source: Source, output: Path | None = None) -> Pipeline:
+    """The pipeline over a source of `{"ts", "query", "region"}`; `output` is where it writes."""
+    p = Pipeline("zeitgeist")
+    p.read("queries", source)
+    p.compute(
+        WindowCounter(column="query"), name="QueryCounter", inputs={"queries": "query"},
+        outputs="windows", late=to("late"),
+    )  # fmt: skip
+    p.compute(DipDetector, inputs={"windows": "query"}, outputs=["expectations", "dips"])
+    p.compute(
+        SpikeDetector, inputs={"expectations": "query", "queries": "query"}, outputs="spikes",
+        late="drop",
+    )  # fmt: skip
+    p.compute(
+        WindowCounter(column="region"), name="RegionCounter", inputs={"queries": "region"},
+        outputs="regions", late="drop",
+    )  # fmt: skip
+    if output is not None:
+        for stream in OUTPUTS:
+            p.stream(stream).write(sinks.jsonl(str(output / stream)))
+    return p
+
+
+def log_source(directory: Path) -> Source:
+    """The files that `queries.write_log` left in a directory."""
+    return sources.jsonl(str(directory / "*.jsonl"), timestamp="ts", lateness=LATENESS)
+
+
+def _finding(kind: str, query: str, bucket: int, limit: int, seen: int) -> dict[str, Any]:
+    """`seen` is the instant, in the stream's own time, at which it could first be known."""
+    return {
+        "kind": kind, "query": query, "start": bucket * BUCKET, "limit": limit, "seen": seen,
+    }  # fmt: skip

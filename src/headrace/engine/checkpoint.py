@@ -1,0 +1,104 @@
+"""Looking into a checkpoint from outside, without running anything.
+
+    Checkpoint("state/orders").get("Orders", "o1")   ->  {"status": "paid", ...}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from headrace.engine.recovery import recover
+from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log.epochlog import EpochLog
+from headrace.log.identity import read_identity
+from headrace.log.store import DiskStore, Store
+from headrace.model.codec import decode_value
+from headrace.model.keys import decode_key, encode_key, hash_key
+from headrace.plan.ledger import Ledger
+from headrace.plan.ring import WHOLE
+from headrace.state.segment import ENTRY, Segment
+from headrace.state.view import MapCells, SlotView, Stored
+
+
+class Checkpoint:
+    """A checkpoint as its last commit left it."""
+
+    def __init__(self, path: str | Store) -> None:
+        self._store = DiskStore(path) if isinstance(path, str) else path
+        identity = read_identity(self._store)
+        if identity is None:
+            raise CorruptCheckpoint(f"{self._store.root} is not a checkpoint: there is no IDENTITY file")
+        self.id = identity.id
+        self.pipeline = identity.pipeline
+        self._ledger: Ledger = recover(EpochLog(self._store), 1).ledger
+
+    @property
+    def epoch(self) -> int:
+        """The last committed epoch."""
+        return self._ledger.epoch
+
+    @property
+    def watermarks(self) -> dict[str, int]:
+        """The input watermark of every computation."""
+        return dict(self._ledger.ins)
+
+    @property
+    def computations(self) -> list[str]:
+        """Computations that have state here."""
+        return sorted(self._ledger.slots)
+
+    def view(self, computation: str) -> SlotView:
+        """All segments of a computation as one map of cells."""
+        slots = self._ledger.slots.get(computation)
+        if slots is None:
+            have = ", ".join(self.computations) or "none"
+            raise IncompatibleState(f"there is no computation {computation!r} here; there are: {have}")
+        entries = [entry for slot in slots.values() for entry in slot.entries]
+        segments = {e.segment: Segment.open(self._store, e.segment) for e in entries}
+        return SlotView(entries, [WHOLE], segments)
+
+    def stored(self, computation: str, key: Any) -> Stored:
+        """The cells of one key."""
+        encoded = encode_key(key)
+        hashes = np.array([hash_key(encoded)], np.uint64)
+        return self.view(computation).fetch([encoded], hashes, maps=True)[0]
+
+    def get(self, computation: str, key: Any) -> dict[str, Any] | None:
+        """The state of one key; None where there is none."""
+        return _plain(self.stored(computation, key), encode_key(key)) or None
+
+    def scan(self, computation: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """(key, state) of every key, in the order of hashes."""
+        view = self.view(computation)
+        keys = sorted(set(view.keys()))
+        encoded = [key for _, key in keys]
+        hashes = np.array([h for h, _ in keys], np.uint64)
+        for key, stored in zip(encoded, view.fetch(encoded, hashes, maps=True), strict=True):
+            state = _plain(stored, key)
+            if state:
+                yield decode_key(key), state
+
+
+def _plain(stored: Stored, key: bytes) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        name: decode_value(cell[0]) for name, cell in stored.fields.items() if cell is not None
+    }
+    for name in _maps(stored, key):
+        entries = sorted(MapCells(stored, key, name).scan(None, None))
+        if entries:
+            state[name] = {decode_key(entry): decode_value(cell[0]) for entry, cell in entries}
+    return state
+
+
+def _maps(stored: Stored, key: bytes) -> list[str]:
+    found: dict[str, None] = {}
+    for segment, low, high in stored.runs:
+        for row in range(low, high):
+            if segment.kinds[row] == ENTRY:
+                owner, _, field, _ = segment.identity(row)
+                if owner == key:
+                    found[field] = None
+    return list(found)

@@ -1,0 +1,117 @@
+"""Background compaction: merges runs of segments while epochs go on.
+
+A result is written under a temporary name and gets the number of the epoch that
+is open when it is adopted (protocol C2): if its run has changed meanwhile, it is
+thrown away. It never blocks an epoch.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from headrace.engine.recovery import History
+from headrace.log import paths
+from headrace.log.store import Store
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Adoption, Entry
+from headrace.plan.ledger import Ledger
+from headrace.state import compaction
+from headrace.state.segment import Segment, digest_of, encode_batch
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A merged run that waits to be adopted."""
+
+    computation: str
+    slot: int
+    run: tuple[Entry, ...]
+    temporary: str
+    digest: str
+    rows: int
+    bytes: int
+
+
+class Compactor:
+    """Finds, merges, offers. With `background=False` it merges at once, for tests."""
+
+    def __init__(self, store: Store, topology: Topology, *, background: bool) -> None:
+        self._store = store
+        self._topology = topology
+        self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
+        self._running: dict[tuple[str, int], Future[Result]] = {}
+        self.adopted = 0
+
+    def consider(self, history: History) -> None:
+        """Starts merging where a slot has gathered enough segments."""
+        for name, slots in history.ledger.slots.items():
+            for slot, state in slots.items():
+                run = compaction.choose(state.entries)
+                if run and (name, slot) not in self._running:
+                    self._start(name, slot, run, state.entries, self._expired(history, name))
+
+    def adoptions(self, epoch: int, ledger: Ledger) -> list[Adoption]:
+        """Finished merges whose runs are still there unchanged, named for the open epoch."""
+        found: list[Adoption] = []
+        for place, future in list(self._running.items()):
+            if not future.done():
+                continue
+            del self._running[place]
+            result = future.result()
+            slots = ledger.slots.get(result.computation, {})
+            current = slots[result.slot].entries if result.slot in slots else ()
+            if not all(entry in current for entry in result.run):
+                self._store.delete(result.temporary)
+                continue
+            found.append(self._adopt(epoch, result))
+        self.adopted += len(found)
+        return found
+
+    def close(self) -> None:
+        """Waits for what is running; temporary results are swept later."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _adopt(self, epoch: int, result: Result) -> Adoption:
+        label = f"{result.computation}/{result.slot}~"
+        directory = paths.state_directory(result.computation)
+        name = f"{directory}/{paths.content_name(epoch, label, result.digest, '.arrow')}"
+        self._store.rename(result.temporary, name)
+        last = max(entry.last_epoch for entry in result.run)
+        hull = compaction.hull_of(result.run)
+        entry = Entry(name, hull, last, result.rows, result.bytes)
+        replaces = tuple(entry.segment for entry in result.run)
+        return Adoption(result.computation, result.slot, replaces, entry)
+
+    def _start(
+        self, name: str, slot: int, run: Sequence[Entry], entries: Sequence[Entry], expired: int
+    ) -> None:
+        bottom = compaction.is_bottom(run, entries)
+        if self._pool is not None:
+            future = self._pool.submit(self._merge, name, slot, tuple(run), bottom, expired)
+        else:
+            future = Future()
+            future.set_result(self._merge(name, slot, tuple(run), bottom, expired))
+        self._running[name, slot] = future
+
+    def _merge(
+        self, name: str, slot: int, run: tuple[Entry, ...], bottom: bool, expired: int
+    ) -> Result:
+        parts = [(Segment.open(self._store, e.segment), e.interval) for e in run]
+        batch = compaction.merge(parts, bottom=bottom, expired_before=expired)
+        data = encode_batch(batch)
+        temporary = f"{paths.state_directory(name)}/.merged-{secrets.token_hex(6)}.tmp"
+        self._store.write(temporary, data)
+        return Result(name, slot, run, temporary, digest_of(data), batch.num_rows, len(data))
+
+    def _expired(self, history: History, name: str) -> int:
+        """Until when rows had expired already at the oldest epoch kept (C7)."""
+        if not history.marks:
+            return 0
+        ins, wall = history.marks[0]
+        node = self._topology.graph.nodes.get(name)
+        by_wall = node is not None and node.shape.options.clock == "wall"
+        return wall if by_wall else ins.get(name, 0)

@@ -1,0 +1,341 @@
+"""The driver: gathers facts, asks for decisions, acts on them. One epoch at a time.
+
+The order of an epoch's acts, and why:
+1. plan   durable before the job, so that a crash repeats it exactly;
+2. job    writes segments that count for nothing yet;
+3. judge  one output per producer, or the plan runs again;
+4. commit one durable write, which usually carries the next plan;
+5. deliver after the commit, so that nothing visible can be taken back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from headrace.engine.collection import collect
+from headrace.engine.compactor import Compactor
+from headrace.engine.delivery import Deliverer
+from headrace.engine.offers import Sources
+from headrace.engine.pace import Pace
+from headrace.engine.planning import Finish, Run, Settings, Wait, decide
+from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, VoidBody, recover
+from headrace.engine.verdict import Dropped, judge
+from headrace.errors import EpochFailed, HeadraceError
+from headrace.failpoints import reach
+from headrace.log import paths
+from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
+from headrace.log.identity import claim_identity
+from headrace.log.store import Store
+from headrace.model.time import BEGINNING, END
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
+from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.ring import Ring
+
+COLLECT_EVERY = 16
+ATTEMPTS_MAX = 4
+"""How often a plan is tried before it is voided, and a smaller one made."""
+VOIDS_MAX = 3
+"""How many plans of one epoch are voided for the substrate's sake before giving up."""
+
+
+class Substrate(Protocol):
+    """What carries an epoch's rows: Spark, or this process."""
+
+    spark: Any
+    parallelism: int
+
+    def run(self, task: TaskPlan) -> Sequence[Report]: ...
+    def close(self) -> None: ...
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a run was asked for."""
+
+    until: str | None = "end"
+    slots: int | None = None
+    epoch_target_s: float = 1.0
+    epoch_records: int | None = None
+    retain_epochs: int = 16
+    short_records_max: int = 20_000
+    background: bool = True
+    on_epoch: Callable[[EpochProgress], None] | None = None
+
+
+class Driver:
+    """One life of a driver over one checkpoint."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        fingerprint: str,
+        store: Store,
+        substrate: Substrate,
+        options: Options,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
+        seeds: Callable[[], int] = lambda: secrets.randbits(63),
+    ) -> None:
+        self.topology = topology
+        self.graph = topology.graph
+        self.store = store
+        self.options = options
+        self._substrate = substrate
+        self._clock = clock
+        self._seeds = seeds
+        self._fingerprint = fingerprint
+        self._sources = Sources(topology, store, substrate.spark)
+        self._pace = Pace(options.epoch_target_s, options.epoch_records)
+        self._compactor = Compactor(store, topology, background=options.background)
+        self._final_rounds = 0
+        self._voids = 0
+        self._read_total = 0
+        self._epochs = 0
+
+    # A driver's life ------------------------------------------------------
+
+    def open(self) -> None:
+        """Takes over the checkpoint: from here on, no older driver can commit."""
+        identity = claim_identity(self.store, self.graph.name)
+        self.checkpoint = identity.id
+        self._make_directories()
+        self.log = EpochLog(self.store)
+        self.history = recover(self.log, self.options.retain_epochs)
+        reach("before-takeover")
+        for position, entry in self.log.take_over():
+            self.history.fold(position, entry)
+        self.ledger = self.history.ledger
+        self.ledger.generation = self.log.generation
+        reach("after-takeover")
+        self._adopt_names()
+        self.settings = Settings(
+            until=self.options.until,
+            readers=self._substrate.parallelism,
+            rings=self._rings(),
+            fingerprint=self._fingerprint,
+            short_records_max=self.options.short_records_max,
+        )
+        self._deliverer = Deliverer(self.graph, self.store, self.checkpoint, self._substrate.spark)
+        self._deliverer.open(self.log.generation, self.ledger.epoch)
+        self._deliver_outstanding()
+        self._sources.prepare()
+
+    def close(self) -> None:
+        """Lets go of everything; what is committed stays."""
+        self._sources.close()
+        self._compactor.close()
+        self._substrate.close()
+        if hasattr(self, "_deliverer"):
+            self._deliverer.close()
+
+    def step(self) -> Run | Wait | Finish:
+        """One decision, carried out."""
+        plan = self.ledger.open_plan
+        if plan is not None and plan.fingerprint != self._fingerprint:
+            self._void(plan, "the pipeline's code or wiring has changed since")
+            plan = None
+        if plan is None:
+            decision = self._decide()
+            if not isinstance(decision, Run):
+                return decision
+            reach("before-plan-write")
+            self.log.append(PLAN, decision.plan)
+            self.ledger.planned(decision.plan)
+            reach("after-plan-write")
+            plan = decision.plan
+        self._run(plan)
+        return Run(plan)
+
+    # One epoch ------------------------------------------------------------
+
+    def _decide(self) -> Run | Wait | Finish:
+        wall = self._clock()
+        offers = self._sources.offers(self.ledger, self._pace.next(), self._substrate.parallelism)
+        return decide(
+            self.topology, self.ledger, offers, self.settings,
+            wall=wall, seed=self._seeds(), final_rounds=self._final_rounds,
+        )  # fmt: skip
+
+    def _run(self, plan: Plan) -> None:
+        began = time.perf_counter()
+        commit = self._complete(plan)
+        if commit is None:
+            return
+        self._deliverer.deliver_weak(commit)
+        self._commit(plan, commit)
+        self._deliverer.deliver(commit)
+        seconds = time.perf_counter() - began
+        self._pace.took(commit.counters.records, seconds)
+        self._sources.settle(self.ledger)
+        self._compactor.consider(self.history)
+        if commit.epoch % COLLECT_EVERY == 0:
+            collect(self.store, self.log, self.history, self._deliverer.acknowledged())
+        self._tell(commit, seconds)
+
+    def _complete(self, plan: Plan) -> Commit | None:
+        """Runs a plan until its reports hold together; None where it had to be voided."""
+        task = self.task(plan)
+        reason = ""
+        for _ in range(ATTEMPTS_MAX):
+            reach("before-job")
+            try:
+                reports = self._substrate.run(task)
+            except HeadraceError as error:
+                self._void(plan, str(error))
+                raise
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                continue
+            reach("after-job")
+            adoptions = self._compactor.adoptions(plan.epoch, self.ledger)
+            verdict = judge(self.topology, task, reports, adoptions)
+            if isinstance(verdict, Commit):
+                return verdict
+            if isinstance(verdict, Dropped):
+                reason = verdict.reason
+                continue
+            self._void(plan, str(verdict))
+            raise verdict
+        self._voids += 1
+        self._void(plan, f"failed {ATTEMPTS_MAX} times: {reason}")
+        self._pace.halve()
+        if self._voids >= VOIDS_MAX:
+            raise EpochFailed(
+                f"pipeline {self.graph.name!r}, epoch {plan.epoch}: failed {ATTEMPTS_MAX * VOIDS_MAX} "
+                f"times, at the last for {reason[:2000]}. Nothing of it has happened; start again "
+                "when the cause is mended"
+            )
+        return None
+
+    def task(self, plan: Plan) -> TaskPlan:
+        """What tasks need to know: the plan, and the state it starts from."""
+        return TaskPlan(
+            plan=plan,
+            checkpoint=self.checkpoint,
+            ins=self.ledger.ins,
+            outs=self.ledger.outs,
+            bases=self.ledger.bases(plan.rings),
+            outbox=self.ledger.outbox,
+        )
+
+    def _commit(self, plan: Plan, commit: Commit) -> None:
+        """Writes the commit, with the next plan where its job starts at once (A6)."""
+        position = self.log.position + 1
+        self.history.committed(commit, position)
+        self._final_rounds = self._final_rounds + 1 if plan.final else 0
+        self._voids = 0
+        following = self._decide()
+        body = CommitBody(commit, following.plan if isinstance(following, Run) else None)
+        if commit.epoch % SNAPSHOT_EVERY == 0:
+            body.snapshot = self.ledger
+            self.history.snapshot_position = position
+        reach("before-commit-write")
+        self.log.append(COMMIT, body)
+        reach("after-commit-write")
+        if body.next is not None:
+            self.ledger.planned(body.next)
+        self._read_total += commit.counters.records
+        self._epochs += 1
+
+    def _void(self, plan: Plan, reason: str) -> None:
+        self.log.append(VOID, VoidBody(plan.epoch, reason[:10_000]))
+        self.ledger.voided()
+
+    # Opening --------------------------------------------------------------
+
+    def _make_directories(self) -> None:
+        for name in self.topology.keyed:
+            self.store.make_directory(paths.state_directory(name))
+        for name in self.graph.outlets:
+            self.store.make_directory(paths.staged_directory(name))
+        self.store.make_directory(paths.OUTBOX)
+        self.store.make_directory(paths.log_directory(1))
+
+    def _adopt_names(self) -> None:
+        """State follows a computation that was renamed, if it says what it was called."""
+        for node in self.topology.keyed.values():
+            for alias in node.aliases:
+                if node.name not in self.ledger.slots and alias in self.ledger.slots:
+                    self.ledger.rename(alias, node.name)
+
+    def _rings(self) -> dict[str, Ring]:
+        rings: dict[str, Ring] = {}
+        for node in self.topology.keyed.values():
+            wanted = node.slots or self.options.slots
+            known = self.ledger.rings.get(node.name)
+            if known is not None and (wanted is None or len(known.slots) == wanted):
+                rings[node.name] = known
+            else:
+                rings[node.name] = Ring.even(wanted or self._substrate.parallelism)
+        return rings
+
+    def _deliver_outstanding(self) -> None:
+        """Committed epochs that some sink does not have: a crash came in between."""
+        outstanding: list[Commit] = []
+        acknowledged = self._deliverer.acknowledged()
+        if acknowledged >= self.ledger.epoch:
+            return
+        for _, entry in self.log.backwards():
+            if entry.kind == COMMIT:
+                commit = msgspec.json.decode(entry.body, type=CommitBody).commit
+                if commit.epoch <= acknowledged:
+                    break
+                outstanding.append(commit)
+        for commit in reversed(outstanding):
+            self._deliverer.deliver(commit)
+
+    # Telling --------------------------------------------------------------
+
+    def _tell(self, commit: Commit, seconds: float) -> None:
+        if self.options.on_epoch is None:
+            return
+        ledger = self.ledger
+        self.options.on_epoch(
+            EpochProgress(
+                pipeline=self.graph.name,
+                epoch=commit.epoch,
+                records=commit.counters.records,
+                records_total=self._read_total,
+                produced=sum(file.rows for file in commit.staged),
+                seconds=seconds,
+                watermark=self.watermark(),
+                newest=ledger.newest,
+                state_bytes=ledger.state_bytes(),
+                late=ledger.counters.late,
+                dead=ledger.counters.dead,
+                backlog=None,
+                ended=self.watermark() == END,
+                counts=dict(ledger.counters.metrics),
+            )
+        )
+
+    def watermark(self) -> int:
+        """The lowest input watermark of all computations."""
+        names = self.graph.nodes
+        if not names:
+            return min(self.ledger.outs.values(), default=BEGINNING)
+        return min(self.ledger.ins.get(name, BEGINNING) for name in names)
+
+    def summary(self, reason: str) -> RunSummary:
+        """How the run ended."""
+        counters = self.ledger.counters
+        notes = []
+        if counters.unfired:
+            notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")
+        if self.ledger.next_wall_timer() is not None and reason == "end":
+            notes.append("wall-time timers that are not yet due stay in the checkpoint")
+        if self.ledger.outbox and reason == "end":
+            notes.append("a feedback loop never drained; its last records stay in the outbox")
+        if counters.behind:
+            notes.append(f"{counters.behind} records were produced behind the output watermark")
+        return RunSummary(
+            self.graph.name, self._epochs, self._read_total, counters.late, counters.dead,
+            reason, tuple(notes), dict(counters.metrics),
+        )  # fmt: skip
+
+

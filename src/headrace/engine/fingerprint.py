@@ -1,0 +1,67 @@
+"""The fingerprint of a pipeline: source text and wiring, not pickle bytes.
+
+A plan carries it. A driver that recovers an open plan under another fingerprint
+voids that plan, as it could not be repeated with the new code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import xxhash
+
+from headrace.pipeline.graph import Graph, To
+
+
+def fingerprint(graph: Graph) -> str:
+    """Sixteen hex digits that change when the pipeline's meaning may."""
+    lines = [graph.name]
+    for injector in graph.injectors.values():
+        lines.append(f"read {injector.stream} {injector.source.describe()} {_policy(injector.errors)}")
+    for node in graph.nodes.values():
+        cls = type(node.template)
+        lines.append(f"compute {node.name} {cls.__qualname__} {dict(node.outputs)} {node.percentile}")
+        lines.append(f"policies {_policy(node.late)} {_policy(node.errors)} {node.strong}")
+        lines.extend(_class_text(base) for base in cls.__mro__[:-1])
+        lines.extend(f"parameter {k}={_value(v)}" for k, v in sorted(vars(node.template).items()))
+        for given in node.inputs:
+            key = given.key
+            lines.append(f"input {given.stream} {key.columns} {_value(key.function)}")
+    lines.extend(f"write {outlet.stream} {type(outlet.sink).__qualname__}" for outlet in graph.outlets.values())
+    lines.extend(sorted(graph.feedback))
+    return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
+
+
+def _policy(policy: str | To) -> str:
+    return f"to {policy.stream}" if isinstance(policy, To) else policy
+
+
+def _class_text(cls: type) -> str:
+    try:
+        return inspect.getsource(cls)
+    except (OSError, TypeError):
+        functions = (f for f in vars(cls).values() if callable(f))
+        return cls.__qualname__ + "".join(sorted(_value(f) for f in functions))
+
+
+def _value(value: Any) -> str:
+    if inspect.isfunction(value):
+        return _function_text(value)
+    if isinstance(value, str | int | float | bool | bytes | tuple | type(None)):
+        return repr(value)
+    return type(value).__qualname__
+
+
+def _function_text(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return function.__qualname__ + _code_text(function.__code__)
+
+
+def _code_text(code: CodeType) -> str:
+    constants = (_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
+    return f"{code.co_code.hex()} {code.co_names} {' '.join(constants)}"

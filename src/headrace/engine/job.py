@@ -1,0 +1,125 @@
+"""A running pipeline: the epoch loop in a thread, and the handle that users hold."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from headrace.engine.driver import Driver
+from headrace.engine.planning import Finish, Wait
+from headrace.plan.progress import RunSummary
+
+POLL_S = 0.2
+"""How often sources are asked for news while there is nothing to do."""
+
+
+def run_loop(driver: Driver, stopping: threading.Event, clock: Callable[[], int]) -> RunSummary:
+    """Epoch after epoch until the end, or until asked to stop."""
+    try:
+        driver.open()
+        while not stopping.is_set():
+            step = driver.step()
+            if isinstance(step, Finish):
+                return driver.summary(step.reason)
+            if isinstance(step, Wait):
+                pause = POLL_S
+                if step.until is not None:
+                    pause = min(pause, max(0.001, (step.until - clock()) / 1e6))
+                stopping.wait(pause)
+        return driver.summary("stopped")
+    finally:
+        driver.close()
+
+
+class Job:
+    """A pipeline that runs in the background. Use it as a context manager: leaving stops it."""
+
+    def __init__(self, driver: Driver, clock: Callable[[], int]) -> None:
+        self._driver = driver
+        self._stopping = threading.Event()
+        self._summary: RunSummary | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(clock,), name=f"headrace-{driver.graph.name}", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, clock: Callable[[], int]) -> None:
+        try:
+            self._summary = run_loop(self._driver, self._stopping, clock)
+        except BaseException as error:
+            self._error = error
+
+    def wait(self, timeout: float | None = None) -> RunSummary:
+        """Waits for the end; raises what the pipeline raised."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"pipeline {self._driver.graph.name!r} is still running")
+        if self._error is not None:
+            raise self._error
+        if self._summary is None:
+            raise RuntimeError("the pipeline ended without a summary")
+        return self._summary
+
+    def stop(self, wait: bool = True) -> RunSummary | None:
+        """Stops after the current epoch. Nothing is lost: a new run goes on from there."""
+        self._stopping.set()
+        return self.wait() if wait else None
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self._thread.is_alive()
+
+    def status(self) -> dict[str, Any]:
+        """Where it is: epoch, watermark, records, state size."""
+        ledger = getattr(self._driver, "ledger", None)
+        if ledger is None:
+            return {"pipeline": self._driver.graph.name, "epoch": 0, "running": self.running}
+        return {
+            "pipeline": self._driver.graph.name,
+            "epoch": ledger.epoch,
+            "generation": ledger.generation,
+            "watermark": self._driver.watermark(),
+            "records": ledger.counters.records,
+            "late": ledger.counters.late,
+            "dead": ledger.counters.dead,
+            "state_bytes": ledger.state_bytes(),
+            "running": self.running,
+        }
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if exc[0] is None and self._error is not None:
+            raise self._error
+
+
+class GracefulStop:
+    """While entered, SIGTERM and SIGINT ask a run to stop after its epoch; a second one breaks in."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping.is_set():
+            signal.signal(number, self._before.get(number, signal.SIG_DFL))
+            raise KeyboardInterrupt
+        self._stopping.set()
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

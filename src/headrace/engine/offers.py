@@ -1,0 +1,92 @@
+"""What sources have to offer: the driver's side of injectors, where their I/O happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.engine.planning import Offer
+from headrace.log import paths
+from headrace.log.store import Store
+from headrace.model.source import Range, Source, Timing, Workspace
+from headrace.model.time import BEGINNING
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import SplitState
+from headrace.plan.ledger import Ledger
+
+
+class Sources:
+    """All injectors of a pipeline."""
+
+    def __init__(self, topology: Topology, store: Store, spark: Any) -> None:
+        self._sources: dict[str, Source] = {
+            name: injector.source for name, injector in topology.graph.injectors.items()
+        }
+        self._store = store
+        self._spark = spark
+        self._settled: dict[tuple[str, str], int] = {}
+
+    def prepare(self) -> None:
+        """Called once before the first plan of a run."""
+        for name, source in self._sources.items():
+            directory = f"{paths.SOURCES}/{paths.safe(name)}"
+            self._store.make_directory(directory)
+            where = os.path.join(self._store.root or "", directory)
+            source.prepare(Workspace(where, self._spark))
+
+    def close(self) -> None:
+        """The run has ended."""
+        for source in self._sources.values():
+            source.close()
+
+    def offers(self, ledger: Ledger, records: int, parts: int) -> dict[str, Offer]:
+        """What every injector could read next, about `records` records in all."""
+        share = max(1, records // len(self._sources))
+        return {
+            name: _offer(source, ledger.splits.get(name, {}), share, parts)
+            for name, source in self._sources.items()
+        }
+
+    def settle(self, ledger: Ledger) -> None:
+        """Tells sources how far they are committed."""
+        for name, source in self._sources.items():
+            for split, state in ledger.splits.get(name, {}).items():
+                if self._settled.get((name, split)) != state.position:
+                    self._settled[name, split] = state.position
+                    source.settle(split, state.position)
+
+
+def _offer(source: Source, known: dict[str, SplitState], share: int, parts: int) -> Offer:
+    splits: dict[str, int] = {}
+    active: list[str] = []
+    for split in source.splits():
+        state = known.get(split)
+        if state is not None and state.finished:
+            continue
+        own = source.low_watermark(split, state.position if state else source.first(split))
+        splits[split] = BEGINNING if own is None else own
+        active.append(split)
+    waiting = _too_far_ahead(source.timing, active, known)
+    ranges: dict[str, Sequence[Range]] = {}
+    each = max(1, share // max(1, len(active) - len(waiting)))
+    for split in active:
+        if split in waiting:
+            continue
+        state = known.get(split)
+        start = state.position if state is not None else source.first(split)
+        found = source.plan(split, start, each)
+        if found is not None:
+            ranges[split] = source.parallel(split, found, parts)
+    missing = [s for s in source.timing.expected if s not in splits and s not in known]
+    ended = source.bounded and not active and not missing
+    return Offer(splits, ranges, ended)
+
+
+def _too_far_ahead(timing: Timing, active: list[str], known: dict[str, SplitState]) -> set[str]:
+    """Splits that wait because they run ahead of the slowest by more than max_skew (D5)."""
+    if timing.max_skew_us is None or len(active) < 2:
+        return set()
+    marks = {s: known[s].mark.value if s in known else BEGINNING for s in active}
+    slowest = min(marks.values())
+    return {s for s, value in marks.items() if value > slowest + timing.max_skew_us}

@@ -1,0 +1,135 @@
+"""The Spark substrate: one epoch is one Spark job, a chain of shuffles, one per level.
+
+Only the DataFrame API is used. Our jobs run in a session of their own, so the
+user's settings stay as they are; adaptive execution is off there, as it would
+merge partitions and so break slots.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+from pyspark import cloudpickle
+from pyspark.sql.functions import col
+
+from headrace.engine.local import read_all, reports_in, run_epoch
+from headrace.engine.tasks import (
+    ROW_SCHEMA,
+    FirstLevelFunction,
+    LevelFunction,
+    ReadFunction,
+    Shipment,
+)
+from headrace.errors import InvalidPipeline
+from headrace.log.store import Store
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Report, TaskPlan
+from headrace.state.cache import WorkerCache
+from headrace.worker.envelope import Envelope, pack_header, partitions, unpack_header
+from headrace.worker.runtime import Runtime
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    # Our own check of one output per producer replaces Spark's (protocol B4).
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
+
+
+class SparkSubstrate:
+    """Runs epochs on a Spark session."""
+
+    def __init__(self, spark: SparkSession, topology: Topology, store: Store) -> None:
+        self.spark = spark
+        self._session = spark.newSession()
+        for name, value in _SETTINGS.items():
+            self._session.conf.set(name, value)
+        self.parallelism = _parallelism(spark)
+        # The driver takes the short way with a runtime of its own.
+        self._runtime = Runtime(topology, store, WorkerCache())
+        self._root = store.root or ""
+        self._shipment: Shipment | None = None
+
+    def _ship(self) -> Shipment:
+        """The pipeline, pickled once: at the first epoch, when sources are prepared."""
+        if self._shipment is None:
+            pipeline = pickled(self._runtime.topology)
+            digest = xxhash.xxh3_128_hexdigest(pipeline)
+            self._shipment = Shipment(pipeline, digest, self._root)
+        return self._shipment
+
+    def run(self, task: TaskPlan) -> Sequence[Report]:
+        """One epoch, one job."""
+        topology, plan = self._runtime.topology, task.plan
+        if topology.depth == 0 and plan.short:
+            return run_epoch(self._runtime, task)
+        shipment = self._ship().with_plan(task)
+        here: list[Envelope] = []
+        if plan.short:
+            rows = read_all(self._runtime, task)
+            here = [row for row in rows if row.header.level > topology.depth]
+            moving = [
+                (row.partition, pack_header(row.header), row.body)
+                for row in rows
+                if row.header.level <= topology.depth
+            ]
+            slots = partitions(topology, plan, 1)
+            frame = self._numbers(slots).mapInArrow(FirstLevelFunction(shipment, moving), ROW_SCHEMA)
+            level = 2
+        else:
+            frame = self._numbers(partitions(topology, plan, 0)).mapInArrow(
+                ReadFunction(shipment), ROW_SCHEMA
+            )
+            level = 1
+        for at in range(level, topology.depth + 1):
+            slots = partitions(topology, plan, at)
+            frame = frame.repartitionById(slots, col("partition")).mapInArrow(
+                LevelFunction(shipment, at), ROW_SCHEMA
+            )
+        arrived = (
+            Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in frame.collect()
+        )
+        return reports_in([*here, *arrived])
+
+    def close(self) -> None:
+        """The session belongs to the user."""
+
+    def _numbers(self, count: int) -> Any:
+        return self._session.range(0, count, 1, count)
+
+
+def pickled(topology: Topology) -> bytes:
+    """The pipeline by value: its own modules travel along, so workers need not have them."""
+    modules = {type(node.template).__module__ for node in topology.graph.nodes.values()}
+    sent = []
+    for name in modules:
+        module = sys.modules.get(name)
+        if module is not None and name != "__main__" and not name.startswith("headrace"):
+            cloudpickle.register_pickle_by_value(module)
+            sent.append(module)
+    try:
+        return bytes(cloudpickle.dumps(topology))
+    except Exception as error:
+        raise InvalidPipeline(
+            f"pipeline {topology.graph.name!r} cannot be sent to workers: {error}. "
+            "Open clients and files in setup(), not in __init__"
+        ) from error
+    finally:
+        for module in sent:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _parallelism(spark: SparkSession) -> int:
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except Exception:  # Spark Connect has no context
+        return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))
+
+

@@ -1,0 +1,137 @@
+"""What an epoch's reports add up to: a commit, a reason to run it again, or an error. Pure.
+
+Protocol B3: a label that is missing, doubled with another digest, or seen by a
+consumer with a digest other than its own report's, drops the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.errors import HeadraceError, by_name
+from headrace.model.time import BEGINNING
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import (
+    Adoption,
+    Commit,
+    Counters,
+    Report,
+    SlotDelta,
+    SplitState,
+    TaskPlan,
+)
+from headrace.plan.watermarks import Mark, merge
+from headrace.worker.inputs import host_mark, labels_of
+from headrace.worker.level import TORN
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """The epoch did not hold together; run its plan again."""
+
+    reason: str
+
+
+def judge(
+    topology: Topology, task: TaskPlan, reports: Sequence[Report], adoptions: Sequence[Adoption]
+) -> Commit | Dropped | HeadraceError:
+    """The verdict on an epoch."""
+    failure = _failure(reports)
+    if failure is not None:
+        return failure
+    found = _by_label(topology, task, reports)
+    if isinstance(found, Dropped):
+        return found
+    return _commit(topology, task, found, list(adoptions))
+
+
+def _failure(reports: Sequence[Report]) -> HeadraceError | None:
+    errors = [r for r in reports if r.error is not None and r.error != TORN]
+    if not errors:
+        return None
+    first = min(errors, key=lambda r: r.label)
+    return by_name(first.error or "")(first.message)
+
+
+def _by_label(
+    topology: Topology, task: TaskPlan, reports: Sequence[Report]
+) -> dict[str, Report] | Dropped:
+    found: dict[str, Report] = {}
+    for report in reports:
+        if report.error == TORN:
+            return Dropped(report.message)
+        if found.setdefault(report.label, report).digest != report.digest:
+            return Dropped(f"{report.label} reported two different outputs")
+    hosts = [*topology.graph.injectors, *topology.keyed]
+    for label in (label for host in hosts for label in labels_of(topology, task.plan, host)):
+        if label not in found:
+            return Dropped(f"no report of {label}")
+    for report in found.values():
+        for label, digest in report.saw.items():
+            if found[label].digest != digest:
+                return Dropped(f"{report.label} consumed an output of {label} that is not the reported one")
+    return found
+
+
+def _commit(
+    topology: Topology, task: TaskPlan, reports: dict[str, Report], adoptions: list[Adoption]
+) -> Commit:
+    plan = task.plan
+    outs: dict[str, Mark] = {}
+    for host in [*topology.graph.injectors, *topology.keyed]:
+        marks = {r.label: r.mark for r in reports.values() if r.host == host}
+        outs[host] = host_mark(topology, task, host, marks)
+    ins = {r.host: r.input_mark for r in reports.values() if r.input_mark is not None}
+    for node in topology.fused:
+        hosts = {h for i in node.inputs for h in topology.hosts[i.stream]}
+        before = task.ins.get(node.name, BEGINNING)
+        ins[node.name] = max(before, merge(outs[h] for h in hosts).value)
+    deltas: dict[str, dict[int, SlotDelta]] = {}
+    for report in reports.values():
+        if report.delta is not None and report.slot is not None:
+            deltas.setdefault(report.host, {})[report.slot] = report.delta
+    ordered = [reports[label] for label in sorted(reports)]
+    return Commit(
+        epoch=plan.epoch,
+        ins=ins,
+        outs={host: mark.value for host, mark in outs.items()},
+        splits=_splits(task, reports),
+        rings=plan.rings,
+        deltas=deltas,
+        outbox=[file for r in ordered for file in r.outbox],
+        staged=[file for r in ordered for file in r.staged],
+        counters=_total(topology, ordered),
+        newest=max((r.newest for r in ordered), default=BEGINNING),
+        adoptions=adoptions,
+        digests={r.label: r.digest for r in ordered},
+    )
+
+
+def _splits(task: TaskPlan, reports: dict[str, Report]) -> dict[str, dict[str, SplitState]]:
+    found: dict[str, dict[str, SplitState]] = {}
+    for read in (read for tasks in task.plan.reads for read in tasks):
+        splits = found.setdefault(read.stream, {})
+        mark = reports[read.label].mark
+        before = splits.get(read.split)
+        position = max(read.range.end, before.position if before else read.range.end)
+        reached = max(mark.reached, before.mark.reached if before else mark.reached)
+        finished = read.range.last or (before is not None and before.finished)
+        bounds = [mark.bound] if before is None else [mark.bound, before.mark.bound]
+        bound = None if finished else max((b for b in bounds if b is not None), default=None)
+        splits[read.split] = SplitState(position, Mark(bound, reached), finished, task.plan.wall)
+    return found
+
+
+def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
+    """Sums; `records` counts what sources brought in, not what travelled between levels."""
+    total = Counters()
+    for report in reports:
+        counters = report.counters
+        if report.host in topology.graph.injectors:
+            total.records += counters.records
+        for name in ("hooks", "timers", "late", "dead", "behind", "unfired"):
+            setattr(total, name, getattr(total, name) + getattr(counters, name))
+        for metric, count in counters.metrics.items():
+            total.metrics[metric] = total.metrics.get(metric, 0) + count
+    return total

@@ -1,0 +1,178 @@
+"""The epoch log: one numbered sequence of entries, each written once (protocol A).
+
+    headrace-log 1 <checksum>
+    {"kind": "commit", "generation": 3, "nonce": "...", "body": {...}}
+
+- An entry is put-if-absent at the next position; its nonce tells its writer's own
+  entry from a stranger's.
+- A put whose outcome is unknown is repeated, same bytes, same position, until the
+  position is occupied; nothing else is written meanwhile.
+- A driver takes over by appending a generation. After that, a foreign entry at
+  its next position means that it was fenced.
+- Positions are never free again: a trimmed directory leaves a marker.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import xxhash
+
+from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, StoreError
+from headrace.log import paths
+from headrace.log.store import Store
+
+FORMAT = 1
+GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
+
+_MAGIC = b"headrace-log"
+_RETRIES = 8
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One entry; `body` is JSON of a kind that this room does not know."""
+
+    kind: str
+    generation: int
+    nonce: str
+    body: msgspec.Raw
+
+
+def seal(magic: bytes, body: bytes) -> bytes:
+    """A small text file with magic, version and checksum."""
+    checksum = xxhash.xxh3_64_hexdigest(body).encode()
+    return b"%s %d %s\n%s\n" % (magic, FORMAT, checksum, body)
+
+
+def unseal(magic: bytes, data: bytes, name: str) -> bytes:
+    """The body of such a file, checked."""
+    head, _, rest = data.partition(b"\n")
+    words = head.split(b" ")
+    if len(words) != 3 or words[0] != magic or not words[1].isdigit():
+        raise CorruptCheckpoint(f"{name} is not a {magic.decode()} file: it begins {data[:40]!r}")
+    if int(words[1]) > FORMAT:
+        raise IncompatibleState(
+            f"{name} has format {int(words[1])}; this Headrace reads up to {FORMAT}: upgrade it"
+        )
+    body = rest.removesuffix(b"\n")
+    if xxhash.xxh3_64_hexdigest(body).encode() != words[2]:
+        raise CorruptCheckpoint(
+            f"{name} is damaged (checksum); restore it from a copy, nothing of it has been used"
+        )
+    return body
+
+
+class EpochLog:
+    """The log of one checkpoint, as one driver sees it."""
+
+    def __init__(self, store: Store, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._store = store
+        self._sleep = sleep
+        self.position = 0
+        """The last position read or written."""
+        self.generation = 0
+
+    def last_position(self) -> int:
+        """The highest position that is taken."""
+        directories = [d for d in self._store.list(paths.LOG) if d.isdigit()]
+        for directory in reversed(directories):
+            names = [n for n in self._store.list(f"{paths.LOG}/{directory}") if n.isdigit()]
+            if names:
+                return int(names[-1])
+        return 0
+
+    def read(self, position: int) -> LogEntry | None:
+        """The entry at a position; None where there is none."""
+        name = paths.log_entry(position)
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError:
+            return None
+        body = unseal(_MAGIC, data, name)
+        try:
+            return msgspec.json.decode(body, type=LogEntry)
+        except msgspec.DecodeError as error:
+            raise CorruptCheckpoint(f"{name} cannot be decoded: {error}") from None
+
+    def backwards(self) -> Iterator[tuple[int, LogEntry]]:
+        """Entries from the last to the first that is still there."""
+        position = self.last_position()
+        while position > 0 and (entry := self.read(position)) is not None:
+            yield position, entry
+            position -= 1
+
+    def follow(self) -> Iterator[tuple[int, LogEntry]]:
+        """Entries after `position`, which moves along."""
+        while (entry := self.read(self.position + 1)) is not None:
+            self.position += 1
+            self.generation = max(self.generation, entry.generation)
+            yield self.position, entry
+
+    def take_over(self) -> Iterator[tuple[int, LogEntry]]:
+        """Appends a generation; gives the foreign entries that came first, to be folded in."""
+        while True:
+            yield from self.follow()
+            generation = self.generation + 1
+            entry = self._entry(GENERATION, generation, {"generation": generation})
+            if self._put(self.position + 1, entry) is None:
+                self.position += 1
+                self.generation = generation
+                return
+
+    def append(self, kind: str, body: object) -> int:
+        """Appends an entry of this driver; Fenced if somebody else was first."""
+        entry = self._entry(kind, self.generation, body)
+        foreign = self._put(self.position + 1, entry)
+        if foreign is not None:
+            raise Fenced(
+                f"another driver (generation {foreign.generation}) has taken over this checkpoint; "
+                f"this one (generation {self.generation}) has stopped and wrote nothing more. "
+                "Let one driver run per checkpoint"
+            )
+        self.position += 1
+        return self.position
+
+    def trim(self, before: int) -> None:
+        """Lets go of whole directories of entries below `before`, leaving markers."""
+        keep = before // paths.LOG_DIRECTORY_ENTRIES
+        for directory in self._store.list(paths.LOG):
+            if directory.isdigit() and int(directory) < keep:
+                self._store.write(paths.trimmed_marker(f"{paths.LOG}/{directory}"), b"")
+                for name in self._store.list(f"{paths.LOG}/{directory}"):
+                    self._store.delete(f"{paths.LOG}/{directory}/{name}")
+
+    def _entry(self, kind: str, generation: int, body: object) -> LogEntry:
+        return LogEntry(kind, generation, secrets.token_hex(8), msgspec.Raw(msgspec.json.encode(body)))
+
+    def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
+        """Settles a position: None if `entry` lies there, otherwise what does."""
+        name = paths.log_entry(position)
+        directory = paths.log_directory(position)
+        data = seal(_MAGIC, msgspec.json.encode(entry))
+        failure: Exception | None = None
+        for attempt in range(_RETRIES):
+            try:
+                if position % paths.LOG_DIRECTORY_ENTRIES == 0 or position == 1:
+                    self._store.make_directory(directory)
+                if self._is_trimmed(directory):
+                    raise Fenced("this driver is so far behind that the log was trimmed past it")
+                if self._store.put_if_absent(name, data):
+                    return None
+            except FileNotFoundError:
+                raise Fenced(
+                    f"the log directory {directory} is gone: the log was trimmed past this driver"
+                ) from None
+            except (OSError, StoreError) as error:
+                failure = error
+            found = self.read(position)
+            if found is not None:
+                return None if found.nonce == entry.nonce else found
+            self._sleep(min(2.0, 0.05 * 2**attempt))
+        raise StoreError(f"log position {position} could not be written: {failure}") from failure
+
+    def _is_trimmed(self, directory: str) -> bool:
+        marker = paths.trimmed_marker(directory)
+        return marker.rsplit("/", 1)[-1] in self._store.list(paths.LOG)

@@ -1,0 +1,55 @@
+"""The identity of a checkpoint: whose it is, and an id that no other has."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log import paths
+from headrace.log.epochlog import seal, unseal
+from headrace.log.store import Store
+
+_MAGIC = b"headrace-checkpoint"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What the file IDENTITY says."""
+
+    id: str
+    pipeline: str
+
+
+def read_identity(store: Store) -> Identity | None:
+    """The identity of a checkpoint; None where there is no checkpoint."""
+    try:
+        data = store.read(paths.IDENTITY)
+    except FileNotFoundError:
+        if store.list(paths.LOG):
+            raise CorruptCheckpoint(
+                f"{store.root}: there is a log but no {paths.IDENTITY} file; restore it from a copy"
+            ) from None
+        return None
+    body = unseal(_MAGIC, data, paths.IDENTITY)
+    try:
+        return msgspec.json.decode(body, type=Identity)
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"{paths.IDENTITY} cannot be decoded: {error}") from None
+
+
+def claim_identity(store: Store, pipeline: str) -> Identity:
+    """The identity of this pipeline's checkpoint, made if it is new."""
+    found = read_identity(store)
+    if found is None:
+        store.make_directory("")
+        new = Identity(secrets.token_hex(8), pipeline)
+        store.put_if_absent(paths.IDENTITY, seal(_MAGIC, msgspec.json.encode(new)))
+        found = read_identity(store)
+    if found is None or found.pipeline != pipeline:
+        owner = found.pipeline if found else "nobody"
+        raise IncompatibleState(
+            f"the checkpoint {store.root or ''} belongs to pipeline {owner!r}, not to {pipeline!r}: "
+            "choose another checkpoint= directory"
+        )
+    return found

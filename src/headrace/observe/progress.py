@@ -1,0 +1,209 @@
+"""A live view of a run, fed with one `EpochProgress` per committed epoch.
+
+On a terminal it is a small table that stays in place; elsewhere (a log, a pipe) plain lines, about
+one a second, the last epoch always among them.
+
+    with watch() as view:
+        summary = pipeline.run(checkpoint=..., on_epoch=view.show)
+    view.finish(summary)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headrace.observe.wording import show_bytes, show_lag, show_rate, show_span, show_time
+from headrace.plan.progress import EpochProgress, RunSummary
+
+Clock = Callable[[], float]
+
+LINE_EVERY_S = 1.0
+RATE_OVER_S = 5.0
+
+_ENDINGS = {
+    "end": "all input was read",
+    "caught_up": "caught up with its input; a new start with the same checkpoint goes on from here",
+    "stopped": "stopped; a new start with the same checkpoint goes on from here",
+}
+
+
+class ProgressView(ABC):
+    """Shows a run while it goes on. A context manager: leaving it ends the live part."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._rate = RecentRate(self._started)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def show(self, progress: EpochProgress) -> None:
+        """Takes note of a committed epoch."""
+        now = self._clock()
+        self._rate.add(now, progress.records)
+        self._show(progress, now)
+
+    def finish(self, summary: RunSummary) -> None:
+        """Ends the live part and says how the run ended."""
+        self.close()
+        for line in summary_lines(summary, self._clock() - self._started):
+            self.say(line)
+
+    @abstractmethod
+    def say(self, line: str) -> None:
+        """Prints a line that stays, above the live part where there is one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Shows what was not shown yet, and ends the live part."""
+
+    @abstractmethod
+    def _show(self, progress: EpochProgress, now: float) -> None:
+        """Shows an epoch, now or soon."""
+
+
+class PlainView(ProgressView):
+    """One line per epoch, at most about one a second, and always the last."""
+
+    def __init__(self, output: TextIO | None = None, clock: Clock = time.monotonic) -> None:
+        super().__init__(clock)
+        self._output = output or sys.stdout
+        self._next_line = self._started
+        self._waiting: EpochProgress | None = None
+
+    def say(self, line: str) -> None:
+        """Prints a line."""
+        print(line, file=self._output, flush=True)
+
+    def close(self) -> None:
+        """Prints the last epoch if it was passed over."""
+        if self._waiting is not None:
+            self.say(progress_line(self._waiting, self._rate))
+            self._waiting = None
+
+    def _show(self, progress: EpochProgress, now: float) -> None:
+        self._waiting = progress
+        if now >= self._next_line:
+            self.close()
+            self._next_line = now + LINE_EVERY_S
+
+
+class LiveView(ProgressView):
+    """A table that stays in place on a terminal."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._last: EpochProgress | None = None
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def say(self, line: str) -> None:
+        """Prints a line above the table."""
+        self._console.print(line, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Takes the table away; the last epoch stays as a line."""
+        if not self._live.is_started:
+            return
+        self._live.stop()
+        if self._last is not None:
+            self.say(progress_line(self._last, self._rate))
+
+    def _show(self, progress: EpochProgress, now: float) -> None:
+        self._last = progress
+        self._live.update(self._table(progress, now), refresh=True)
+
+    def _table(self, progress: EpochProgress, now: float) -> Table:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", justify="right")
+        table.add_column()
+        took = f"{progress.seconds * 1_000:,.0f} ms"
+        table.add_row("epoch", f"{progress.epoch:,}  [dim]{took}[/dim]")
+        total = f"{progress.records_total:,} in {show_span(round((now - self._started) * 1e6))}"
+        table.add_row("records", f"{self._rate}  [dim]{total}[/dim]")
+        lag = show_lag(progress.watermark, progress.newest)
+        table.add_row("watermark", f"{show_time(progress.watermark)}  [dim]{lag}[/dim]")
+        table.add_row("state", show_bytes(progress.state_bytes))
+        table.add_row("late, dead", f"{progress.late:,}, {progress.dead:,}")
+        if progress.backlog is not None:
+            table.add_row("backlog", f"{progress.backlog:,} records")
+        return table
+
+
+class RecentRate:
+    """Records per second over the last few seconds."""
+
+    def __init__(self, started: float) -> None:
+        self._points: deque[tuple[float, int]] = deque([(started, 0)])
+
+    def add(self, now: float, records: int) -> None:
+        """Takes note of an epoch that has just ended."""
+        self._points.append((now, records))
+        while len(self._points) > 2 and self._points[1][0] <= now - RATE_OVER_S:
+            self._points.popleft()
+
+    def __str__(self) -> str:
+        records = sum(count for _, count in list(self._points)[1:])
+        return show_rate(records, self._points[-1][0] - self._points[0][0])
+
+
+def watch(output: TextIO | None = None) -> ProgressView:
+    """The view that suits where the output goes."""
+    output = output or sys.stdout
+    console = Console(file=output)
+    return LiveView(console) if console.is_terminal else PlainView(output)
+
+
+def progress_line(progress: EpochProgress, rate: RecentRate) -> str:
+    """An epoch as one line."""
+    lag = show_lag(progress.watermark, progress.newest)
+    parts = [
+        f"epoch {progress.epoch:,}",
+        f"{progress.records_total:,} records",
+        f"{rate}",
+        f"watermark {show_time(progress.watermark)}{f' ({lag})' if lag else ''}",
+        f"state {show_bytes(progress.state_bytes)}",
+        f"late {progress.late:,}",
+        f"dead {progress.dead:,}",
+    ]
+    if progress.backlog is not None:
+        parts.append(f"backlog {progress.backlog:,}")
+    return " | ".join(parts)
+
+
+def summary_lines(summary: RunSummary, seconds: float) -> list[str]:
+    """How a run ended, in a few lines."""
+    ending = _ENDINGS.get(summary.reason, summary.reason)
+    rate = show_rate(summary.records, seconds)
+    lines = [
+        f"{summary.pipeline}: {ending}.",
+        f"{summary.records:,} records in {summary.epochs:,} epochs, "
+        f"{show_span(round(seconds * 1e6))}, {rate}; "
+        f"{summary.late:,} late, {summary.dead:,} dead letters.",
+    ]
+    lines += [f"  {name}: {count:,}" for name, count in sorted(summary.counts.items())]
+    lines += [f"Note: {note}" for note in summary.notes]
+    return lines

@@ -1,0 +1,206 @@
+"""The ledger: what the epoch log adds up to.
+
+A fold over the log's entries, pure and without files: every driver that reads the
+same log has the same ledger. A snapshot of it rides in some commits, so that
+recovery reads a bounded tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import xxhash
+
+from headrace.plan.epoch import (
+    Adoption,
+    Commit,
+    Counters,
+    Entry,
+    OutboxFile,
+    Plan,
+    SlotBase,
+    SlotDelta,
+    SplitState,
+)
+from headrace.plan.ring import Interval, Ring
+
+CHAINS_KEPT = 16
+
+
+class SlotLedger(msgspec.Struct, frozen=True):
+    """A slot's manifest, its chain of deltas, its earliest timers."""
+
+    entries: tuple[Entry, ...] = ()
+    chains: tuple[tuple[int, str], ...] = ((0, ""),)
+    next_event_timer: int | None = None
+    next_wall_timer: int | None = None
+
+
+class Ledger(msgspec.Struct):
+    """The state of a pipeline after its last commit."""
+
+    epoch: int = 0
+    wall: int = 0
+    """Of the last plan, voided ones included."""
+    ins: dict[str, int] = {}
+    outs: dict[str, int] = {}
+    splits: dict[str, dict[str, SplitState]] = {}
+    rings: dict[str, Ring] = {}
+    slots: dict[str, dict[int, SlotLedger]] = {}
+    outbox: dict[str, list[OutboxFile]] = {}
+    counters: Counters = msgspec.field(default_factory=Counters)
+    newest: int = 0
+    open_plan: Plan | None = None
+    generation: int = 0
+    commit_position: int = 0
+    """The log position of the last commit."""
+
+    # The fold -------------------------------------------------------------
+
+    def planned(self, plan: Plan) -> None:
+        """A plan was written."""
+        self.open_plan = plan
+        self.wall = max(self.wall, plan.wall)
+
+    def voided(self) -> None:
+        """The open plan was given up."""
+        self.open_plan = None
+
+    def committed(self, commit: Commit, position: int) -> None:
+        """An epoch happened."""
+        self.epoch = commit.epoch
+        self.commit_position = position
+        self.open_plan = None
+        self.ins = {**self.ins, **commit.ins}
+        self.outs = {**self.outs, **commit.outs}
+        self.newest = max(self.newest, commit.newest)
+        for stream, splits in commit.splits.items():
+            self.splits[stream] = {**self.splits.get(stream, {}), **splits}
+        for name, ring in commit.rings.items():
+            self.slots[name] = recut(self.slots.get(name, {}), self.rings.get(name), ring)
+            self.rings[name] = ring
+        for name, deltas in commit.deltas.items():
+            for slot, delta in deltas.items():
+                before = self.slots[name].get(slot, SlotLedger())
+                self.slots[name][slot] = _with_delta(
+                    before, delta, commit.epoch, self.rings[name].intervals(slot)
+                )
+        for adoption in commit.adoptions:
+            self._adopt(adoption)
+        self.outbox = {}
+        for file in commit.outbox:
+            self.outbox.setdefault(file.consumer, []).append(file)
+        _add(self.counters, commit.counters)
+
+    def _adopt(self, adoption: Adoption) -> None:
+        slot = self.slots[adoption.computation][adoption.slot]
+        kept = [e for e in slot.entries if e.segment not in adoption.replaces]
+        entries = sorted([*kept, adoption.entry], key=lambda e: -e.last_epoch)
+        self.slots[adoption.computation][adoption.slot] = msgspec.structs.replace(
+            slot, entries=tuple(entries)
+        )
+
+    # What others ask ------------------------------------------------------
+
+    def bases(self, rings: dict[str, Ring]) -> dict[str, dict[int, SlotBase]]:
+        """What each slot starts from under these rings."""
+        found: dict[str, dict[int, SlotBase]] = {}
+        for name, ring in rings.items():
+            slots = recut(self.slots.get(name, {}), self.rings.get(name), ring)
+            found[name] = {
+                slot: SlotBase(slots[slot].entries, slots[slot].chains) for slot in ring.slots
+            }
+        return found
+
+    def segments(self) -> set[str]:
+        """Every segment that counts."""
+        return {
+            entry.segment
+            for slots in self.slots.values()
+            for slot in slots.values()
+            for entry in slot.entries
+        }
+
+    def state_bytes(self) -> int:
+        """About how large the state is."""
+        return sum(
+            entry.bytes
+            for slots in self.slots.values()
+            for slot in slots.values()
+            for entry in slot.entries
+        )
+
+    def next_wall_timer(self) -> int | None:
+        """When the earliest wall-time timer is due."""
+        times = [
+            slot.next_wall_timer
+            for slots in self.slots.values()
+            for slot in slots.values()
+            if slot.next_wall_timer is not None
+        ]
+        return min(times, default=None)
+
+    def rename(self, old: str, new: str) -> None:
+        """Carries a computation's state over to another name."""
+        for mapping in (self.slots, self.rings, self.ins, self.outs, self.outbox):
+            if old in mapping:
+                mapping[new] = mapping.pop(old)  # type: ignore[attr-defined]
+
+
+def next_chain(chain: str, segment: str | None) -> str:
+    """The chain after a delta; a slot that changed nothing keeps its chain."""
+    return chain if segment is None else xxhash.xxh3_128_hexdigest(f"{chain}\n{segment}".encode())
+
+
+def recut(
+    slots: dict[int, SlotLedger], old: Ring | None, new: Ring
+) -> dict[int, SlotLedger]:
+    """Manifests under another ring: entries are cut to the new intervals, never widened (C1)."""
+    if old == new:
+        return slots
+    if old is None:
+        return {slot: SlotLedger() for slot in new.slots}
+    entries = [entry for slot in slots.values() for entry in slot.entries]
+    event = _earliest(slot.next_event_timer for slot in slots.values())
+    wall = _earliest(slot.next_wall_timer for slot in slots.values())
+    epoch = max((slot.chains[-1][0] for slot in slots.values()), default=0)
+    found: dict[int, SlotLedger] = {}
+    for owner in new.slots:
+        mine: list[Entry] = []
+        for interval in new.intervals(owner):
+            for entry in entries:
+                shared = entry.interval.overlap(interval)
+                if shared is not None:
+                    mine.append(msgspec.structs.replace(entry, interval=shared))
+        mine.sort(key=lambda e: (-e.last_epoch, e.interval.low))
+        digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode([new, owner, mine]))
+        found[owner] = SlotLedger(tuple(mine), ((epoch, digest),), event, wall)
+    return found
+
+
+def _with_delta(
+    slot: SlotLedger, delta: SlotDelta, epoch: int, intervals: tuple[Interval, ...]
+) -> SlotLedger:
+    entries, chains = slot.entries, slot.chains
+    if delta.segment is not None:
+        new = tuple(
+            Entry(delta.segment, interval, epoch, delta.rows, delta.bytes) for interval in intervals
+        )
+        entries = (*new, *entries)
+        chain = next_chain(chains[-1][1], delta.segment)
+        chains = (*chains, (epoch, chain))[-CHAINS_KEPT:]
+    return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer)
+
+
+def _earliest(times: Iterable[int | None]) -> int | None:
+    return min((t for t in times if t is not None), default=None)
+
+
+def _add(total: Counters, more: Counters) -> None:
+    for name in ("records", "hooks", "timers", "late", "dead", "behind", "unfired"):
+        setattr(total, name, getattr(total, name) + getattr(more, name))
+    metrics = dict(total.metrics)
+    for name, count in more.metrics.items():
+        metrics[name] = metrics.get(name, 0) + count
+    total.metrics = metrics

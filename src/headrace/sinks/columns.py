@@ -1,0 +1,129 @@
+"""Rows as formats want them: dicts, or one Arrow batch.
+
+A value that is not a dict stands in a column called `value`. Every error names
+the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.rows import Rows, one_batch
+
+VALUE = "value"
+
+_ARROW_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def as_dicts(rows: Rows, timestamp: str | None = None) -> list[dict[str, Any]]:
+    """One dict per row, with the record's timestamp in a column of that name where asked for."""
+    found = [value if isinstance(value, dict) else {VALUE: value} for value in rows.values()]
+    if timestamp is None:
+        return found
+    if any(timestamp in row for row in found):
+        raise already_there(timestamp)
+    times = rows.timestamps.tolist()
+    return [{**row, timestamp: time} for row, time in zip(found, times, strict=True)]
+
+
+def as_batch(
+    rows: Rows, *, timestamp: str | None = None, schema: pa.Schema | None = None
+) -> pa.RecordBatch:
+    """The rows as Arrow columns: as they are, or inferred from dicts, or of a given schema."""
+    cells: dict[str, Any] = {}
+    if rows.columns is not None:
+        cells = dict(zip(rows.columns.schema.names, rows.columns.columns, strict=True))
+    else:
+        dicts = as_dicts(rows)
+        for name in column_names(dicts):
+            cells[name] = [row.get(name) for row in dicts]
+    if schema is not None:
+        cells = _by_schema(cells, schema, len(rows))
+    arrays = {
+        name: cell if isinstance(cell, pa.Array) else _array(name, cell, None)
+        for name, cell in cells.items()
+    }
+    if timestamp is not None:
+        if timestamp in arrays:
+            raise already_there(timestamp)
+        arrays[timestamp] = pa.array(rows.timestamps, pa.int64())
+    if not arrays:
+        raise SinkError(f"{len(rows)} rows have no columns: a table cannot hold them")
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def as_one_table(
+    parts: Sequence[Rows], *, timestamp: str | None = None, schema: pa.Schema | None = None
+) -> pa.Table:
+    """All rows of several parts as one Arrow table."""
+    if schema is not None or all(rows.columns is not None for rows in parts):
+        batches = [as_batch(rows, timestamp=timestamp, schema=schema) for rows in parts]
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        try:
+            return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            pass  # The columns of two parts do not agree: infer them from all rows together.
+    together = as_batch(Rows.concat(parts), timestamp=timestamp, schema=schema)
+    return pa.Table.from_batches([together])
+
+
+def column_names(dicts: Sequence[dict[str, Any]]) -> list[str]:
+    """Every key of these rows, in the order of first appearance."""
+    names: dict[str, None] = {}
+    for row in dicts:
+        if row.keys() - names.keys():
+            names.update(dict.fromkeys(row))
+    for name in names:
+        if not isinstance(name, str):
+            raise SinkError(f"a row has the key {name!r}: a column's name must be a string")
+    return list(names)
+
+
+def already_there(timestamp: str) -> SinkError:
+    """The rows have a column where the record's timestamp should go."""
+    return SinkError(
+        f"rows already have a column {timestamp!r}: give the sink's timestamp= another name"
+    )
+
+
+def check_schema(schema: Any, *, what: str) -> None:
+    """Refuses what is not an Arrow schema, before anything starts."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidPipeline(f"{what}: schema= takes a pyarrow.Schema, not {schema!r:.80}")
+
+
+def _by_schema(cells: dict[str, Any], schema: pa.Schema, length: int) -> dict[str, Any]:
+    for name in cells:
+        if name not in schema.names:
+            raise SinkError(f"rows have a column {name!r} that schema= does not name")
+    fitted = {}
+    for field in schema:
+        cell = cells.get(field.name)
+        if cell is None:
+            cell = [None] * length
+        fitted[field.name] = _array(field.name, cell, field.type)
+    return fitted
+
+
+def _array(name: str, cell: Any, kind: pa.DataType | None) -> pa.Array:
+    try:
+        if isinstance(cell, pa.Array):
+            return cell if kind is None else cell.cast(kind)
+        return _inferred(cell) if kind is None else pa.array(cell, kind)
+    except _ARROW_REFUSALS as error:
+        raise SinkError(f"column {name!r} cannot become an Arrow column: {error}") from error
+
+
+def _inferred(cell: list[Any]) -> pa.Array:
+    try:
+        array = pa.array(cell)
+    except OverflowError:
+        array = pa.array(cell, pa.uint64())
+    if isinstance(array, pa.ChunkedArray):
+        table = pa.table({VALUE: array})
+        return one_batch(table).column(0)
+    return array

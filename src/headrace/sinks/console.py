@@ -1,0 +1,84 @@
+"""Rows on standard output, one line each. A crash may print an epoch again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.failpoints import reach
+from headrace.model.rows import Rows
+from headrace.model.sink import Delivery, Opening, Sink
+from headrace.sinks.high_water import HighWater, mark_of, opened
+from headrace.sinks.staged import dump, load_parts
+
+_encoder = msgspec.json.Encoder()
+
+
+def console(*, limit: int | None = 20) -> Console:
+    """Prints each row as a line of JSON, at most `limit` of an epoch (None: all)."""
+    return Console(limit=limit)
+
+
+class Console(Sink):
+    """See `console`."""
+
+    def __init__(self, *, limit: int | None = 20) -> None:
+        if limit is not None and limit < 0:
+            raise InvalidPipeline(f"console: limit={limit} is negative; None prints every row")
+        self.limit = limit
+        self._mark: HighWater | None = None
+
+    def open(self, opening: Opening) -> None:
+        self._mark = mark_of(opening)
+
+    def encode(self, rows: Rows) -> bytes:
+        return dump(rows)
+
+    def high_water(self) -> int:
+        return opened(self._mark).read()
+
+    def deliver(self, delivery: Delivery) -> None:
+        mark = opened(self._mark)
+        if not delivery.weak and mark.read() >= delivery.epoch:
+            return
+        reach("before-claim")
+        _show(self._lines(delivery))
+        reach("after-publish")
+        if not delivery.weak:
+            mark.advance(delivery.epoch)
+            reach("after-high-water")
+
+    def _lines(self, delivery: Delivery) -> list[str]:
+        parts = load_parts(delivery.parts)
+        count = sum(len(rows) for rows in parts)
+        left = count if self.limit is None else min(count, self.limit)
+        hidden = count - left
+        lines: list[str] = []
+        for rows in parts:
+            lines += [_line(value) for value in rows.slice(0, left).values()]
+            left -= min(left, len(rows))
+        return [*lines, f"… and {hidden:,} more"] if hidden else lines
+
+
+def _line(value: Any) -> str:
+    try:
+        return _encoder.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        return repr(value).replace("\n", "\\n")
+
+
+def _show(lines: list[str]) -> None:
+    if not lines:
+        return
+    out = sys.stdout
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    text = "\n".join(lines) + "\n"
+    try:
+        # A terminal that cannot show a character must not stop a pipeline.
+        out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        out.flush()
+    except OSError as error:
+        raise SinkError(f"standard output cannot be written: {error}") from error

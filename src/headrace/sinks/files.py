@@ -1,0 +1,224 @@
+"""Epochs as directories of files: each appears whole, by one rename, once.
+
+    out/epoch=000000000012/part-<label>.jsonl    what readers see
+    out/_staging/<epoch>.<nonce>/                a driver builds an epoch here
+    out/_claims/<epoch>                          which of those directories is the epoch
+    out/_high_water/<epoch>                      published up to here, even if moved away since
+    out/_identity                                the checkpoint that owns this place
+
+Readers ignore names that start with `_`, as Spark and pyarrow do; to a reader
+of plain patterns give `out/epoch=*/**`.
+
+Invariants (PROTOCOL F1-F3):
+- Only the directory that the claim names is ever renamed into place, so two
+  drivers may race, or one may wake late: they finish one delivery, never repeat it.
+- The high-water rises after the rename is on disk and before the claim goes. A
+  consumer may therefore move an epoch away at any time.
+- Staging and claims are swept only at or below the high-water.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.failpoints import reach
+from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
+from headrace.model.rows import Rows
+from headrace.model.sink import Delivery, Opening, Part, Sink
+from headrace.sinks.high_water import HighWater, epoch_name, highest_marker, remove_names
+from headrace.sinks.staging import build
+
+_STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Names the one staged directory that becomes an epoch."""
+
+    staging: str
+    checkpoint: str
+
+
+class FileSink(Sink):
+    """A directory of epochs. A format says how rows become the bytes of a file."""
+
+    suffix: str
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _local(path)
+        self._staging = self.path / "_staging"
+        self._claims = self.path / "_claims"
+        self._marks = self.path / "_high_water"
+        self._identity = self.path / "_identity"
+
+    @abstractmethod
+    def encode(self, rows: Rows) -> bytes:
+        """The file that these rows make; b"" where there are none, and then no file appears."""
+
+    def is_split(self, head: bytes) -> bool:
+        """Whether a staged form that starts so holds several files."""
+        return False
+
+    def split(self, data: bytes) -> Sequence[tuple[str, bytes]]:
+        """(directory, bytes) of each file in a staged form that holds several."""
+        return [("", data)]
+
+    def identity(self) -> str:
+        return f"file:{os.path.realpath(self.path)}"
+
+    def open(self, opening: Opening) -> None:
+        try:
+            with explained("open", self.path):
+                self._admit(opening.checkpoint)
+        except (FileExistsError, FileNotFoundError) as error:
+            raise self._refused(error) from error
+        self._sweep(self.high_water())
+
+    def high_water(self) -> int:
+        return highest_marker(self._marks)
+
+    def deliver(self, delivery: Delivery) -> None:
+        try:
+            with explained("publish an epoch in", self.path):
+                self._admit(delivery.checkpoint)
+                if delivery.weak:
+                    self._publish_weak(delivery)
+                else:
+                    self._publish(delivery)
+        except (FileNotFoundError, FileExistsError) as error:
+            # Another driver finished this epoch and swept what this one was building.
+            if not delivery.weak and self.high_water() >= delivery.epoch:
+                return
+            raise self._refused(error, epoch=delivery.epoch) from error
+
+    def _publish(self, delivery: Delivery) -> None:
+        epoch = delivery.epoch
+        # 1. Delivered before: nothing to do, even if the consumer took the files away.
+        if self.high_water() >= epoch:
+            return
+        # 2. Build the epoch aside, durably. Without rows there is nothing to show or to claim.
+        staging = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
+        if self._build(staging, delivery.parts):
+            reach("before-claim")
+            # 3. Claim it. Whoever wins, the claim says which directory is the epoch.
+            claim = self._claim(epoch, Claim(staging, delivery.checkpoint))
+            reach("after-claim")
+            # 4. The high-water once more, now that the claim is known: a claim that was
+            #    removed after publication and put again here must not publish a second time.
+            if claim is None or self.high_water() >= epoch:
+                self._sweep(self.high_water())
+                return
+            # 5. One rename makes the epoch visible.
+            self._rename(claim.staging, f"epoch={epoch_name(epoch)}", epoch)
+            reach("after-publish")
+        # 6. Only now the high-water rises, and only then claim and staging may go.
+        HighWater(self._marks, delivery.checkpoint).advance(epoch)
+        reach("after-high-water")
+        self._sweep(epoch)
+
+    def _publish_weak(self, delivery: Delivery) -> None:
+        """Shows an epoch that may never commit, under a name of its own, and marks nothing."""
+        self._sweep(self.high_water(), weak_before=delivery.epoch)
+        name, nonce = epoch_name(delivery.epoch), f"weak-{secrets.token_hex(6)}"
+        if self._build(f"{name}.{nonce}", delivery.parts):
+            self._rename(f"{name}.{nonce}", f"epoch={name}-{nonce}", delivery.epoch)
+
+    def _admit(self, checkpoint: str) -> None:
+        """Refuses a place that belongs to another checkpoint; takes one that belongs to none."""
+        owner = self._owner()
+        if owner is None:
+            for directory in (self.path, self._staging, self._claims, self._marks):
+                make_directory(directory)
+            has_epochs = any(name.startswith("epoch=") for name in os.listdir(self.path))
+            # The owner's name is older than its first epoch, so look for it after looking for them.
+            if has_epochs and self._owner() is None:
+                raise SinkError(
+                    f"{self.path} holds epochs, but nothing says of which checkpoint: choose a "
+                    "fresh output directory, or delete the old one if its rows are not needed"
+                )
+            put_if_absent(self._identity, checkpoint.encode())
+            owner = self._owner()
+        if owner != checkpoint:
+            raise SinkError(
+                f"{self.path} belongs to the checkpoint {owner}, not to {checkpoint}: choose a "
+                "fresh output directory, or delete the old one if its rows are not needed"
+            )
+
+    def _owner(self) -> str | None:
+        try:
+            with explained("read", self._identity):
+                return self._identity.read_text()
+        except FileNotFoundError:
+            return None
+
+    def _build(self, staging: str, parts: Sequence[Part]) -> bool:
+        return build(self._staging / staging, parts, self.suffix, self.is_split, self.split)
+
+    def _claim(self, epoch: int, mine: Claim) -> Claim | None:
+        """The claim that counts, mine or another driver's; None where it came and went."""
+        path = self._claims / epoch_name(epoch)
+        if not put_if_absent(path, msgspec.json.encode(mine)):
+            sync_directory(self._claims)
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Claim)
+        except FileNotFoundError:
+            if self.high_water() >= epoch:
+                return None
+            raise
+        except msgspec.DecodeError as error:
+            raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
+        if found.checkpoint != mine.checkpoint:
+            raise SinkError(f"{path} was made by the checkpoint {found.checkpoint}: see _identity")
+        return found
+
+    def _rename(self, staging: str, name: str, epoch: int) -> None:
+        source, target = self._staging / staging, self.path / name
+        try:
+            os.rename(source, target)
+        except FileNotFoundError:
+            if source.exists():
+                raise
+            # Already published, by another driver or before a crash.
+        except OSError as error:
+            if target.exists():
+                raise SinkError(
+                    f"epoch {epoch} cannot be published: {target} is there, and not by this "
+                    "delivery. Move it away; the epoch is committed and will be delivered again"
+                ) from error
+            raise
+        sync_directory(self.path)
+        sync_directory(self._staging)
+
+    def _sweep(self, high_water: int, *, weak_before: int = 0) -> None:
+        """Removes claims and staging that no delivery can need any more."""
+        remove_names(self._claims, up_to=high_water)
+        try:
+            names = os.listdir(self._staging)
+        except FileNotFoundError:
+            return
+        for name in names:
+            found = _STAGED.fullmatch(name)
+            limit = max(high_water, weak_before - 1) if found and found[2] else high_water
+            if found and int(found[1]) <= limit:
+                shutil.rmtree(self._staging / name, ignore_errors=True)
+
+    def _refused(self, error: OSError, *, epoch: int | None = None) -> SinkError:
+        what = "cannot be used" if epoch is None else f"cannot take epoch {epoch}"
+        return SinkError(f"{self.path} {what}: {error.strerror}: {error.filename}")
+
+
+def _local(path: str | os.PathLike[str]) -> Path:
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        raise InvalidPipeline(f"{text}: file sinks write to a mounted filesystem, not to a URL")
+    return Path(text).expanduser().absolute()

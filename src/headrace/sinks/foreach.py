@@ -1,0 +1,107 @@
+"""A function of (DataFrame, epoch): the way to systems that Headrace does not know.
+
+Toward the function delivery is at least once: a crash after the function
+returned and before the mark was written calls it again with the same epoch and
+the same rows. A function that records the epoch with its rows, in one
+transaction, makes that exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.failpoints import reach
+from headrace.model.rows import Rows
+from headrace.model.sink import Delivery, Opening, Sink
+from headrace.sinks.columns import as_one_table, check_schema
+from headrace.sinks.high_water import HighWater, mark_of, opened
+from headrace.sinks.staged import dump, load_parts
+
+
+def foreach(
+    fn: Callable[[Any, int], object],
+    *,
+    schema: pa.Schema | None = None,
+    timestamp: str | None = None,
+) -> Foreach:
+    """Calls `fn(rows, epoch)` on the driver, after the epoch's commit, in order of epochs.
+
+    `rows` is a Spark DataFrame, or a pyarrow Table where the pipeline runs without
+    Spark; epochs without rows are skipped. A crash may call `fn` again with the same
+    epoch and the same rows. Columns are the stream's, or inferred from its dicts per
+    epoch, or those of `schema`; `timestamp` names one for the record's own timestamp.
+    """
+    return Foreach(fn, schema=schema, timestamp=timestamp)
+
+
+class Foreach(Sink):
+    """See `foreach`."""
+
+    def __init__(
+        self,
+        fn: Callable[[Any, int], object],
+        *,
+        schema: pa.Schema | None = None,
+        timestamp: str | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise InvalidPipeline(f"foreach takes a function of (rows, epoch), not {fn!r:.80}")
+        check_schema(schema, what="foreach")
+        self.name = getattr(fn, "__qualname__", type(fn).__qualname__)
+        self.schema = schema
+        self.timestamp = timestamp
+        self._fn: Callable[[Any, int], object] | None = fn
+        self._mark: HighWater | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors only encode, and the function may hold what cannot travel: a connection, a lock.
+        return {**self.__dict__, "_fn": None, "_mark": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Foreach:
+        return self
+
+    def __copy__(self) -> Foreach:
+        return self
+
+    def open(self, opening: Opening) -> None:
+        self._mark = mark_of(opening)
+
+    def encode(self, rows: Rows) -> bytes:
+        return dump(rows)
+
+    def high_water(self) -> int:
+        return opened(self._mark).read()
+
+    def deliver(self, delivery: Delivery) -> None:
+        mark = opened(self._mark)
+        if not delivery.weak and mark.read() >= delivery.epoch:
+            return
+        parts = load_parts(delivery.parts)
+        if parts:
+            reach("before-claim")
+            self._call(as_one_table(parts, timestamp=self.timestamp, schema=self.schema), delivery)
+            reach("after-publish")
+        if not delivery.weak:
+            mark.advance(delivery.epoch)
+            reach("after-high-water")
+
+    def _call(self, table: pa.Table, delivery: Delivery) -> None:
+        if self._fn is None:
+            raise SinkError(f"foreach({self.name}) was pickled: only the driver can deliver")
+        rows = table
+        doing = "its rows cannot become a Spark DataFrame"
+        try:
+            if delivery.spark is not None:
+                rows = delivery.spark.createDataFrame(table)
+            doing = "the function raised"
+            self._fn(rows, delivery.epoch)
+        except Exception as error:
+            raise SinkError(
+                f"foreach({self.name}), epoch {delivery.epoch}: {doing}: "
+                f"{type(error).__name__}: {error}. The epoch is committed; start again, and "
+                "it is delivered again with the same rows"
+            ) from error

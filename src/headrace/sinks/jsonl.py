@@ -1,0 +1,59 @@
+"""JSON lines: one JSON value per row, in UTF-8."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from headrace.errors import SinkError
+from headrace.model.rows import Rows
+from headrace.sinks.columns import as_dicts
+from headrace.sinks.files import FileSink
+
+_encoder = msgspec.json.Encoder()
+
+_REFUSALS = (TypeError, ValueError, OverflowError)
+
+
+def jsonl(path: str | os.PathLike[str], *, timestamp: str | None = None) -> JsonLines:
+    """Writes `path/epoch=…/part-….jsonl`: a dict as a JSON object, another value as it is.
+
+    `timestamp` names a column for the record's own timestamp (microseconds); a
+    value that is not a dict then becomes `{"value": ...}`. Bytes are written in
+    base64 and NaN as null: JSON has neither.
+    """
+    return JsonLines(path, timestamp=timestamp)
+
+
+class JsonLines(FileSink):
+    """See `jsonl`."""
+
+    suffix = ".jsonl"
+
+    def __init__(self, path: str | os.PathLike[str], *, timestamp: str | None = None) -> None:
+        super().__init__(path)
+        self.timestamp = timestamp
+
+    def encode(self, rows: Rows) -> bytes:
+        values: list[Any]
+        if self.timestamp is None:
+            values = rows.values()
+        else:
+            values = as_dicts(rows, self.timestamp)
+        try:
+            return _encoder.encode_lines(values)
+        except _REFUSALS as error:
+            raise SinkError(_explanation(values, error)) from error
+
+
+def _explanation(values: list[Any], error: Exception) -> str:
+    for value in values:
+        cells = value.items() if isinstance(value, dict) else [("value", value)]
+        for name, cell in cells:
+            try:
+                _encoder.encode({name: cell})
+            except _REFUSALS as found:
+                return f"column {name!r} cannot be written as JSON: {found} ({cell!r:.120})"
+    return f"rows cannot be written as JSON: {error}"

@@ -1,0 +1,188 @@
+"""Parquet files, in directories by the values of some columns where asked for.
+
+With `partition_by`, one producer's rows make several files. They are staged as
+one: a magic, then a MessagePack list of (directory, bytes). The magic decides
+how a staged part is read, so an epoch staged under other options still arrives.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.rows import Rows
+from headrace.sinks.columns import as_batch, check_schema
+from headrace.sinks.files import FileSink
+
+MAGIC = b"\x00HRPQ\x00\x00\x01"
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+COMPONENT_BYTES_MAX = 255
+
+# Spark unquotes byte by byte, so characters beyond ASCII stay as they are.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
+_PARTITION_TYPES = (str, bool, int, float, datetime.date, datetime.datetime)
+
+
+def parquet(
+    path: str | os.PathLike[str],
+    *,
+    partition_by: str | Sequence[str] = (),
+    compression: str = "zstd",
+    schema: pa.Schema | None = None,
+    timestamp: str | None = None,
+) -> Parquet:
+    """Writes `path/epoch=…/part-….parquet`, or `path/epoch=…/day=…/part-….parquet`.
+
+    Columns are the stream's Arrow columns, or inferred from the dicts of each
+    file (a value that is not a dict stands in a column `value`; a column that is
+    None throughout a file is left out of it), or those of `schema`: give one where
+    readers must find the same types in every file. `timestamp` names a column for
+    the record's own timestamp (int64, microseconds).
+    """
+    return Parquet(
+        path,
+        partition_by=partition_by,
+        compression=compression,
+        schema=schema,
+        timestamp=timestamp,
+    )
+
+
+class Parquet(FileSink):
+    """See `parquet`."""
+
+    suffix = ".parquet"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        partition_by: str | Sequence[str] = (),
+        compression: str = "zstd",
+        schema: pa.Schema | None = None,
+        timestamp: str | None = None,
+    ) -> None:
+        super().__init__(path)
+        self.partition_by = (
+            (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        )
+        self.compression = compression.lower()
+        self.schema = schema
+        self.timestamp = timestamp
+        check_schema(schema, what=f"parquet({str(path)!r})")
+        _check_options(str(path), self.partition_by, self.compression)
+
+    def encode(self, rows: Rows) -> bytes:
+        if not len(rows):
+            return b""
+        batch = as_batch(rows, timestamp=self.timestamp, schema=self.schema)
+        if not self.partition_by:
+            return self._file(batch)
+        if absent := set(self.partition_by) - set(batch.schema.names):
+            raise SinkError(f"rows have no column {min(absent)!r}, which partition_by= names")
+        kept = [name for name in batch.schema.names if name not in self.partition_by]
+        if not kept:
+            raise SinkError("rows have no columns besides those of partition_by=")
+        files = [
+            (directory, self._file(batch.select(kept).take(pa.array(indices))))
+            for directory, indices in partitions(batch, self.partition_by)
+        ]
+        return MAGIC + msgspec.msgpack.encode(files)
+
+    def is_split(self, head: bytes) -> bool:
+        return head == MAGIC
+
+    def split(self, data: bytes) -> list[tuple[str, bytes]]:
+        try:
+            return msgspec.msgpack.decode(data[len(MAGIC) :], type=list[tuple[str, bytes]])
+        except msgspec.DecodeError as error:
+            raise SinkError(f"a staged part of {self.path} is damaged: {error}") from error
+
+    def _file(self, batch: pa.RecordBatch) -> bytes:
+        table = pa.Table.from_batches([_typed(batch)]).replace_schema_metadata(None)
+        out = pa.BufferOutputStream()
+        try:
+            pq.write_table(table, out, compression=self.compression)
+        except pa.ArrowException as error:
+            raise SinkError(f"rows cannot be written as Parquet: {error}") from error
+        return out.getvalue().to_pybytes()
+
+
+def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without the columns of no type: Parquet stores these as INT32, and Spark then refuses
+    the file beside others that have text there, while it reads a missing column as nulls."""
+    kept = [field.name for field in batch.schema if not pa.types.is_null(field.type)]
+    return batch.select(kept) if kept else batch
+
+
+def partitions(
+    batch: pa.RecordBatch, names: Sequence[str]
+) -> list[tuple[str, np.ndarray[Any, np.dtype[np.int64]]]]:
+    """(directory, indices of its rows) for each combination of values, in order of directories."""
+    directories = [""] * batch.num_rows
+    for name in names:
+        cells = batch.column(name).to_pylist()
+        components: dict[Any, str] = {}
+        for row, cell in enumerate(cells):
+            # A column has one type, so 1, 1.0 and True cannot meet as keys of this dict.
+            try:
+                component = components[cell]
+            except (KeyError, TypeError):
+                component = partition_component(name, cell)
+                components[cell] = component
+            directories[row] = f"{directories[row]}/{component}" if directories[row] else component
+    found, where = np.unique(np.array(directories, dtype=object), return_inverse=True)
+    order = np.argsort(where, kind="stable")
+    runs = np.split(order, np.cumsum(np.bincount(where, minlength=len(found)))[:-1])
+    return list(zip(found.tolist(), runs, strict=True))
+
+
+def partition_component(name: str, value: Any) -> str:
+    """`name=value` as one directory, in the way of Hive."""
+    if value is not None and not isinstance(value, _PARTITION_TYPES):
+        raise SinkError(
+            f"column {name!r} holds a {type(value).__name__}, which cannot name a directory: "
+            "partition by text, numbers or dates"
+        )
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None or text == "":
+        text = NO_VALUE
+    component = f"{_quoted(name)}={_quoted(text)}"
+    if len(component.encode()) > COMPONENT_BYTES_MAX:
+        raise SinkError(
+            f"column {name!r} holds a value too long to name a directory: {text[:60]!r}…"
+        )
+    return component
+
+
+def _quoted(text: str) -> str:
+    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _check_options(path: str, partition_by: Sequence[str], compression: str) -> None:
+    for name in partition_by:
+        if name.startswith(("_", ".")) or name in ("", "epoch"):
+            raise InvalidPipeline(
+                f"parquet({path!r}): partition_by={name!r} would make directories that readers "
+                "skip or take for epochs: rename the column"
+            )
+    if len(set(partition_by)) != len(partition_by):
+        raise InvalidPipeline(f"parquet({path!r}): partition_by= names a column twice")
+    known = compression == "none" or (
+        compression in ("snappy", "gzip", "brotli", "lz4", "zstd")
+        and pa.Codec.is_available(compression)
+    )
+    if not known:
+        raise InvalidPipeline(
+            f"parquet({path!r}): compression={compression!r} is unknown here: "
+            "use zstd, snappy, gzip, brotli, lz4 or none"
+        )

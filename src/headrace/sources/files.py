@@ -1,0 +1,205 @@
+"""Files as splits: a fixed set, or a directory that keeps growing.
+
+Every file is a split of its own, named by its path below a common base. A file
+never changes once it is there: in a watched directory it must appear complete, by
+a rename, and a size that differs from the one first seen is an error.
+`ordered_by_name=True` makes one split of all files instead (see `sequence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from headrace.errors import SourceError
+from headrace.log.files import make_directory, put_if_absent
+from headrace.model.source import Range, Reading, Source, Timing, Workspace
+from headrace.model.time import instant
+from headrace.sources.finding import FileSet, Paths
+from headrace.sources.formats import FileFormat, changed
+from headrace.sources.options import TimingOptions
+from headrace.sources.sequence import Extent, SequenceSource, decode_extents, encode_extents
+
+
+def file_source(
+    kind: str,
+    format: FileFormat,
+    paths: Paths,
+    *,
+    watch: bool,
+    ordered_by_name: bool,
+    timing: TimingOptions,
+) -> Source:
+    """A source over files of one format."""
+    files = FileSet(paths, kind=kind, watch=watch)
+    chosen = OrderedFileSource if ordered_by_name else FileSource
+    return chosen(kind, format, files, Timing(**timing))
+
+
+class FileSource(Source):
+    """One split per file."""
+
+    def __init__(self, kind: str, format: FileFormat, files: FileSet, timing: Timing) -> None:
+        self.kind = kind
+        self.format = format
+        self.files = files
+        self.timing = timing
+        self.bounded = not files.watch
+        self._names: list[str] | None = None
+        self._lengths: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the driver has seen is no business of the tasks, and the pickled bytes
+        # must stay the same while a watched directory grows.
+        return {**self.__dict__, "_names": None, "_lengths": {}}
+
+    def prepare(self, workspace: Workspace) -> None:
+        self._names = self.files.names()
+
+    def splits(self) -> Sequence[str]:
+        if self.files.watch or self._names is None:
+            self._names = self.files.names()
+        return self._names
+
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        path = self.files.path(split)
+        length = self._length(split, path)
+        if start > length:
+            raise changed(path)
+        if start == length:
+            return Range(start, start, 0, last=True, fingerprint=self._mark(path, start, start))
+        end, about = self.format.next_end(path, start, max(1, records))
+        return Range(start, end, about, end == length, self._mark(path, start, end))
+
+    def read(self, split: str, range: Range) -> Reading:
+        path = self.files.path(split)
+        self.format.verify(path, range.start, range.end, range.fingerprint)
+        return self.format.read(path, split, range.start, range.end)
+
+    def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
+        path = self.files.path(split)
+        weight = self.format.weight(path, range.start, range.end)
+        if parts < 2 or range.start >= range.end or weight < self.format.cut_from:
+            return (range,)
+        cuts = self.format.cuts(path, range.start, range.end, parts)
+        bounds = [range.start, *cuts, range.end]
+        return tuple(
+            Range(
+                start,
+                end,
+                max(1, range.records * (end - start) // (range.end - range.start)),
+                range.last and end == range.end,
+                self._mark(path, start, end),
+            )
+            for start, end in pairwise(bounds)
+        )
+
+    def describe(self) -> str:
+        return f"{self.kind}({self.files})"
+
+    def _mark(self, path: str, start: int, end: int) -> str:
+        return self.format.fingerprint(path, start, end)
+
+    def _length(self, split: str, path: str) -> int:
+        length = self.format.length(path)
+        if self._lengths.setdefault(split, length) != length:
+            raise changed(path)
+        return length
+
+
+class OrderedFileSource(SequenceSource):
+    """All files as one split, in the order of their names.
+
+    Which file lies at which position is written down when a file is first seen, so that a
+    restart finds the same. In a watched directory files found later come after those found
+    before, whatever their names.
+    """
+
+    split = "files"
+
+    def __init__(self, kind: str, format: FileFormat, files: FileSet, timing: Timing) -> None:
+        super().__init__(format, timing)
+        self.kind = kind
+        self.files = files
+        self.bounded = not files.watch
+        self._layout = ""
+        self._pages = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_pages": 0}
+
+    def prepare(self, workspace: Workspace) -> None:
+        self._layout = f"{workspace.directory}/layout"
+        make_directory(self._layout)
+        self.extents = []
+        self._pages = 0
+        self._load()
+        # The names come first: they tell a missing directory from an empty one.
+        names = self.files.names()
+        self.root = self.files.base
+        known = {extent.name for extent in self.extents}
+        unknown = [name for name in names if name not in known]
+        if unknown and known and self.bounded:
+            raise SourceError(
+                f"{self.describe()}: {unknown[0]} was not there when this checkpoint was started, "
+                "and a fixed set read by name cannot grow: take it away, use watch=True, "
+                "or start a new checkpoint"
+            )
+        self._append(names)
+
+    def refresh(self) -> bool:
+        return self.bounded
+
+    def splits(self) -> Sequence[str]:
+        if not self.bounded:
+            self._append(self.files.names())
+        return (self.split,)
+
+    def low_watermark(self, split: str, position: int) -> int | None:
+        """Where the file at `position` starts.
+
+        A task asks this too, and two attempts must hear the same. The end of a file is therefore
+        taken for the beginning of the next only where the set is fixed: in a watched directory
+        the answer would depend on whether the next one has come.
+        """
+        starts = self.timing.starts
+        if starts is None:
+            return None
+        if not self.extents or position > self.extents[-1].end:
+            self._load()
+        if not self.extents:
+            return None
+        at = position if self.bounded else max(0, position - 1)
+        name = self.extents[min(self.index_of(at), len(self.extents) - 1)].name
+        return instant(starts(name), what=f"starts({name!r})")
+
+    def describe(self) -> str:
+        return f"{self.kind}({self.files}, by name)"
+
+    def _append(self, names: list[str]) -> None:
+        """Lays out files that are new, durably, before any position in them is planned."""
+        while True:
+            known = {extent.name for extent in self.extents}
+            base = self.extents[-1].end if self.extents else 0
+            page = []
+            for name in names:
+                if name not in known:
+                    page.append(Extent(name, base, self.format.length(self.files.path(name))))
+                    base = page[-1].end
+            if not page:
+                return
+            if put_if_absent(f"{self._layout}/{self._pages:08d}", encode_extents(page)):
+                self.extents.extend(page)
+                self._pages += 1
+                return
+            self._load()  # Another driver was faster: its layout counts.
+
+    def _load(self) -> None:
+        while True:
+            try:
+                with open(f"{self._layout}/{self._pages:08d}", "rb") as file:
+                    self.extents.extend(decode_extents(file.read()))
+            except FileNotFoundError:
+                return
+            self._pages += 1

@@ -1,0 +1,88 @@
+"""`sources.memory`: a list of values that travels with the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import xxhash
+
+from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
+from headrace.model.codec import packed
+from headrace.model.source import Range, Reading, Source, Timing, positions
+from headrace.model.time import Instant, instant
+from headrace.sources.options import TimingOptions
+
+SPLIT = "memory"
+
+
+def memory(
+    values: Iterable[Any],
+    *,
+    timestamps: Iterable[Instant] | None = None,
+    **timing: Unpack[TimingOptions],
+) -> Source:
+    """The values of a list, in its order, as one split that ends.
+
+    `timestamps` gives each value its time; otherwise `timestamp=` finds it in the value.
+    """
+    if isinstance(values, str | bytes):
+        raise InvalidPipeline("sources.memory takes a list of values, not one text")
+    return MemorySource(list(values), timestamps, Timing(**timing))
+
+
+class MemorySource(Source):
+    """A list, with positions counted from 0."""
+
+    def __init__(
+        self, values: list[Any], timestamps: Iterable[Instant] | None, timing: Timing
+    ) -> None:
+        self.values = values
+        self.timing = timing
+        self.timestamps: list[int] | None = None
+        if timestamps is not None:
+            if timing.timestamp is not None:
+                raise InvalidPipeline("sources.memory takes timestamp= or timestamps=, not both")
+            self.timestamps = [instant(given, what="a timestamp") for given in timestamps]
+            if len(self.timestamps) != len(values):
+                raise InvalidPipeline(
+                    f"sources.memory got {len(values)} values and {len(self.timestamps)} timestamps"
+                )
+
+    def splits(self) -> Sequence[str]:
+        return (SPLIT,)
+
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        end = max(start, min(len(self.values), start + max(1, records)))
+        mark = self._fingerprint(start, end)
+        return Range(start, end, end - start, end >= len(self.values), mark)
+
+    def read(self, split: str, range: Range) -> Reading:
+        if self._fingerprint(range.start, range.end) != range.fingerprint:
+            raise SourceError(
+                "the list given to sources.memory has changed since the plan was made: "
+                "give it the old list, or start a new checkpoint"
+            )
+        return Reading(
+            positions(range.start, range.end - range.start),
+            values=self.values[range.start : range.end],
+            timestamps=None
+            if self.timestamps is None
+            else np.array(self.timestamps[range.start : range.end], np.int64),
+        )
+
+    def describe(self) -> str:
+        return "memory"
+
+    def _fingerprint(self, start: int, end: int) -> str:
+        digest = xxhash.xxh3_128()
+        for value in self.values[start:end]:
+            try:
+                digest.update(packed(value))
+            except InvalidRecord:
+                # The engine says what is wrong with it, record by record.
+                digest.update(type(value).__qualname__.encode())
+        if self.timestamps is not None:
+            digest.update(np.array(self.timestamps[start:end], np.int64).tobytes())
+        return f"{end - start}-{digest.hexdigest()}"

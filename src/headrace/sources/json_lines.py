@@ -1,0 +1,72 @@
+"""`sources.jsonl`: every line of a file is a JSON value."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import msgspec
+
+from headrace.model.source import Reading, Source
+from headrace.sources.files import file_source
+from headrace.sources.finding import Paths
+from headrace.sources.lines import LineFormat, Lines, not_utf8
+from headrace.sources.options import TimingOptions
+
+_decode = msgspec.json.Decoder().decode
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def jsonl(
+    paths: Paths,
+    *,
+    watch: bool = False,
+    ordered_by_name: bool = False,
+    **timing: Unpack[TimingOptions],
+) -> Source:
+    """JSON lines, one value each; blank lines are skipped, malformed ones rejected.
+
+    `paths` is a file, a directory, a glob pattern or a list of these. With `watch=True` files
+    that appear later are read as well; they must appear complete, by a rename. With
+    `ordered_by_name=True` all files are one split, read in the order of their names. Files that
+    end in `.gz`, `.bz2` or `.xz` are unpacked, each in one piece.
+    """
+    return file_source(
+        "jsonl", JsonFormat(), paths, watch=watch, ordered_by_name=ordered_by_name, timing=timing
+    )
+
+
+class JsonFormat(LineFormat):
+    """JSON values, one in a line."""
+
+    def read(self, path: str, name: str, start: int, end: int) -> Reading:
+        lines = Lines(self.read_range(path, start, end), name, start)
+        records = lines.records()
+        try:
+            return lines.reading([_decode(raw) for raw in records])
+        except _MALFORMED:
+            return _line_by_line(lines, records)
+
+
+def _line_by_line(lines: Lines, records: list[bytes]) -> Reading:
+    values: list[Any] = []
+    kept: list[int] = []
+    for index, raw in enumerate(records):
+        if not raw.strip():
+            continue
+        try:
+            values.append(_decode(raw))
+        except _MALFORMED as error:
+            lines.reject(index, raw, _why(error, raw))
+        else:
+            kept.append(index)
+    return lines.reading(values, kept)
+
+
+def _why(error: Exception, raw: bytes) -> str:
+    if isinstance(error, RecursionError):
+        return "not JSON that can be read: nested too deeply"
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as found:
+        return not_utf8(found, raw)
+    return f"not JSON: {error}"

@@ -1,0 +1,25 @@
+"""The options about time that every source takes, as one typed set of keywords.
+
+`headrace.model.source.Timing` says what each of them means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypedDict
+
+from headrace.model.time import Duration, Instant
+
+
+class TimingOptions(TypedDict, total=False):
+    """What `**timing` may hold; editors complete it, and `Timing` checks it."""
+
+    timestamp: str | Callable[[Any], Any] | None
+    unit: str
+    lateness: Duration
+    starts: Callable[[str], Instant] | None
+    idle: Duration | None
+    expected: Iterable[str]
+    max_skew: Duration | None
+    id: str | Callable[[Any], Any] | None
+    id_slack: Duration

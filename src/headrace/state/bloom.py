@@ -1,0 +1,60 @@
+"""A Bloom filter over key hashes: most segments do not have the key one looks for.
+
+It belongs to a segment, not to a slot, as it cannot be cut. About ten bits and
+four probes a key: one false hit in a hundred.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_BITS_PER_KEY = 10
+_PROBES = 4
+
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class Bloom:
+    """Says "no" for sure, and "perhaps" otherwise."""
+
+    __slots__ = ("_mask", "_words")
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._mask = np.uint64(len(words) * 64 - 1)
+
+    @staticmethod
+    def of(hashes: Words) -> Bloom:
+        """A filter of these hashes."""
+        bits = 64
+        while bits < len(hashes) * _BITS_PER_KEY:
+            bits *= 2
+        bloom = Bloom(np.zeros(bits // 64, np.uint64))
+        for bit in bloom._probes(hashes):
+            np.bitwise_or.at(bloom._words, bit >> np.uint64(6), np.uint64(1) << (bit & np.uint64(63)))
+        return bloom
+
+    def may_have(self, hashes: Words) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which of these hashes may be there."""
+        found = np.ones(len(hashes), np.bool_)
+        for bit in self._probes(hashes):
+            word = self._words[bit >> np.uint64(6)]
+            found &= ((word >> (bit & np.uint64(63))) & np.uint64(1)).astype(np.bool_)
+        return found
+
+    def _probes(self, hashes: Words) -> list[Words]:
+        # The key hash is uniform, so rotations of it serve as further hash functions.
+        step = (hashes >> np.uint64(33)) | np.uint64(1)
+        with np.errstate(over="ignore"):
+            return [(hashes + step * np.uint64(i)) & self._mask for i in range(_PROBES)]
+
+    def to_bytes(self) -> bytes:
+        """For a segment's metadata."""
+        return self._words.astype("<u8").tobytes()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Bloom:
+        """From a segment's metadata."""
+        return Bloom(np.frombuffer(data, "<u8").astype(np.uint64, copy=False))

@@ -1,0 +1,198 @@
+"""What a worker process keeps between tasks: open segments, time indexes, decoded objects.
+
+Rules (protocol C4):
+- A cached slot is valid only if the chain of deltas that it was built from is one
+  that the task's plan names. What came after it is caught up from the segments.
+- What a task changed stays *pending* until a later plan names the chain that its
+  delta would make; any other plan drops it. So a failed attempt leaves nothing.
+- Keys begin with the checkpoint's id and end with the slot's intervals.
+
+Objects are kept in two stages: touched once (probation), touched again
+(protected). A scan over a million cold keys, or a window just written, passes
+through probation and pushes nothing warm out, which plain LRU would do.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.log.store import Store
+from headrace.plan.epoch import SlotBase
+from headrace.plan.ledger import next_chain
+from headrace.plan.ring import Interval
+from headrace.state.segment import HELD, HOLD, TIMER, Segment
+from headrace.state.timeindex import Changes, TimeIndex
+from headrace.state.view import CellId, SlotView
+
+OBJECTS_MAX = 100_000
+SEGMENTS_MAX = 2_000
+
+INDEXES = ("event", "wall", "hold", "held")
+
+
+def index_name(kind: int, field: str) -> str:
+    """Which index a timed cell belongs to."""
+    return field if kind == TIMER else {HOLD: "hold", HELD: "held"}[kind]
+
+
+class ObjectCache:
+    """Decoded key objects, bounded, in two stages."""
+
+    def __init__(self, limit: int = OBJECTS_MAX) -> None:
+        self.limit = limit
+        self._probation: OrderedDict[bytes, Any] = OrderedDict()
+        self._protected: OrderedDict[bytes, Any] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._probation) + len(self._protected)
+
+    def take(self, key: bytes) -> tuple[Any, bool]:
+        """Removes and gives an object (None where there is none), and whether it was touched before."""
+        found = self._protected.pop(key, None)
+        if found is None:
+            found = self._probation.pop(key, None)
+        return found, found is not None
+
+    def give(self, key: bytes, state: Any, *, again: bool) -> None:
+        """Takes an object in."""
+        (self._protected if again else self._probation)[key] = state
+        while len(self._protected) > self.limit * 4 // 5:
+            old, value = self._protected.popitem(last=False)
+            self._probation[old] = value
+        while len(self) > self.limit:
+            (self._probation or self._protected).popitem(last=False)
+
+    def drop(self, key: bytes) -> None:
+        """Forgets an object that is out of date."""
+        self._probation.pop(key, None)
+        self._protected.pop(key, None)
+
+
+class Pending:
+    """What a task would leave behind if its delta is committed."""
+
+    __slots__ = ("chain", "changes", "objects")
+
+    def __init__(
+        self, chain: str, changes: Mapping[str, Changes], objects: list[tuple[bytes, Any, bool]]
+    ) -> None:
+        self.chain, self.changes, self.objects = chain, changes, objects
+
+
+class CachedSlot:
+    """One slot of one computation at a committed epoch."""
+
+    def __init__(self, chain: str, epoch: int) -> None:
+        self.chain = chain
+        self.epoch = epoch
+        self.indexes: dict[str, TimeIndex] = {name: TimeIndex() for name in INDEXES}
+        self.objects = ObjectCache()
+        self.pending: Pending | None = None
+
+
+class OpenSlot:
+    """What a task works on: a view, indexes and objects that belong to its base."""
+
+    def __init__(self, cached: CachedSlot, view: SlotView) -> None:
+        self._cached = cached
+        self.view = view
+        self.indexes = cached.indexes
+        self.objects = cached.objects
+
+    def leave(
+        self,
+        segment: str | None,
+        changes: Mapping[str, Changes],
+        objects: list[tuple[bytes, Any, bool]],
+    ) -> None:
+        """The task is done; its changes count once a plan names their chain."""
+        chain = next_chain(self._cached.chain, segment)
+        self._cached.pending = Pending(chain, changes, objects)
+
+
+class WorkerCache:
+    """All that one worker process keeps."""
+
+    def __init__(self) -> None:
+        self._segments: OrderedDict[tuple[str, str], Segment] = OrderedDict()
+        self._slots: dict[tuple[Any, ...], CachedSlot] = {}
+
+    def open(
+        self,
+        store: Store,
+        checkpoint: str,
+        computation: str,
+        slot: int,
+        base: SlotBase,
+        intervals: tuple[Interval, ...],
+    ) -> OpenSlot:
+        """The slot as `base` says it is."""
+        segments = {e.segment: self.segment(store, e.segment) for e in base.entries}
+        view = SlotView(base.entries, intervals, segments)
+        where = (store.identity, checkpoint, computation, slot, intervals)
+        epoch, chain = base.chains[-1]
+        known = {c: e for e, c in base.chains}
+        cached = self._slots.get(where)
+        if cached is not None:
+            self._settle(cached, known)
+        if cached is None or cached.chain not in known:
+            cached = self._slots[where] = CachedSlot(chain, epoch)
+            self._build(cached, view)
+        elif cached.chain != chain:
+            newer = SlotView(
+                [e for e in base.entries if e.last_epoch > cached.epoch], intervals, segments
+            )
+            self._catch_up(cached, newer)
+            cached.chain, cached.epoch = chain, epoch
+        return OpenSlot(cached, view)
+
+    def segment(self, store: Store, name: str) -> Segment:
+        """An open segment."""
+        key = (store.identity, name)
+        found = self._segments.get(key)
+        if found is None:
+            found = self._segments[key] = Segment.open(store, name)
+            while len(self._segments) > SEGMENTS_MAX:
+                self._segments.popitem(last=False)
+        else:
+            self._segments.move_to_end(key)
+        return found
+
+    @staticmethod
+    def _settle(cached: CachedSlot, known: dict[str, int]) -> None:
+        """Adopts the pending changes if their chain was committed, drops them otherwise."""
+        pending, cached.pending = cached.pending, None
+        if pending is None or pending.chain not in known:
+            return
+        if pending.chain != cached.chain:
+            for name, changes in pending.changes.items():
+                cached.indexes[name].apply(changes)
+            cached.chain, cached.epoch = pending.chain, known[pending.chain]
+        for key, state, again in pending.objects:
+            cached.objects.give(key, state, again=again)
+
+    @staticmethod
+    def _build(cached: CachedSlot, view: SlotView) -> None:
+        cells: dict[str, dict[CellId, tuple[int, int]]] = {name: {} for name in INDEXES}
+        seen: set[tuple[int, CellId]] = set()
+        for kind, cell, timed in view.timed():
+            if (kind, cell) in seen:
+                continue
+            seen.add((kind, cell))
+            if timed is not None:
+                cells[index_name(kind, cell[1])][cell] = timed
+        cached.indexes = {name: TimeIndex.of(found) for name, found in cells.items()}
+
+    @staticmethod
+    def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
+        """Takes in what another worker committed: newer cells win, touched objects go."""
+        changes: dict[str, dict[CellId, tuple[int, int] | None]] = {n: {} for n in INDEXES}
+        for kind, cell, timed in newer.timed():
+            changes[index_name(kind, cell[1])].setdefault(cell, timed)
+        for name, found in changes.items():
+            cached.indexes[name].apply(found)
+        if len(cached.objects):
+            for _, key in newer.keys():
+                cached.objects.drop(key)

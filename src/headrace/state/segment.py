@@ -1,0 +1,175 @@
+"""A segment: an immutable Arrow IPC file of state changes, sorted by key hash.
+
+Columns: `hash, key, kind, field, entry, value, time, expires, version, tombstone`.
+One row is one version of one cell. What a cell is depends on its kind:
+
+| kind  | field        | entry        | time          | expires       |
+| ----- | ------------ | ------------ | ------------- | ------------- |
+| FIELD | field's name |              | last write    | end of TTL    |
+| ENTRY | map's name   | map key      | last write    | end of TTL    |
+| TIMER | clock        | tag          | fires at      | holds at      |
+| HOLD  |              |              | holds at      | holds at      |
+| HELD  | stream       | order        | its timestamp | its timestamp |
+
+Invariants: rows are sorted by (hash, key, kind, field, entry) and unique in it;
+the file's name ends with the digest of its bytes, which is checked before a byte
+is decoded; a file that fails is refused, never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log import paths
+from headrace.log.store import Store
+from headrace.model.time import END
+from headrace.state.bloom import Bloom
+
+FIELD, ENTRY, TIMER, HOLD, HELD = 0, 1, 2, 3, 4
+FORMAT = 1
+
+SCHEMA = pa.schema(
+    [
+        pa.field("hash", pa.uint64(), False),
+        pa.field("key", pa.binary(), False),
+        pa.field("kind", pa.uint8(), False),
+        pa.field("field", pa.string(), False),
+        pa.field("entry", pa.binary(), False),
+        pa.field("value", pa.binary(), False),
+        pa.field("time", pa.int64(), False),
+        pa.field("expires", pa.int64(), False),
+        pa.field("version", pa.uint16(), False),
+        pa.field("tombstone", pa.bool_(), False),
+    ]
+)
+
+
+class Cell(NamedTuple):
+    """One row on its way into a segment; tuple order is the order of the file."""
+
+    hash: int
+    key: bytes
+    kind: int
+    field: str
+    entry: bytes
+    value: bytes
+    time: int
+    expires: int = END
+    version: int = 1
+    tombstone: bool = False
+
+
+def digest_of(data: bytes | pa.Buffer) -> str:
+    """The checksum that names a file."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def encode_segment(cells: Sequence[Cell]) -> bytes:
+    """The file of some cells."""
+    ordered = sorted(cells)
+    columns = list(zip(*ordered, strict=True)) if ordered else [()] * len(SCHEMA)
+    arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
+    return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+
+def encode_batch(batch: pa.RecordBatch) -> bytes:
+    """The file of a batch that is sorted already."""
+    hashes = batch.column(0).to_numpy()
+    metadata = {b"headrace": b"segment", b"format": str(FORMAT).encode()}
+    metadata[b"bloom"] = Bloom.of(np.unique(hashes)).to_bytes()
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, SCHEMA.with_metadata(metadata)) as writer:
+        writer.write_batch(batch)
+    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+class Segment:
+    """An open segment: numbers as numpy views of the file, the rest on demand."""
+
+    __slots__ = ("batch", "bloom", "expires", "hashes", "kinds", "name", "times")
+
+    def __init__(self, name: str, data: pa.Buffer) -> None:
+        """`name` is the file's whole name in the store; its digest is checked here."""
+        self.name = name
+        verify(name, data)
+        try:
+            reader = pa.ipc.open_file(data)
+            metadata = reader.schema.metadata or {}
+        except pa.ArrowInvalid as error:
+            raise CorruptCheckpoint(f"{name} is not a segment: {error}") from None
+        if metadata.get(b"headrace") != b"segment":
+            raise CorruptCheckpoint(f"{name} is an Arrow file, but not a segment of Headrace")
+        version = int(metadata.get(b"format", b"0"))
+        if version > FORMAT:
+            raise IncompatibleState(
+                f"{name} has segment format {version}; this Headrace reads up to {FORMAT}: upgrade it"
+            )
+        self.batch = reader.get_batch(0)
+        self.hashes = self.batch.column(0).to_numpy()
+        self.kinds = self.batch.column(2).to_numpy()
+        self.times = self.batch.column(6).to_numpy()
+        self.expires = self.batch.column(7).to_numpy()
+        self.bloom = Bloom.from_bytes(metadata[b"bloom"])
+
+    @staticmethod
+    def open(store: Store, name: str) -> Segment:
+        """Opens a segment of a checkpoint."""
+        try:
+            return Segment(name, store.map(name))
+        except FileNotFoundError:
+            raise CorruptCheckpoint(
+                f"{name} is missing from the checkpoint, though a commit names it; "
+                "restore the file, or begin again from a backup"
+            ) from None
+
+    def between(self, low: int, high: int) -> tuple[int, int]:
+        """The rows whose hash lies in [low, high)."""
+        first = int(np.searchsorted(self.hashes, np.uint64(low), "left"))
+        if high >= 2**64:
+            return first, len(self.hashes)
+        return first, int(np.searchsorted(self.hashes, np.uint64(high), "left"))
+
+    def identity(self, row: int) -> tuple[bytes, int, str, bytes]:
+        """(key, kind, field, entry) of a row."""
+        batch = self.batch
+        return (
+            batch.column(1)[row].as_py(),
+            int(self.kinds[row]),
+            batch.column(3)[row].as_py(),
+            batch.column(4)[row].as_py(),
+        )
+
+    def rows(self, indices: np.ndarray[Any, Any], columns: Sequence[int]) -> list[list[Any]]:
+        """The named columns of some rows, as lists."""
+        chosen = pa.array(indices)
+        return [self.batch.column(c).take(chosen).to_pylist() for c in columns]
+
+    def bisect(self, low: int, high: int, identity: tuple[bytes, int, str, bytes]) -> int:
+        """The first row in [low, high) at or after `identity`, where all share one hash."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.identity(middle) < identity:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def verify(name: str, data: bytes | pa.Buffer) -> None:
+    """Refuses a file whose bytes are not those that its name promises."""
+    try:
+        _, _, expected = paths.parse_content_name(name.rsplit("/", 1)[-1])
+    except ValueError as error:
+        raise CorruptCheckpoint(str(error)) from None
+    found = digest_of(data)
+    if found != expected:
+        raise CorruptCheckpoint(
+            f"{name} is damaged: its {len(data):,} bytes have digest {found}, its name says "
+            f"{expected}. Restore the file from a copy; nothing of it has been read"
+        )

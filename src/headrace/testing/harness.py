@@ -1,0 +1,307 @@
+"""`Harness`: a whole pipeline in one process, under a fake clock, with crashes as input.
+
+It drives the same driver, log, worker and state code as a run on Spark; only the
+substrate is replaced, files live in memory, sources are fed by the test and every
+stream can be read. Each epoch runs twice, warm and cold, and the two must agree:
+that finds bare `random()`, state shared between keys, and a cache gone wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace import failpoints
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.driver import Driver, Options
+from headrace.engine.fingerprint import fingerprint
+from headrace.engine.local import run_epoch
+from headrace.engine.planning import Finish, Run
+from headrace.errors import InvalidPipeline, NondeterministicCode
+from headrace.log.store import MemoryStore
+from headrace.model.computation import Computation
+from headrace.model.keys import encode_key
+from headrace.model.time import Duration, Instant, duration, instant
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.graph import Outlet
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Report, TaskPlan
+from headrace.plan.progress import RunSummary
+from headrace.sinks.memory import Memory
+from headrace.state.cache import WorkerCache
+from headrace.testing.source import HarnessSource, replaced
+from headrace.worker import keystate
+from headrace.worker.runtime import Runtime
+
+START = 1_700_000_000_000_000
+"""Where the fake clock begins."""
+
+
+class _CrashItem:
+    """The type of `CRASH`."""
+
+    def __repr__(self) -> str:
+        return "CRASH"
+
+
+CRASH = _CrashItem()
+"""As an item of `send`: the driver dies while it commits what was sent before."""
+
+
+class Crash(BaseException):
+    """The death of a driver, as tests inject it."""
+
+
+class _TwiceSubstrate:
+    """Runs every epoch twice, on a warm and on a cold cache, and compares."""
+
+    spark = None
+
+    def __init__(self, runtime: Runtime, parallelism: int, twice: bool) -> None:
+        self.runtime = runtime
+        self.parallelism = parallelism
+        self._twice = twice
+
+    def run(self, task: TaskPlan) -> Sequence[Report]:
+        reports = run_epoch(self.runtime, task)
+        if self._twice:
+            warm, self.runtime.cache = self.runtime.cache, WorkerCache()
+            try:
+                again = {r.label: r for r in run_epoch(self.runtime, task)}
+            finally:
+                self.runtime.cache = warm
+            for report in reports:
+                if again[report.label].digest != report.digest and report.error is None:
+                    raise NondeterministicCode(
+                        f"epoch {task.plan.epoch}: {report.label} gave two different results when run "
+                        "twice on the same input. Does the code call random(), the clock or a set's "
+                        "order, or share state between keys? Use ctx.random, ctx.now() and fields"
+                    )
+        return reports
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Harness:
+    """Feeds a pipeline, lets time pass, crashes it, and reads what comes out."""
+
+    def __init__(
+        self,
+        pipeline: PipelineBuilder,
+        *,
+        slots: int = 2,
+        epoch_records: int = 1_000_000,
+        start: Instant = START,
+        twice: bool = True,
+    ) -> None:
+        self._now = instant(start, what="start=")
+        self._seed = 0
+        self._slots = slots
+        self._twice = twice
+        self._epoch_records = epoch_records
+        self._sources: dict[str, HarnessSource] = {}
+        self._outputs: dict[str, Memory] = {}
+        self._topology = self._rewire(pipeline.freeze())
+        self._fingerprint = fingerprint(self._topology.graph)
+        self._runtime = Runtime(self._topology, MemoryStore(), WorkerCache())
+        self._actions: list[tuple[Callable[[], None], str | None]] = []
+        self._ended = False
+        self._driver: Driver | None = None
+        self.crashes = 0
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
+            self.settle()
+        failpoints.disarm()
+
+    # What happens ---------------------------------------------------------
+
+    def send(self, stream: str, *values: Any) -> None:
+        """Records arrive, in one epoch; `CRASH` among them kills the driver there."""
+        source = self._source(stream)
+        batch: list[Any] = []
+        for value in values:
+            if isinstance(value, _CrashItem):
+                self._send(source, batch)
+                batch = []
+                self.crash()
+            else:
+                batch.append(value)
+        self._send(source, batch)
+
+    def _send(self, source: HarnessSource, values: list[Any]) -> None:
+        def act() -> None:
+            for value in values:
+                source.send(value)
+
+        if values:
+            self._actions.append((act, None))
+
+    def advance(self, time: Duration) -> None:
+        """Time passes: the wall clock, and every source's watermark from its newest record on."""
+        micros = duration(time, what="advance")
+
+        def act() -> None:
+            self._now += micros
+            for source in self._sources.values():
+                source.tick(micros)
+
+        self._actions.append((act, None))
+
+    def crash(self, at: str = "before-commit-write") -> None:
+        """The driver dies at a failpoint while it handles what came before, and a new one starts."""
+        if at not in failpoints.NAMES:
+            raise ValueError(f"unknown failpoint {at!r}; known are {', '.join(failpoints.NAMES)}")
+        if self._actions and self._actions[-1][1] is None:
+            act, _ = self._actions.pop()
+            self._actions.append((act, at))
+        else:
+            self._actions.append((lambda: None, at))
+
+    def end(self) -> RunSummary:
+        """All sources end; the watermark goes to the end of time."""
+
+        def act() -> None:
+            self._ended = True
+            for source in self._sources.values():
+                source.end()
+
+        self._actions.append((act, None))
+        self.settle()
+        driver = self._open()
+        return driver.summary("end")
+
+    # What is seen ---------------------------------------------------------
+
+    def read(self, stream: str) -> list[Any]:
+        """Every value that has come out of a stream."""
+        self.settle()
+        if stream not in self._outputs:
+            raise InvalidPipeline(
+                f"there is no stream {stream!r}; there are: {', '.join(self._outputs)}"
+            )
+        return list(self._outputs[stream].rows)
+
+    def records(self, stream: str) -> list[tuple[Any, int]]:
+        """(value, timestamp) of everything that has come out of a stream."""
+        self.settle()
+        return list(self._outputs[stream].records)
+
+    def state(self, computation: str, key: Any) -> Any:
+        """The object of a key, as the last commit left it; None where it has no state."""
+        self.settle()
+        node = self._topology.keyed[computation]
+        checkpoint = Checkpoint(self._runtime.store)
+        if checkpoint.get(computation, key) is None:
+            return None
+        stored = checkpoint.stored(computation, key)
+        loaded: Computation = keystate.load(self._runtime.live(node), encode_key(key), stored).object
+        return loaded
+
+    def keys(self, computation: str) -> list[Any]:
+        """Every key that has state."""
+        self.settle()
+        return [key for key, _ in Checkpoint(self._runtime.store).scan(computation)]
+
+    @property
+    def watermark(self) -> int:
+        """The lowest input watermark of all computations."""
+        self.settle()
+        return self._open().watermark()
+
+    def watermarks(self) -> dict[str, int]:
+        """The input watermark of every computation."""
+        self.settle()
+        return dict(self._open().ledger.ins)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """`ctx.count` metrics, and late and dead records."""
+        self.settle()
+        counters = self._open().ledger.counters
+        return {"late": counters.late, "dead": counters.dead, **counters.metrics}
+
+    @property
+    def epoch(self) -> int:
+        """The last committed epoch."""
+        self.settle()
+        return self._open().ledger.epoch
+
+    # How it runs ----------------------------------------------------------
+
+    def settle(self) -> None:
+        """Handles everything that was sent, until nothing is left to do."""
+        while self._actions:
+            act, crash_at = self._actions.pop(0)
+            self._open()
+            act()
+            if crash_at is None:
+                self._run()
+                continue
+            failpoints.arm(crash_at, self._die)
+            try:
+                self._run()
+                self._driver = None  # the failpoint was not met: a plain restart
+            except Crash:
+                pass
+            failpoints.disarm(crash_at)
+            self.crashes += 1
+            self._run()
+        self._run()
+
+    def _die(self) -> None:
+        self._driver = None
+        raise Crash
+
+    def _run(self) -> None:
+        while isinstance(step := self._open().step(), Run):
+            pass
+        if isinstance(step, Finish):
+            return
+
+    def _open(self) -> Driver:
+        if self._driver is None:
+            options = Options(
+                until="end" if self._ended else "caught_up",
+                slots=self._slots,
+                epoch_records=self._epoch_records,
+                background=False,
+            )
+            substrate = _TwiceSubstrate(self._runtime, self._slots, self._twice)
+            driver = Driver(
+                self._topology, self._fingerprint, self._runtime.store, substrate, options,
+                clock=lambda: self._now, seeds=self._next_seed,
+            )  # fmt: skip
+            driver.open()
+            self._driver = driver
+        elif self._ended and self._driver.settings.until != "end":
+            self._driver = None
+            return self._open()
+        return self._driver
+
+    def _next_seed(self) -> int:
+        self._seed += 1
+        return self._seed
+
+    def _source(self, stream: str) -> HarnessSource:
+        for name in (stream, f"{stream}.raw"):
+            if name in self._sources:
+                return self._sources[name]
+        raise InvalidPipeline(f"no source feeds {stream!r}; there are: {', '.join(self._sources)}")
+
+    def _rewire(self, topology: Topology) -> Topology:
+        graph = topology.graph
+        injectors = {}
+        for name, injector in graph.injectors.items():
+            source = self._sources[name] = replaced(injector.source, lambda: self._now)
+            injectors[name] = replace(injector, source=source)
+        outlets = {}
+        for stream in topology.hosts:
+            sink = self._outputs[stream] = Memory()
+            outlets[stream] = Outlet(stream, stream, sink)
+        return Topology(replace(graph, injectors=injectors, outlets=outlets))

@@ -1,0 +1,205 @@
+"""What a unit of work makes, and where it goes.
+
+Rows of every stream are collected; once the keyless computations that live here
+have run (`run_fused`), `finish` routes to keyed consumers, stages for sinks,
+writes feedback to the outbox, and closes with one control row to every slot that
+this host feeds.
+
+Invariant (protocol B2): the digest covers everything that was made and nothing
+that differs between two honest attempts.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import InvalidRecord, UserCodeError
+from headrace.failpoints import reach
+from headrace.log import paths
+from headrace.model.keys import encode_part
+from headrace.model.rows import Rows
+from headrace.pipeline.graph import Input, Node, To
+from headrace.plan.epoch import Control, Counters, OutboxFile, StagedFile, TaskPlan
+from headrace.plan.parcel import Parcel, ipc_bytes
+from headrace.plan.routing import keyed, route
+from headrace.plan.watermarks import Histogram, Mark
+from headrace.state.segment import digest_of
+from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
+from headrace.worker.runtime import Runtime
+
+
+class Emitter:
+    """Collects and sends what one label makes."""
+
+    def __init__(self, runtime: Runtime, task: TaskPlan, host: str, label: str) -> None:
+        self.runtime = runtime
+        self.task = task
+        self.host = host
+        self.label = label
+        self.counters = Counters()
+        self.staged: list[StagedFile] = []
+        self.outbox: list[OutboxFile] = []
+        self._streams: dict[str, list[Rows]] = {}
+        self._blobs: list[tuple[Header, bytes]] = []
+        self._made = xxhash.xxh3_128()
+        self._histograms: dict[str, Histogram] = {}
+
+    def emit(self, stream: str, rows: Rows) -> None:
+        """Adds rows to a stream; they leave at `finish`."""
+        if len(rows):
+            self._streams.setdefault(stream, []).append(rows)
+
+    def emitted(self, stream: str) -> Rows | None:
+        """What has been emitted to a stream so far."""
+        parts = self._streams.get(stream)
+        return None if parts is None else Rows.concat(parts)
+
+    def count(self, metric: str, n: int = 1) -> None:
+        """Adds to a metric."""
+        metrics = self.counters.metrics
+        metrics[metric] = metrics.get(metric, 0) + n
+
+    def made(self, what: str) -> None:
+        """Adds something made outside this emitter (a segment) to the digest."""
+        self._made.update(what.encode())
+
+    def dead_letter(self, policy: To, letter: dict[str, object], timestamp: int, origin: bytes) -> None:
+        """Sends something aside with its error."""
+        self.counters.dead += 1
+        if policy.limit is not None and self.counters.dead > policy.limit:
+            raise UserCodeError(
+                f"more than {policy.limit} records went to {policy.stream!r} in one epoch; the last "
+                f"one: {letter.get('error')}"
+            )
+        rows = Rows.of([letter], [timestamp])
+        rows.origins = pa.array([origin], pa.binary())
+        self.emit(policy.stream, rows)
+
+    def finish(self, mark: Mark) -> tuple[str, list[tuple[Header, bytes]]]:
+        """The digest of all that was made, and the rows to send."""
+        self._send_streams()
+        digest = self._made.hexdigest()
+        return digest, [*self._blobs, *self._controls(digest, mark)]
+
+    def _send_streams(self) -> None:
+        topology = self.runtime.topology
+        sent: set[str] = set()
+        # Dead letters of key extraction may add rows to streams already passed: go round again.
+        while todo := [s for s in self._streams if s not in sent]:
+            for stream in todo:
+                sent.add(stream)
+                rows = Rows.concat(self._streams[stream])
+                for node, index, given in topology.keyed_consumers(stream):
+                    self._route(stream, rows, node, index, given, sent)
+                for outlet in topology.outlets(stream):
+                    self._stage(outlet.name, stream, rows)
+
+    def _route(
+        self, stream: str, rows: Rows, node: Node, index: int, given: Input, sent: set[str]
+    ) -> None:
+        parcel, bad = keyed(rows, given.key)
+        if bad:
+            values = rows.take(np.array([b.index for b in bad])).values()
+            for unkeyed, value in zip(bad, values, strict=True):
+                self._reject(node, stream, value, int(rows.timestamps[unkeyed.index]), unkeyed.error)
+                sent.discard(node.errors.stream if isinstance(node.errors, To) else "")
+        if node.percentile is not None and len(parcel.rows):
+            histogram = Histogram.of(parcel.rows.timestamps)
+            self._histograms.setdefault(node.name, Histogram()).merge(histogram)
+        if stream in self.runtime.topology.graph.feedback:
+            self._post(stream, node, index, parcel)
+            return
+        level = self.runtime.topology.level[node.name]
+        for slot, part in route(parcel, self.task.plan.rings[node.name]):
+            for blob in part.blobs():
+                header = Header(level, slot, BLOB, self.label, node.name, index, len(self._blobs))
+                self._made.update(msgspec.msgpack.encode(header))
+                self._made.update(blob)
+                self._blobs.append((header, blob))
+
+    def _reject(self, node: Node, stream: str, value: object, timestamp: int, error: BaseException) -> None:
+        where = f"computation {node.name!r} cannot take a key ({_key_of(node, stream)}) from a record of {stream!r}"
+        policy = node.errors
+        if isinstance(policy, To) and isinstance(error, policy.only):
+            letter = {
+                "computation": node.name, "stream": stream, "key": None, "value": value,
+                "timestamp": timestamp, "epoch": self.task.plan.epoch,
+                "error": f"{type(error).__name__}: {error}",
+                "traceback": "".join(traceback.format_exception(error)),
+            }  # fmt: skip
+            self.dead_letter(policy, letter, timestamp, self.label.encode())
+            return
+        kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
+        raise kind(
+            f"{where}: {error}. The record, of {self.label}: {value!r:.200}. "
+            "Mend the input or the key, or send such records aside: errors=to(\"dead\")"
+        ) from error
+
+    def _stage(self, sink: str, stream: str, rows: Rows) -> None:
+        outlet = self.runtime.topology.graph.outlets[sink]
+        data = outlet.sink.encode(rows)
+        digest = digest_of(data)
+        name = paths.content_name(self.task.plan.epoch, self.label, digest)
+        reach("before-segment-write")
+        self.runtime.store.write(f"{paths.staged_directory(sink)}/{name}", data)
+        self._made.update(name.encode())
+        weak = self.runtime.topology.is_weak(stream)
+        self.staged.append(StagedFile(sink, self.label, name, digest, len(rows), weak))
+
+    def _post(self, stream: str, node: Node, index: int, parcel: Parcel) -> None:
+        """Feedback: waits in the outbox, under its consumer, for the next epoch."""
+        if not len(parcel.rows):
+            return
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(list(parcel.blobs()), pa.binary())], ["blob"]
+        )
+        data = ipc_bytes(batch)
+        name = paths.content_name(
+            self.task.plan.epoch, f"{self.label}>{node.name}>{index}", digest_of(data), ".arrow"
+        )
+        self.runtime.store.write(f"{paths.OUTBOX}/{name}", data)
+        self._made.update(name.encode())
+        oldest = int(parcel.rows.timestamps.min())
+        self.outbox.append(
+            OutboxFile(name, node.name, stream, self.label, oldest, len(parcel.rows))
+        )
+
+    def _controls(self, digest: str, mark: Mark) -> Iterator[tuple[Header, bytes]]:
+        topology, plan = self.runtime.topology, self.task.plan
+        sent: dict[tuple[int, int], int] = {}
+        for header, _ in self._blobs:
+            sent[header.level, header.slot] = sent.get((header.level, header.slot), 0) + 1
+        for level in topology.fed_levels(self.host):
+            for slot in range(partitions(topology, plan, level)):
+                control = Control(
+                    self.label, self.host, digest, mark, sent.get((level, slot), 0), self._histograms
+                )
+                header = Header(level, slot, CONTROL, self.label)
+                yield header, msgspec.msgpack.encode(control)
+
+
+def source_origin(split: str, position: int) -> bytes:
+    """The origin of a source's record: (split, position)."""
+    return encode_part(split) + position.to_bytes(8, "big")
+
+
+def keyed_origin(computation: str, key: bytes) -> bytes:
+    """The origin of a keyed production: (computation, key)."""
+    return encode_part(computation) + key
+
+
+def keyless_origin(cause: bytes, index: int, ordinal: int) -> bytes:
+    """The origin of a keyless production: its cause's, the input's index, its ordinal."""
+    return cause + index.to_bytes(2, "big") + ordinal.to_bytes(4, "big")
+
+
+def _key_of(node: Node, stream: str) -> str:
+    return next((i.key.describe() for i in node.inputs if i.stream == stream), "?")
+
+

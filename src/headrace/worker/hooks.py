@@ -1,0 +1,292 @@
+"""The keyed hooks of one computation in one slot: every key's records and timers.
+
+Order within a key (protocol D7, D8): records keep their order (arrival, or time
+for ordered computations); a due timer fires as soon as no remaining record is
+older than it; wall-time timers come last.
+
+A hook that raises leaves no trace. Nothing is copied for that beforehand: the
+key is loaded again and its other hooks run again, without the one that failed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from headrace.errors import HeadraceError, UserCodeError
+from headrace.model.keys import decode_key
+from headrace.model.record import Record, Timer
+from headrace.model.time import END
+from headrace.pipeline.graph import To
+from headrace.state.cache import OpenSlot
+from headrace.state.view import CellId, Stored
+from headrace.worker import keystate
+from headrace.worker.context import HookContext, Outputs, TimerChanges
+from headrace.worker.emitter import Emitter, keyed_origin
+from headrace.worker.keyless import describe, letter
+from headrace.worker.keystate import KeyState
+from headrace.worker.runtime import Live
+
+TTL_TAG = b"\xff ttl"
+"""The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
+
+TIMERS_PER_KEY_MAX = 100_000
+"""A key that fires more timers than this in one epoch sets timers in a loop."""
+
+
+class _Failed(Exception):
+    """A hook raised; which one, and what."""
+
+    def __init__(self, hook: tuple[Any, ...], record: Record[Any] | None, error: Exception) -> None:
+        super().__init__()
+        self.hook, self.record, self.error = hook, record, error
+
+
+class KeyedHooks:
+    """Runs hooks key by key."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        live: Live,
+        slot: OpenSlot,
+        timers: TimerChanges,
+        outputs: Outputs,
+        *,
+        before: int,
+        now: int,
+    ) -> None:
+        """`before` is in(e-1), `now` is in(e)."""
+        self.emitter, self.live, self.slot, self.timers = emitter, live, slot, timers
+        self.before, self.now = before, now
+        self.outputs = outputs
+        self.wall = emitter.task.plan.wall
+        self.context = HookContext(emitter, live.node, outputs, timers, b"")
+        self.context.final = now == END
+        self.context.on_timer_set = self._timer_set
+        self.context.on_forget = self._forget
+        self._ordered = live.node.ordered
+        self._ttl_us = live.shape.options.ttl_us
+        self._wall_ttl = live.shape.options.clock == "wall"
+        self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
+        # Computations without timers and TTLs take the short loop.
+        self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
+        self._with_origin = any(
+            s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
+        )
+        self._due: list[tuple[int, bytes]] = []
+        self._state: KeyState | None = None
+        self.last_time: dict[bytes, int] = {}
+
+    def run_key(
+        self,
+        key: bytes,
+        state: KeyState,
+        stored: Stored,
+        records: list[Record[Any]],
+        due: list[tuple[int, CellId]],
+        due_wall: list[tuple[int, CellId]],
+    ) -> KeyState:
+        """All hooks of a key in this epoch; gives the state to seal."""
+        skipped: set[tuple[Any, ...]] = set()
+        outputs_mark, timers_mark = self.outputs.mark(), self.timers.mark(key)
+        metrics_mark = dict(self.emitter.counters.metrics)
+        shown = decode_key(key)
+        while True:
+            try:
+                self._run(key, shown, state, records, due, due_wall, skipped)
+                return state
+            except _Failed as failure:
+                policy = self.live.node.errors
+                error = failure.error
+                if not (isinstance(policy, To) and isinstance(error, policy.only)):
+                    what = _what(failure)
+                    if isinstance(error, HeadraceError) and not isinstance(error, UserCodeError):
+                        what = f"{what}"
+                    raise UserCodeError(describe(self.live.node, shown, what, error)) from error
+                skipped.add(failure.hook)
+                self.outputs.rewind(outputs_mark)
+                self.timers.rewind(key, dict(timers_mark))
+                self.emitter.counters.metrics = dict(metrics_mark)
+                state = keystate.load(self.live, key, stored)
+                self.emitter.dead_letter(
+                    policy,
+                    letter(self.emitter, self.live.node, shown, failure.record, error),
+                    failure.record.timestamp if failure.record else self.context.time,
+                    keyed_origin(self.live.node.name, key),
+                )
+
+    # One pass over a key --------------------------------------------------
+
+    def _run(
+        self,
+        key: bytes,
+        shown: Any,
+        state: KeyState,
+        records: list[Record[Any]],
+        due: list[tuple[int, CellId]],
+        due_wall: list[tuple[int, CellId]],
+        skipped: set[tuple[Any, ...]],
+    ) -> None:
+        context = self.context
+        context.key, context.key_bytes = shown, key
+        context.watermark = self.before
+        if self._with_origin:
+            context.set_origin(keyed_origin(self.live.node.name, key))
+        self._state = state
+        if self._plain and not due and not due_wall and not skipped and not self._ordered:
+            self._run_records(key, state, records)
+            return
+        self._due = [(at, cell[2]) for at, cell in due]
+        heapq.heapify(self._due)
+        remaining = _oldest_remaining(records)
+        hook = 0
+        for i, record in enumerate(records):
+            hook = self._fire_due(remaining[i], hook, skipped)
+            context.hook = hook
+            hook += 1
+            if ("record", i) not in skipped:
+                self._record(record, ("record", i))
+        hook = self._fire_due(self.now, hook, skipped)
+        for at, cell in due_wall:
+            if self.timers.get("wall", cell) == (at, self._hold_of("wall", cell)):
+                self._fire("wall", at, cell[2], hook, skipped)
+                hook += 1
+
+    def _run_records(self, key: bytes, state: KeyState, records: list[Record[Any]]) -> None:
+        """The short loop: nothing but records."""
+        context = self.context
+        context.in_timer = False
+        process = state.object.process_record
+        hook = 0
+        record: Record[Any] | None = None
+        try:
+            for record in records:
+                context.time = record.timestamp
+                context.hook = hook
+                hook += 1
+                process(record, context)
+        except Exception as error:
+            raise _Failed(("record", hook - 1), record, error) from error
+        self.emitter.counters.hooks += hook
+        if records:
+            self.last_time[key] = max(records[-1].timestamp, self.before)
+
+    def _record(self, record: Record[Any], hook: tuple[Any, ...]) -> None:
+        context, state = self.context, self._state
+        if state is None:
+            return
+        context.time, context.in_timer = record.timestamp, False
+        clock = self._begin(record.timestamp)
+        if self._ordered:
+            context.watermark = record.timestamp
+        try:
+            state.object.process_record(record, context)
+            self._end(clock)
+        except Exception as error:
+            raise _Failed(hook, record, error) from error
+        self.emitter.counters.hooks += 1
+
+    def _fire_due(self, limit: int, hook: int, skipped: set[tuple[Any, ...]]) -> int:
+        limit = min(limit, self.now)
+        while self._due and self._due[0][0] <= limit:
+            at, entry = heapq.heappop(self._due)
+            cell = (self.context.key_bytes, "event", entry)
+            timed = self.timers.get("event", cell)
+            if timed is None or timed[0] != at:
+                continue  # cancelled, or replaced by another time
+            self._fire("event", at, entry, hook, skipped)
+            hook += 1
+            if hook > TIMERS_PER_KEY_MAX:
+                raise UserCodeError(
+                    f"computation {self.live.node.name!r}, key {self.context.key!r}: more than "
+                    f"{TIMERS_PER_KEY_MAX:,} hooks in one epoch: does process_timer set a timer "
+                    "that is due at once, for ever?"
+                )
+        return hook
+
+    def _fire(self, clock: str, at: int, entry: bytes, hook: int, skipped: set[tuple[Any, ...]]) -> None:
+        context, state = self.context, self._state
+        if state is None:
+            return
+        self.timers.set(clock, (context.key_bytes, clock, entry), None)
+        if entry == TTL_TAG:
+            if not context.final:
+                context.forget()
+            return
+        name = ("timer", clock, at, entry)
+        if name in skipped:
+            return
+        context.hook, context.in_timer = hook, True
+        context.time = at if clock == "event" else self.now if self.now != END else self.wall
+        context.watermark = at if self._ordered and clock == "event" else self.now
+        timer = Timer(decode_key(entry), at, clock)
+        hook_clock = self._begin(at if clock == "event" else self.before)
+        try:
+            state.object.process_timer(timer, context)
+            self._end(hook_clock)
+        except Exception as error:
+            raise _Failed(name, None, error) from error
+        finally:
+            context.in_timer = False
+            context.watermark = self.before
+        self.emitter.counters.timers += 1
+
+    # TTL ------------------------------------------------------------------
+
+    def _begin(self, time: int) -> int:
+        """A hook's own time (D11); hides what has expired by then."""
+        key = self.context.key_bytes
+        clock = self.wall if self._wall_ttl else max(time, self.before)
+        self.last_time[key] = clock
+        if self._ttl_us is not None:
+            name = "wall" if self._wall_ttl else "event"
+            timed = self.timers.get(name, (key, name, TTL_TAG))
+            if timed is not None and timed[0] <= clock:
+                self.context.forget()
+        if self._field_ttl and self._state is not None:
+            keystate.expire(self.live, self._state, clock)
+        return clock
+
+    def _end(self, clock: int) -> None:
+        if self._field_ttl and self._state is not None:
+            keystate.note_writes(self.live, self._state, clock)
+
+    def renew_ttl(self, key: bytes) -> None:
+        """The key was written: its time to live begins again."""
+        if self._ttl_us is not None:
+            name = "wall" if self._wall_ttl else "event"
+            at = self.last_time.get(key, self.before) + self._ttl_us
+            self.timers.set(name, (key, name, TTL_TAG), (at, END))
+
+    # Called back by ctx ---------------------------------------------------
+
+    def _timer_set(self, cell: CellId, at: int) -> None:
+        if at <= self.now:
+            heapq.heappush(self._due, (at, cell[2]))
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            keystate.reset(self.live, self._state)
+
+    def _hold_of(self, name: str, cell: CellId) -> int:
+        timed = self.timers.get(name, cell)
+        return timed[1] if timed is not None else END
+
+
+def _oldest_remaining(records: list[Record[Any]]) -> list[int]:
+    """For each record, the oldest timestamp from it on."""
+    oldest = END
+    found = []
+    for record in reversed(records):
+        oldest = min(oldest, record.timestamp)
+        found.append(oldest)
+    found.reverse()
+    return found
+
+
+def _what(failure: _Failed) -> str:
+    if failure.record is not None:
+        return f"record {failure.record.value!r:.200} of {failure.record.stream!r}"
+    _, clock, at, entry = failure.hook
+    return f"{clock} timer {decode_key(entry)!r} at {at}"

@@ -1,0 +1,245 @@
+"""A keyed computation in one slot: open the state, run the hooks, seal the change.
+
+Ordered computations hold back what the watermark has not passed: such records
+lie as HELD cells in the state and come back, merged with the new ones by
+(timestamp, order of inputs, origin, arrival), when it has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import UserCodeError
+from headrace.failpoints import reach
+from headrace.log import paths
+from headrace.model.codec import decode_value, encode_value
+from headrace.model.keys import decode_key, encode_part, hash_key
+from headrace.model.record import Record
+from headrace.model.time import END
+from headrace.pipeline.graph import Node, To
+from headrace.plan.epoch import SlotDelta, TaskPlan
+from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_segment
+from headrace.state.view import CellId, Stored
+from headrace.worker import keystate
+from headrace.worker.arrivals import Arrival, Grouped, keys_of
+from headrace.worker.context import Outputs, TimerChanges
+from headrace.worker.emitter import Emitter
+from headrace.worker.hooks import KeyedHooks
+from headrace.worker.keyless import keep_on_time
+from headrace.worker.keystate import KeyState
+from headrace.worker.runtime import Runtime
+from headrace.worker.table import run_keyed_table
+
+_KINDS = {"event": TIMER, "wall": TIMER, "hold": HOLD, "held": HELD}
+
+
+class KeyedRun:
+    """One computation, one slot, one epoch."""
+
+    def __init__(
+        self, runtime: Runtime, task: TaskPlan, node: Node, slot: int, emitter: Emitter, *, now: int
+    ) -> None:
+        plan = task.plan
+        self.runtime, self.task, self.node, self.emitter = runtime, task, node, emitter
+        self.live = runtime.live(node)
+        self.before = task.ins.get(node.name, 0)
+        self.now = now
+        self.slot = runtime.cache.open(
+            runtime.store, task.checkpoint, node.name, slot,
+            task.bases[node.name][slot], plan.rings[node.name].intervals(slot),
+        )  # fmt: skip
+        self.timers = TimerChanges(self.slot.indexes)
+        self.outputs = Outputs(node, task.outs.get(node.name, 0))
+        self.cells: list[Cell] = []
+        self.objects: list[tuple[bytes, Any, bool]] = []
+        self._held_values: dict[CellId, bytes] = {}
+
+    def run(self, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
+        """Runs everything; gives what changed and the oldest thing still held."""
+        arrivals = [self._on_time(arrival) for arrival in arrivals]
+        self.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
+        if self.live.shape.takes_table:
+            run_keyed_table(self, arrivals)
+        else:
+            self._run_hooks(arrivals)
+        self.outputs.emit(self.emitter)
+        return self._seal()
+
+    def _on_time(self, arrival: Arrival) -> Arrival:
+        if arrival.feedback:
+            return arrival
+        parcel = arrival.parcel
+        late = parcel.rows.timestamps < self.before
+        if not late.any():
+            return arrival
+        rows = keep_on_time(self.emitter, self.node, parcel.rows, self.before)
+        if self.node.late != "process":
+            kept = np.flatnonzero(~late)
+            parcel = type(parcel)(parcel.keys, parcel.codes[kept], rows)
+        return Arrival(arrival.index, arrival.stream, parcel)
+
+    # Records and timers ---------------------------------------------------
+
+    def _run_hooks(self, arrivals: list[Arrival]) -> None:
+        groups = [Grouped(arrival) for arrival in arrivals]
+        hooks = KeyedHooks(
+            self.emitter, self.live, self.slot, self.timers, self.outputs,
+            before=self.before, now=self.now,
+        )  # fmt: skip
+        due = _by_key(self.slot.indexes["event"].due(self.now))
+        due_wall = _by_key(self.slot.indexes["wall"].due(self.task.plan.wall))
+        if self.node.ordered:
+            records = self._ordered(groups)
+        else:
+            records = {key: _records(key, groups, self.before) for key in keys_of(groups)}
+        keys = list(dict.fromkeys([*records, *due, *due_wall]))
+        if not keys:
+            return
+        found = self._load(keys)
+        for key in keys:
+            state, stored, again = found[key]
+            state = hooks.run_key(
+                key, state, stored, records.get(key, []), due.get(key, []), due_wall.get(key, [])
+            )
+            self._change(key, state, hooks)
+            self.objects.append((key, state, again))
+
+    def _load(self, keys: list[bytes]) -> dict[bytes, tuple[KeyState, Stored, bool]]:
+        """The state of all keys: warm objects, and one multi-get for the others."""
+        found: dict[bytes, tuple[KeyState, Stored, bool]] = {}
+        # A failed hook needs the stored bytes again, so with errors=to() nothing is warm.
+        warm = not isinstance(self.node.errors, To)
+        cold = []
+        for key in keys:
+            state, again = self.slot.objects.take(key) if warm else (None, False)
+            if state is None:
+                cold.append(key)
+            else:
+                found[key] = (state, Stored(), again)
+        if cold:
+            hashes = np.fromiter(map(hash_key, cold), np.uint64, len(cold))
+            stored = self.slot.view.fetch(cold, hashes, maps=bool(self.live.shape.maps))
+            for key, cells in zip(cold, stored, strict=True):
+                found[key] = (keystate.load(self.live, key, cells), cells, False)
+        return found
+
+    def _change(self, key: bytes, state: KeyState, hooks: KeyedHooks) -> None:
+        before = len(self.cells)
+        time = hooks.last_time.get(key, self.before)
+        try:
+            self.cells.extend(keystate.changes(self.live, key, state, time))
+        except (TypeError, AttributeError) as error:
+            raise UserCodeError(
+                f"computation {self.node.name!r}, key {decode_key(key)!r:.100}: {error}"
+            ) from error
+        if len(self.cells) > before and any(not c.tombstone for c in self.cells[before:]):
+            hooks.renew_ttl(key)
+
+    # Ordered computations -------------------------------------------------
+
+    def _ordered(self, groups: list[Grouped]) -> dict[bytes, list[Record[Any]]]:
+        """What the watermark has passed, in time order; the rest is held."""
+        ready: dict[bytes, list[tuple[tuple[Any, ...], Record[Any]]]] = {}
+        live = {cell for _, cell in self.slot.indexes["held"].due(self.now - 1)}
+        for cell, data in self.slot.view.held(self.now - 1) if live else ():
+            if cell not in live:
+                continue
+            live.discard(cell)
+            timestamp, index, origin, epoch, position, late, value = decode_value(data)
+            record: Record[Any] = Record(value, timestamp, decode_key(cell[0]), cell[1], late)
+            order = (timestamp, index, origin, epoch, position)
+            ready.setdefault(cell[0], []).append((order, record))
+            self.timers.set("held", cell, None)
+        epoch = self.task.plan.epoch
+        for group in groups:
+            index, stream = group.arrival.index, group.arrival.stream
+            for key, (start, end) in group.spans.items():
+                shown = decode_key(key)
+                for position in range(start, end):
+                    timestamp = group.times[position]
+                    origin = group.origins[position] if group.origins else b""
+                    late = timestamp < self.before and not group.arrival.feedback
+                    value = group.values[position]
+                    if timestamp < self.now or self.now == END:
+                        order = (timestamp, index, origin, epoch, position)
+                        record = Record(value, timestamp, shown, stream, late)
+                        ready.setdefault(key, []).append((order, record))
+                    else:
+                        self._hold(key, stream, (timestamp, index, origin, epoch, position, late, value))
+        return {
+            key: [record for _, record in sorted(records, key=lambda pair: pair[0])]
+            for key, records in ready.items()
+        }
+
+    def _hold(self, key: bytes, stream: str, held: tuple[Any, ...]) -> None:
+        timestamp, index, origin, epoch, position = held[:5]
+        entry = encode_part((timestamp, index, origin, epoch, position))
+        cell = (key, stream, entry)
+        self.timers.set("held", cell, (timestamp, timestamp))
+        self._held_values[cell] = encode_value(held)
+
+    # The end --------------------------------------------------------------
+
+    def _seal(self) -> tuple[SlotDelta, int | None]:
+        """Writes the delta; nothing of it counts before a commit names it."""
+        changes = self.timers.flat()
+        version = self.live.shape.options.version
+        for name, changed in changes.items():
+            for cell, timed in changed.items():
+                time, hold = timed if timed is not None else (0, END)
+                self.cells.append(
+                    Cell(
+                        hash_key(cell[0]), cell[0], _KINDS[name], cell[1], cell[2],
+                        self._held_values.get(cell, b""), time, hold, version, timed is None,
+                    )  # fmt: skip
+                )
+        indexes = self.slot.indexes
+        holds = [
+            indexes[name].earliest_hold(changes[name]) for name in ("event", "hold", "held", "wall")
+        ]
+        oldest = min((hold for hold in holds if hold is not None), default=None)
+        next_event = indexes["event"].earliest_time(changes["event"])
+        next_wall = indexes["wall"].earliest_time(changes["wall"])
+        segment: str | None = None
+        size = 0
+        if self.cells:
+            data = encode_segment(self.cells)
+            size = len(data)
+            name = paths.content_name(
+                self.task.plan.epoch, self.emitter.label, digest_of(data), ".arrow"
+            )
+            segment = f"{paths.state_directory(self.node.name)}/{name}"
+            reach("before-segment-write")
+            self.runtime.store.write(segment, data)
+            reach("after-segment-write")
+            self.emitter.made(segment)
+        self.slot.leave(segment, changes, self.objects)
+        return SlotDelta(segment, len(self.cells), size, next_event, next_wall), oldest
+
+
+def _records(key: bytes, groups: list[Grouped], before: int) -> list[Record[Any]]:
+    """A key's records in arrival order."""
+    shown = decode_key(key)
+    found: list[Record[Any]] = []
+    for group in groups:
+        span = group.spans.get(key)
+        if span is None:
+            continue
+        start, end = span
+        stream, judged = group.arrival.stream, not group.arrival.feedback
+        found += [
+            Record(value, time, shown, stream, judged and time < before)
+            for value, time in zip(group.values[start:end], group.times[start:end], strict=True)
+        ]
+    return found
+
+
+def _by_key(due: list[tuple[int, CellId]]) -> dict[bytes, list[tuple[int, CellId]]]:
+    found: dict[bytes, list[tuple[int, CellId]]] = {}
+    for at, cell in due:
+        found.setdefault(cell[0], []).append((at, cell))
+    return found
+
+

@@ -1,0 +1,122 @@
+"""Keyless computations: they run in the task that makes their input, and keep nothing."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import HeadraceError, UserCodeError
+from headrace.model.record import Record
+from headrace.model.rows import Rows
+from headrace.model.time import END
+from headrace.pipeline.graph import Node, To
+from headrace.worker.context import HookContext, Outputs
+from headrace.worker.emitter import Emitter
+from headrace.worker.runtime import Live
+
+
+def run_fused(emitter: Emitter) -> None:
+    """Runs the keyless computations whose input this unit of work made."""
+    from headrace.worker.table import run_keyless_table
+
+    for node in emitter.runtime.topology.fused:
+        inputs = [
+            (index, given.stream, rows)
+            for index, given in enumerate(node.inputs)
+            if (rows := emitter.emitted(given.stream)) is not None
+        ]
+        if not inputs:
+            continue
+        live = emitter.runtime.live(node)
+        before = emitter.task.ins.get(node.name, 0)
+        if live.shape.takes_table:
+            run_keyless_table(emitter, live, inputs, before)
+        else:
+            _run_records(emitter, live, inputs, before)
+
+
+def _run_records(
+    emitter: Emitter, live: Live, inputs: list[tuple[int, str, Rows]], before: int
+) -> None:
+    node = live.node
+    outputs = Outputs(node, 0)
+    context = HookContext(emitter, node, outputs, None, b"")
+    context.watermark = before
+    context.final = emitter.task.plan.final or before == END
+    context.key_bytes = emitter.label.encode()
+    obj = live.object_class.__new__(live.object_class)
+    hook = 0
+    for index, stream, rows in inputs:
+        rows = keep_on_time(emitter, node, rows, before)
+        origins = rows.origins.to_pylist() if rows.origins is not None else None
+        times = rows.timestamps.tolist()
+        for i, value in enumerate(rows.values()):
+            record: Record[Any] = Record(value, times[i], None, stream, times[i] < before)
+            context.hook, context.time = hook, times[i]
+            hook += 1
+            mark = outputs.mark()
+            try:
+                obj.process_record(record, context)
+            except Exception as error:
+                outputs.rewind(mark)
+                _fail(emitter, node, record, origins[i] if origins else b"", error)
+            if origins is not None:
+                outputs.number(mark, origins[i], index)
+    emitter.counters.hooks += hook
+    outputs.emit(emitter)
+
+
+def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
+    """Applies the late policy; gives the rows that are to be processed."""
+    late = rows.timestamps < before
+    count = int(late.sum())
+    if not count:
+        return rows
+    emitter.counters.late += count
+    if node.late == "process":
+        return rows
+    if isinstance(node.late, To):
+        emitter.emit(node.late.stream, rows.take(np.flatnonzero(late)))
+    return rows.take(np.flatnonzero(~late))
+
+
+def _fail(emitter: Emitter, node: Node, record: Record[Any], origin: bytes, error: Exception) -> None:
+    policy = node.errors
+    if isinstance(policy, To) and isinstance(error, policy.only):
+        emitter.dead_letter(
+            policy, letter(emitter, node, None, record, error), record.timestamp, origin
+        )
+        return
+    if isinstance(error, HeadraceError):
+        raise error
+    raise UserCodeError(describe(node, None, f"record {record.value!r:.200}", error)) from error
+
+
+def letter(
+    emitter: Emitter, node: Node, key: Any, record: Record[Any] | None, error: Exception
+) -> dict[str, Any]:
+    """A dead letter: what failed, where and how."""
+    return {
+        "computation": node.name,
+        "stream": record.stream if record else None,
+        "key": key,
+        "value": record.value if record else None,
+        "timestamp": record.timestamp if record else None,
+        "epoch": emitter.task.plan.epoch,
+        "error": f"{type(error).__name__}: {error}",
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def describe(node: Node, key: Any, what: str, error: Exception) -> str:
+    """A message about user code that raised."""
+    trace = "".join(traceback.format_exception(error)[-4:]).rstrip()
+    where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
+    return (
+        f"{where}, {what}: {type(error).__name__}: {error}\n{trace}\n"
+        "Mend the code and start again (nothing of this epoch has happened), or send such "
+        'records aside: errors=to("dead")'
+    )
+

@@ -1,0 +1,83 @@
+"""A slot of a level: receive, check, run every computation that owns the slot, send on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.errors import HeadraceError
+from headrace.model.time import END
+from headrace.pipeline.graph import Node
+from headrace.plan.epoch import Report, TaskPlan
+from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark
+from headrace.worker.emitter import Emitter
+from headrace.worker.envelope import REPORT, Envelope, Header, addressed
+from headrace.worker.inputs import Received, Torn, labels_of, slot_label
+from headrace.worker.keyed import KeyedRun
+from headrace.worker.keyless import run_fused
+from headrace.worker.reports import encode_report, failed
+from headrace.worker.runtime import Runtime
+
+TORN = "Torn"
+
+
+def run_level(
+    runtime: Runtime, task: TaskPlan, level: int, slot: int, envelopes: Iterable[Envelope]
+) -> Iterator[Envelope]:
+    """One task of a level: everything addressed to `slot`, and what is to be passed on."""
+    topology, plan = runtime.topology, task.plan
+    mine: list[Envelope] = []
+    onward: list[tuple[Header, bytes]] = []
+    for envelope in envelopes:
+        if envelope.header.level == level:
+            mine.append(envelope)
+        else:
+            onward.append((envelope.header, envelope.body))
+    yield from addressed(topology, plan, level, onward)
+    for name in topology.levels[level]:
+        if slot not in plan.rings[name].slots:
+            continue
+        node = topology.keyed[name]
+        rows, report = _run(runtime, task, node, slot, mine)
+        header = Header(topology.depth + 1, slot, REPORT, report.label)
+        yield from addressed(topology, plan, level, [*rows, (header, encode_report(report))])
+
+
+def _run(
+    runtime: Runtime, task: TaskPlan, node: Node, slot: int, envelopes: list[Envelope]
+) -> tuple[list[tuple[Header, bytes]], Report]:
+    topology, plan = runtime.topology, task.plan
+    label = slot_label(node.name, slot)
+    try:
+        received = Received(envelopes)
+        expected = [
+            found for host in topology.feeders(node) for found in labels_of(topology, plan, host)
+        ]
+        saw = received.check(expected)
+        arrivals = received.arrivals(runtime, task, node, slot)
+        mark = received.input_mark(topology, task, node)
+        emitter = Emitter(runtime, task, node.name, label)
+        run = KeyedRun(runtime, task, node, slot, emitter, now=mark.value)
+        delta, hold = run.run(arrivals)
+        after = _output_mark(node.name in topology.in_cycle, mark, hold)
+        run_fused(emitter)
+        digest, rows = emitter.finish(after)
+    except Torn as torn:
+        return [], Report(
+            label=label, host=node.name, digest="", mark=UNBOUNDED, saw={}, error=TORN, message=str(torn)
+        )
+    except HeadraceError as error:
+        return [], failed(label, node.name, error)
+    return rows, Report(
+        label=label, host=node.name, digest=digest, mark=after, saw=saw, slot=slot,
+        input_mark=mark.value, delta=delta, staged=emitter.staged, outbox=emitter.outbox,
+        counters=emitter.counters,
+    )  # fmt: skip
+
+
+def _output_mark(in_cycle: bool, mark: Mark, hold: int | None) -> Mark:
+    """min(in(e), what is still held); "no bound" passes on where nothing holds it (D1, D4)."""
+    if mark.value == END:
+        return FINAL
+    if in_cycle and mark.bound is None:
+        mark = Mark(mark.reached, mark.reached)
+    return mark.held(hold)

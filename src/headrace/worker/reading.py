@@ -1,0 +1,192 @@
+"""A reader task: read ranges, find timestamps, emit.
+
+What is not a record (malformed line, no timestamp, an absurd one) follows the
+injector's `errors=` policy; nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import HeadraceError, SourceError
+from headrace.model.codec import packed
+from headrace.model.rows import Rows
+from headrace.model.source import Reading, Rejected, Timing
+from headrace.model.time import BEGINNING, LATEST
+from headrace.pipeline.graph import Injector, To
+from headrace.plan.epoch import ReadTask, Report, TaskPlan
+from headrace.plan.watermarks import Mark
+from headrace.worker.emitter import Emitter, source_origin
+from headrace.worker.envelope import REPORT, Envelope, Header, addressed
+from headrace.worker.keyless import run_fused
+from headrace.worker.reports import encode_report, failed
+from headrace.worker.runtime import Runtime
+
+
+def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelope]:
+    """All ranges of one reader task."""
+    for read in task.plan.reads[number]:
+        emitter = Emitter(runtime, task, read.stream, read.label)
+        try:
+            mark, newest = _read(runtime, task, read, emitter)
+            run_fused(emitter)
+            digest, rows = emitter.finish(mark)
+            report = Report(
+                label=read.label, host=read.stream, digest=digest, mark=mark, saw={},
+                staged=emitter.staged, outbox=emitter.outbox, counters=emitter.counters,
+                newest=newest,
+            )  # fmt: skip
+        except HeadraceError as error:
+            report, rows = failed(read.label, read.stream, error), []
+        rows = [*rows, (Header(runtime.topology.depth + 1, number, REPORT, read.label), encode_report(report))]
+        yield from addressed(runtime.topology, task.plan, 0, rows)
+
+
+def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) -> tuple[Mark, int]:
+    injector = runtime.topology.graph.injectors[read.stream]
+    source = injector.source
+    reading = source.read(read.split, read.range)
+    rows, positions, rejected = stamp(reading, source.timing, task.plan.wall)
+    for bad in rejected:
+        _reject(injector, read, bad, emitter, task)
+    if read.stream in runtime.topology.needs_origin:
+        origins = [source_origin(read.split, position) for position in positions.tolist()]
+        rows.origins = pa.array(origins, pa.binary())
+    emitter.counters.records += len(rows)
+    emitter.emit(read.stream, rows)
+    newest = int(rows.timestamps.max()) if len(rows) else BEGINNING
+    return _mark_after(injector, read, newest), newest
+
+
+def _mark_after(injector: Injector, read: ReadTask, newest: int) -> Mark:
+    timing = injector.source.timing
+    reached = max(read.mark.reached, newest - timing.lateness_us)
+    if read.range.last:
+        return Mark(None, reached)
+    before = read.mark.bound if read.mark.bound is not None else BEGINNING
+    own = injector.source.low_watermark(read.split, read.range.end)
+    return Mark(max(before, reached if own is None else own), reached)
+
+
+def stamp(reading: Reading, timing: Timing, wall: int) -> tuple[Rows, Any, list[Rejected]]:
+    """Rows with valid timestamps, their positions, and what was rejected."""
+    rejected = list(reading.rejected)
+    positions = np.asarray(reading.positions, np.int64)
+    timestamps, reasons = _timestamps(reading, timing, wall, len(positions))
+    if reading.columns is not None:
+        rows = Rows(timestamps, columns=reading.columns)
+    else:
+        cells: list[bytes] = []
+        for i, value in enumerate(reading.values or ()):
+            try:
+                cells.append(packed(value))
+            except HeadraceError as error:
+                reasons.setdefault(i, str(error))
+                cells.append(b"\xc0")
+        rows = Rows(timestamps, packed=pa.array(cells, pa.binary()))
+    outside = np.flatnonzero((timestamps < BEGINNING) | (timestamps >= LATEST))
+    for i in outside.tolist():
+        reasons.setdefault(i, _absurd(int(timestamps[i])))
+    if reasons:
+        good = np.ones(len(positions), np.bool_)
+        good[list(reasons)] = False
+        bad = np.flatnonzero(~good)
+        raws = (
+            rows.take(bad).values()
+            if reading.columns is not None
+            else [(reading.values or [])[i] for i in bad.tolist()]
+        )
+        for i, raw in zip(bad.tolist(), raws, strict=True):
+            rejected.append(Rejected(int(positions[i]), repr(raw)[:200], reasons[i]))
+        kept = np.flatnonzero(good)
+        rows, positions = rows.take(kept), positions[kept]
+    return rows, positions, rejected
+
+
+def _timestamps(
+    reading: Reading, timing: Timing, wall: int, count: int
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], dict[int, str]]:
+    reasons: dict[int, str] = {}
+    if reading.timestamps is not None:
+        return np.asarray(reading.timestamps, np.int64), reasons
+    given = timing.timestamp
+    if given is None:
+        return np.full(count, wall, np.int64), reasons
+    if reading.columns is not None and isinstance(given, str):
+        if given not in reading.columns.schema.names:
+            have = ", ".join(reading.columns.schema.names)
+            raise SourceError(f"there is no column {given!r} to take timestamps from; there are: {have}")
+        fast = _column_timestamps(reading.columns.column(given), timing)
+        if fast is not None:
+            return fast, reasons
+        raws: list[Any] = reading.columns.column(given).to_pylist()
+    else:
+        values = reading.values
+        if values is None:
+            values = Rows(np.zeros(count, np.int64), columns=reading.columns).values()
+        raws = [_raw(value, given, i, reasons) for i, value in enumerate(values)]
+    timestamps = np.zeros(count, np.int64)
+    for i, raw in enumerate(raws):
+        if i in reasons:
+            continue
+        try:
+            micros = timing.micros(raw)
+            timestamps[i] = micros if -(2**62) < micros < 2**62 else LATEST
+        except (ValueError, OverflowError) as error:
+            reasons[i] = str(error)
+    return timestamps, reasons
+
+
+def _raw(value: Any, given: Any, i: int, reasons: dict[int, str]) -> Any:
+    try:
+        return value[given] if isinstance(given, str) else given(value)
+    except (KeyError, IndexError, TypeError) as error:
+        if isinstance(given, str):
+            reasons[i] = f"there is no column {given!r} to take the timestamp from"
+        else:
+            reasons[i] = f"timestamp= raised {type(error).__name__}: {error}"
+    except Exception as error:
+        reasons[i] = f"timestamp= raised {type(error).__name__}: {error}"
+    return None
+
+
+def _column_timestamps(column: pa.Array, timing: Timing) -> Any:
+    """Integer or Arrow timestamp columns without nulls, at the speed of columns."""
+    if column.null_count:
+        return None
+    if pa.types.is_timestamp(column.type):
+        return pc.cast(column, pa.timestamp("us", tz=column.type.tz)).cast(pa.int64()).to_numpy()
+    if pa.types.is_integer(column.type) and timing.unit_us >= 1:
+        numbers = column.cast(pa.int64()).to_numpy()
+        if timing.unit_us != 1.0 and len(numbers) and abs(numbers).max() > LATEST // int(timing.unit_us):
+            return None
+        return numbers if timing.unit_us == 1.0 else numbers * np.int64(timing.unit_us)
+    return None
+
+
+def _absurd(micros: int) -> str:
+    if micros < BEGINNING:
+        return f"the timestamp {micros} is before 1970"
+    return f"the timestamp {micros} is after the year 9999: is unit= right?"
+
+
+def _reject(
+    injector: Injector, read: ReadTask, bad: Rejected, emitter: Emitter, task: TaskPlan
+) -> None:
+    policy = injector.errors
+    if isinstance(policy, To):
+        letter = {
+            "stream": read.stream, "split": read.split, "position": bad.position, "value": bad.raw,
+            "error": bad.reason, "epoch": task.plan.epoch,
+        }  # fmt: skip
+        emitter.dead_letter(policy, letter, task.plan.wall, source_origin(read.split, bad.position))
+        return
+    raise SourceError(
+        f"stream {read.stream!r}, split {read.split!r}, position {bad.position}: {bad.reason}: "
+        f"{bad.raw[:200]}. Mend the input, or send such lines aside: p.read(..., errors=to(\"dead\"))"
+    )

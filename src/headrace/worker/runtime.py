@@ -1,0 +1,47 @@
+"""A pipeline as a worker process holds it: topology, live computations, caches, the store.
+
+Built once per process and pipeline; `setup` of each computation runs once here.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import UserCodeError
+from headrace.log.store import Store
+from headrace.model.computation import Computation, Shape, object_class
+from headrace.pipeline.graph import Node
+from headrace.pipeline.topology import Topology
+from headrace.state.cache import WorkerCache
+
+
+class Live:
+    """A computation that is set up: its class of key objects and its shape."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.shape: Shape = node.shape
+        template = node.template
+        try:
+            template.setup()
+        except Exception as error:
+            raise UserCodeError(
+                f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}"
+            ) from error
+        self.template: Computation = template
+        self.object_class = object_class(template)
+
+
+class Runtime:
+    """All that tasks of one pipeline share within a process."""
+
+    def __init__(self, topology: Topology, store: Store, cache: WorkerCache) -> None:
+        self.topology = topology
+        self.store = store
+        self.cache = cache
+        self._live: dict[str, Live] = {}
+
+    def live(self, node: Node) -> Live:
+        """A computation, set up."""
+        found = self._live.get(node.name)
+        if found is None:
+            found = self._live[node.name] = Live(node)
+        return found

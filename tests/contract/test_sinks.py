@@ -1,0 +1,435 @@
+"""What every sink promises, checked in one suite for all of them.
+
+A place is where a sink's rows come to rest. It outlives the sink's object, as a
+directory outlives a driver: after a crash a new object is opened on it.
+"""
+
+import csv
+import errno
+import json
+import os
+import random
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+
+from headrace import failpoints, sinks
+from headrace.errors import SinkError, StoreError
+from headrace.log import files
+from headrace.model.rows import Rows
+from headrace.sinks import Delivery, Opening, Part, Sink
+
+CHECKPOINT = "checkpoint-1"
+FAILPOINTS = ("before-claim", "after-claim", "after-publish", "after-high-water")
+
+
+class Crash(BaseException):
+    """The driver is gone."""
+
+
+class Place:
+    """Where rows come to rest."""
+
+    keeps_files = False
+    repeats_after_a_crash = False
+    failpoints: tuple[str, ...] = FAILPOINTS
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def make(self) -> Sink:
+        raise KeyError
+
+    def shown(self) -> list[int]:
+        """The numbers in the rows that can be seen."""
+        raise KeyError
+
+    def open(self, checkpoint: str = CHECKPOINT) -> Sink:
+        """A driver takes over."""
+        sink = self.make()
+        sink.open(Opening(checkpoint, 1, 0, str(self.root / "checkpoint" / "sinks" / "out")))
+        return sink
+
+
+class FilePlace(Place):
+    keeps_files = True
+
+    @property
+    def out(self) -> Path:
+        return self.root / "out"
+
+    def shown(self) -> list[int]:
+        found = (path for path in sorted(self.out.rglob("*")) if path.is_file())
+        relative = [path.relative_to(self.out) for path in found]
+        seen = [path for path in relative if not any(p[0] in "_." for p in path.parts)]
+        return [n for path in seen for n in self.read(self.out / path)]
+
+    def read(self, path: Path) -> list[int]:
+        raise KeyError
+
+
+class JsonlPlace(FilePlace):
+    def make(self) -> Sink:
+        return sinks.jsonl(self.out)
+
+    def read(self, path: Path) -> list[int]:
+        return [json.loads(line)["n"] for line in path.read_text().splitlines()]
+
+
+class CsvPlace(FilePlace):
+    def make(self) -> Sink:
+        return sinks.csv(self.out)
+
+    def read(self, path: Path) -> list[int]:
+        with path.open(newline="") as file:
+            return [int(row["n"]) for row in csv.DictReader(file)]
+
+
+class ParquetPlace(FilePlace):
+    def make(self) -> Sink:
+        return sinks.parquet(self.out)
+
+    def read(self, path: Path) -> list[int]:
+        return pq.ParquetFile(path).read()["n"].to_pylist()
+
+
+class PartitionedParquetPlace(ParquetPlace):
+    def make(self) -> Sink:
+        return sinks.parquet(self.out, partition_by="day")
+
+
+class ForeachPlace(Place):
+    repeats_after_a_crash = True
+    failpoints = ("before-claim", "after-publish", "after-high-water")
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.numbers: list[int] = []
+
+    def make(self) -> Sink:
+        def take(table: pa.Table, epoch: int) -> None:
+            self.numbers += table["n"].to_pylist()
+
+        return sinks.foreach(take)
+
+    def shown(self) -> list[int]:
+        return list(self.numbers)
+
+
+class MemoryPlace(Place):
+    failpoints = ("before-claim", "after-high-water")  # Rows and mark appear in one step.
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.sink = sinks.memory()
+
+    def make(self) -> Sink:
+        return self.sink
+
+    def shown(self) -> list[int]:
+        return [row["n"] for row in self.sink.rows]
+
+
+class ConsolePlace(Place):
+    repeats_after_a_crash = True
+    failpoints = ("before-claim", "after-publish", "after-high-water")
+    capsys: pytest.CaptureFixture[str]
+    printed = ""
+
+    def make(self) -> Sink:
+        return sinks.console()
+
+    def shown(self) -> list[int]:
+        self.printed += self.capsys.readouterr().out
+        return [json.loads(line)["n"] for line in self.printed.splitlines()]
+
+
+FILES = [JsonlPlace, CsvPlace, ParquetPlace, PartitionedParquetPlace]
+ALL = [*FILES, ForeachPlace, MemoryPlace, ConsolePlace]
+EXACTLY_ONCE = [kind for kind in ALL if not kind.repeats_after_a_crash]
+
+
+def of(kinds: list[type[Place]]) -> pytest.MarkDecorator:
+    names = [kind.__name__.removesuffix("Place").lower() for kind in kinds]
+    return pytest.mark.parametrize("place", kinds, ids=names, indirect=True)
+
+
+def at_each_failpoint(kinds: list[type[Place]]) -> pytest.MarkDecorator:
+    cases = [
+        pytest.param(
+            kind, failpoint, id=f"{kind.__name__.removesuffix('Place').lower()}-{failpoint}"
+        )
+        for kind in kinds
+        for failpoint in kind.failpoints
+    ]
+    return pytest.mark.parametrize(("place", "failpoint"), cases, indirect=["place"])
+
+
+@pytest.fixture
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Any]:
+    made = request.param(tmp_path)
+    made.capsys = capsys
+    yield made
+    failpoints.disarm()
+
+
+def rows(*numbers: int) -> Rows:
+    return Rows.of([{"n": n, "day": f"d{n % 2}"} for n in numbers], [1_000 * n for n in numbers])
+
+
+def delivery(
+    place: Place, epoch: int, *numbers: int, linked: bool = True, weak: bool = False
+) -> Delivery:
+    """An epoch staged by two producers, whose copies of the sink came through a pickle."""
+    encoder = cloudpickle.loads(cloudpickle.dumps(place.make()))
+    parts = []
+    for label, mine in (("Count/0", numbers[::2]), ("Count/1", numbers[1::2])):
+        data = encoder.encode(rows(*mine))
+        path = place.root / "staged" / f"{epoch}-{label.replace('/', '-')}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        read: Callable[[], bytes] = lambda data=data: data  # noqa: E731
+        parts.append(Part(label, "digest", read, str(path) if linked else None))
+    return Delivery(epoch, CHECKPOINT, parts, weak=weak)
+
+
+def crash() -> None:
+    raise Crash
+
+
+@of(ALL)
+@pytest.mark.parametrize("linked", [True, False], ids=["linked", "copied"])
+def test_an_epoch_delivered_shows_its_rows_and_raises_the_high_water(place, linked) -> None:
+    sink = place.open()
+    assert sink.high_water() == 0
+    sink.deliver(delivery(place, 1, 1, 2, 3, linked=linked))
+    sink.deliver(delivery(place, 2, 4, linked=linked))
+    assert sorted(place.shown()) == [1, 2, 3, 4]
+    assert sink.high_water() == place.open().high_water() == 2
+
+
+@of(ALL)
+def test_an_epoch_delivered_twice_changes_nothing(place) -> None:
+    sink = place.open()
+    sink.deliver(delivery(place, 1, 1, 2))
+    sink.deliver(delivery(place, 2, 3))
+    for again in (sink, place.open()):
+        again.deliver(delivery(place, 1, 1, 2))
+        again.deliver(delivery(place, 2, 3))
+    assert sorted(place.shown()) == [1, 2, 3]
+
+
+@at_each_failpoint(ALL)
+def test_a_crash_at_any_point_of_a_delivery_loses_and_repeats_nothing(place, failpoint) -> None:
+    place.open().deliver(delivery(place, 1, 1))
+    failpoints.arm(failpoint, crash)
+    with pytest.raises(Crash):
+        place.open().deliver(delivery(place, 2, 2, 3, 4))
+    failpoints.disarm()
+    successor = place.open()
+    successor.deliver(delivery(place, 2, 2, 3, 4))
+    successor.deliver(delivery(place, 3, 5))
+    expected = [1, 2, 3, 4, 5]
+    if place.repeats_after_a_crash and failpoint == "after-publish":
+        expected = [1, 2, 2, 3, 3, 4, 4, 5]
+    assert sorted(place.shown()) == expected
+    assert successor.high_water() == 3
+
+
+@of(ALL)
+def test_an_epoch_without_rows_raises_the_high_water_and_shows_nothing(place) -> None:
+    sink = place.open()
+    sink.deliver(Delivery(1, CHECKPOINT, []))
+    sink.deliver(delivery(place, 2))
+    assert place.shown() == []
+    assert sink.high_water() == place.open().high_water() == 2
+    if place.keeps_files:
+        assert [p.name for p in place.out.iterdir() if p.name[0] != "_"] == []
+
+
+@of(ALL)
+def test_rows_are_encoded_to_the_same_bytes_by_every_copy(place) -> None:
+    first = place.make().encode(rows(1, 2, 3))
+    copy = cloudpickle.loads(cloudpickle.dumps(place.make()))
+    assert first
+    assert copy.encode(rows(0, 1, 2, 3, 4).slice(1, 3)) == first
+    assert copy.encode(rows()) == b""
+
+
+@of(ALL)
+def test_weak_deliveries_show_every_time_and_mark_nothing(place) -> None:
+    sink = place.open()
+    for _ in range(2):
+        sink.deliver(delivery(place, 1, 1, 2, weak=True))
+    sink.deliver(delivery(place, 2, 3, weak=True))
+    assert sorted(place.shown()) == [1, 1, 2, 2, 3]
+    assert sink.high_water() == 0
+
+
+@of([*FILES, MemoryPlace])
+def test_a_foreign_checkpoint_is_refused_with_a_way_out(place) -> None:
+    place.open().deliver(delivery(place, 1, 1))
+    with pytest.raises(SinkError, match=r"fresh output directory|clear\(\)"):
+        place.open("checkpoint-2")
+    foreign = Delivery(2, "checkpoint-2", delivery(place, 2, 2).parts)
+    with pytest.raises(SinkError, match="checkpoint-1"):
+        place.open().deliver(foreign)
+    assert place.shown() == [1]
+
+
+@of([ForeachPlace, ConsolePlace])
+def test_marks_kept_in_the_checkpoint_count_only_for_its_own_id(place) -> None:
+    place.open().deliver(delivery(place, 1, 1))
+    assert place.open("restored-under-another-id").high_water() == 0
+
+
+@at_each_failpoint(FILES)
+def test_a_consumer_may_move_files_away_whenever_it_sees_them(place, failpoint) -> None:
+    failpoints.arm(failpoint, crash)
+    with pytest.raises(Crash):
+        place.open().deliver(delivery(place, 1, 1, 2))
+    failpoints.disarm()
+    taken = take_away(place)
+    place.open().deliver(delivery(place, 1, 1, 2))
+    assert sorted(taken + take_away(place)) == [1, 2]
+
+
+@at_each_failpoint(EXACTLY_ONCE)
+def test_a_driver_that_pauses_while_another_finishes_repeats_nothing(place, failpoint) -> None:
+    paused, resume = threading.Event(), threading.Event()
+
+    def pause_first() -> None:
+        if not paused.is_set():
+            paused.set()
+            resume.wait(10)
+
+    failpoints.arm(failpoint, pause_first)
+    slow = threading.Thread(target=place.open().deliver, args=[delivery(place, 1, 1, 2)])
+    slow.start()
+    assert paused.wait(10)
+    successor = place.open()
+    successor.deliver(delivery(place, 1, 1, 2))
+    successor.deliver(delivery(place, 2, 3))
+    taken = take_away(place) if place.keeps_files else []
+    resume.set()
+    slow.join(10)
+    assert sorted(taken + place.shown()) == [1, 2, 3]
+    assert place.open().high_water() == 2
+
+
+@of(EXACTLY_ONCE)
+def test_drivers_that_race_publish_each_epoch_once(place) -> None:
+    seed = random.randrange(2**32)
+    dice = random.Random(seed)
+    for failpoint in FAILPOINTS:
+        failpoints.arm(failpoint, lambda: time.sleep(dice.random() / 300))
+    epochs = [delivery(place, epoch, 2 * epoch, 2 * epoch + 1) for epoch in range(1, 6)]
+    taken: list[int] = []
+    errors: list[BaseException] = []
+    running = threading.Event()
+
+    def drive(sink: Sink) -> None:
+        try:
+            for epoch in epochs:
+                sink.deliver(epoch)
+        except BaseException as error:
+            errors.append(error)
+
+    def consume() -> None:
+        while not running.is_set():
+            taken.extend(take_away(place))
+            time.sleep(0.002)
+
+    drivers = [threading.Thread(target=drive, args=[place.open()]) for _ in range(4)]
+    consumer = threading.Thread(target=consume if place.keeps_files else bool)
+    for thread in [*drivers, consumer]:
+        thread.start()
+    for thread in drivers:
+        thread.join(60)
+    running.set()
+    consumer.join(10)
+    assert errors == [], f"seed {seed}"
+    seen = Counter(taken + place.shown())
+    assert seen == Counter(range(2, 12)), f"seed {seed}"
+    assert place.open().high_water() == 5
+
+
+@of(FILES)
+def test_a_full_disk_is_an_error_that_names_the_path_and_loses_nothing(place, monkeypatch) -> None:
+    sink = place.open()
+    epoch = delivery(place, 1, 1, 2, linked=False)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match=f"{place.out}.*disk is full"):
+            sink.deliver(epoch)
+    assert place.shown() == []
+    assert list((place.out / "_staging").iterdir()) == []
+    sink.deliver(epoch)
+    assert sorted(place.shown()) == [1, 2]
+
+
+@of([ForeachPlace, ConsolePlace])
+def test_a_mark_that_cannot_be_written_is_an_error_that_names_its_path(place, monkeypatch) -> None:
+    sink = place.open()
+
+    def denied(path: Path, data: bytes) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(files, "_write_through", denied)
+    with pytest.raises(StoreError, match=f"{place.root}.*permission denied"):
+        sink.deliver(delivery(place, 1, 1))
+    assert sink.high_water() == 0
+
+
+@of(FILES)
+def test_a_place_without_permission_is_refused_when_opened(place, monkeypatch) -> None:
+    def denied(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "mkdir", denied)
+    with pytest.raises(StoreError, match=f"{place.out}.*permission denied"):
+        place.open()
+
+
+@of(FILES)
+def test_a_file_where_the_directory_should_be_is_refused(place) -> None:
+    place.out.write_text("not a directory")
+    with pytest.raises(StoreError, match=f"{place.out}.*Not a directory"):
+        place.open()
+
+
+@of(FILES)
+def test_a_finished_delivery_leaves_neither_claims_nor_staging(place) -> None:
+    failpoints.arm("before-claim", crash)
+    with pytest.raises(Crash):
+        place.open().deliver(delivery(place, 1, 1))
+    failpoints.disarm()
+    place.open().deliver(delivery(place, 1, 1))
+    assert list((place.out / "_staging").iterdir()) == []
+    assert list((place.out / "_claims").iterdir()) == []
+
+
+def take_away(place: FilePlace) -> list[int]:
+    """What a consumer does: moves each epoch out as soon as it sees it, and reads it."""
+    numbers: list[int] = []
+    for found in sorted(place.out.glob("epoch=*")):
+        target = place.root / f"taken-{time.monotonic_ns()}"
+        shutil.move(found, target)
+        for path in target.rglob("part-*"):
+            numbers += place.read(path)
+    return numbers

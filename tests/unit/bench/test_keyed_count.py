@@ -1,0 +1,142 @@
+"""The benchmark around the systems, with systems that only pretend to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.bench.bars import peer_bars, state_bar
+from headrace.bench.keyed_count import STATE_FEW_LABEL, run_keyed_count
+from headrace.bench.result import format_table, write_document
+from headrace.bench.rounds import Entry, run_rounds
+from headrace.bench.runner import Outcome, find_mismatches
+from headrace.bench.system import OURS, Task
+from headrace.bench.workload import KeyedCount, expected_counts
+from headrace.errors import HeadraceError
+
+SMALL = KeyedCount(records=2_000, keys=1_000, epochs=3, warmup_epochs=1)
+EPOCH_MS = {"headrace": 100.0, "headrace-trivial": 30.0, "spark-bare": 25.0}
+
+
+def _pretend(system: str, task: Task) -> Outcome:
+    milliseconds = EPOCH_MS.get(system, 500.0)
+    bare = system.startswith("spark-bare")
+    return Outcome(
+        system=system,
+        epoch_ms=[milliseconds] * task.workload.epochs,
+        records=None if bare else task.workload.measured_records,
+        mismatches=None if bare else [],
+        latency_ms={},
+        notes={},
+    )
+
+
+def test_ratios_are_ours_over_theirs_and_bars_follow_from_them() -> None:
+    document = run_keyed_count(SMALL, ["spark-native", "spark-tws"], launch=_pretend)
+    assert document["systems"][OURS]["records_per_s"] == 20_000
+    assert document["ratios"]["spark-native"] == {"throughput": 5.0, "epoch_p50": 0.2}
+    assert document["results_equal"] is True
+    assert [bar["reached"] for bar in document["bars"]] == [True, True]
+    assert "latency_ms_p50" not in document["systems"][OURS]
+
+
+def test_a_peer_that_was_not_run_leaves_its_bar_unreached() -> None:
+    bars = peer_bars(SMALL, {"spark-native": {"throughput": 5.0, "epoch_p50": 0.2}})
+    assert [(bar.measured, bar.reached) for bar in bars] == [(None, False), (0.2, True)]
+
+
+def test_a_bar_is_not_judged_on_another_shape_of_workload() -> None:
+    ratios = {"spark-tws": {"throughput": 99.0, "epoch_p50": 0.01}}
+    assert peer_bars(KeyedCount(records=100_000), ratios) == []
+    large = KeyedCount(records=1_000_000)
+    assert [bar.limit for bar in peer_bars(large, ratios)] == [10, 1.2]
+
+
+def test_a_bar_just_missed_is_missed() -> None:
+    assert not state_bar({"epoch_ms_p50": 151.0}, {"epoch_ms_p50": 100.0}).reached
+    assert state_bar({"epoch_ms_p50": 150.0}, {"epoch_ms_p50": 100.0}).reached
+
+
+def test_wrong_results_reach_no_bar() -> None:
+    def wrong(system: str, task: Task) -> Outcome:
+        outcome = _pretend(system, task)
+        if system == OURS and outcome.mismatches is not None:
+            outcome.mismatches.append("k000001: counted 1, expected 2")
+        return outcome
+
+    document = run_keyed_count(SMALL, ["spark-native", "spark-tws"], launch=wrong)
+    assert document["results_equal"] is False
+    assert not any(bar["reached"] for bar in document["bars"])
+    assert "k000001" in format_table(document)
+
+
+def test_a_system_that_shows_no_counts_is_not_taken_to_agree() -> None:
+    document = run_keyed_count(SMALL, ["spark-bare"], launch=_pretend, ours=False)
+    assert document["results_equal"] is False
+
+
+def test_the_floor_is_a_section_of_its_own_with_its_bar(tmp_path: Path) -> None:
+    document = run_keyed_count(SMALL, [], floor=True, launch=_pretend)
+    assert set(document["systems"]) == {OURS}
+    assert "records_per_s" not in document["floor"]["spark-bare"]
+    assert document["bars"][-1]["measured"] == 1.2
+    assert document["bars"][-1]["reached"] is True
+    write_document(document, tmp_path / "out" / "result.json")
+    assert json.loads((tmp_path / "out" / "result.json").read_text()) == document
+
+
+def test_much_state_is_compared_with_our_own_run_over_little() -> None:
+    seen: list[int] = []
+
+    def watching(system: str, task: Task) -> Outcome:
+        seen.append(task.workload.state_keys)
+        return _pretend(system, task)
+
+    workload = KeyedCount(records=10, keys=5, epochs=1, warmup_epochs=0, state_keys=2_000_000)
+    document = run_keyed_count(workload, [], launch=watching)
+    assert seen == [2_000_000, 10_000]
+    assert document["state_growth"][STATE_FEW_LABEL]["epoch_ms_p50"] == 100
+    assert document["bars"] == [
+        {
+            "name": "epoch p50 with 2,000,000 keys in state / with 10,000",
+            "bar": "at most 1.5",
+            "measured": 1.0,
+            "reached": True,
+        }
+    ]
+
+
+def test_rounds_take_turns_and_the_median_counts(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def disturbed_at_first(system: str, task: Task) -> Outcome:
+        outcome = _pretend(system, task)
+        if system not in order:
+            outcome.epoch_ms[:] = [9_000.0] * len(outcome.epoch_ms)
+        order.append(system)
+        return outcome
+
+    document = run_keyed_count(SMALL, ["spark-native"], rounds=3, launch=disturbed_at_first)
+    assert order == [OURS, "spark-native", "spark-native", OURS, OURS, "spark-native"]
+    assert document["systems"][OURS]["epoch_ms_p50"] == 100
+    assert len(document["rounds"][OURS]) == 3
+
+
+def test_an_unknown_system_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match="spark-twt.*choose from"):
+        run_rounds([Entry("x", "spark-twt", SMALL)], 1, tmp_path, launch=_pretend)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mismatches_name_the_keys_and_stay_short() -> None:
+    expected = expected_counts(KeyedCount(records=100, keys=10, epochs=1, warmup_epochs=0))
+    assert find_mismatches(expected, expected) == []
+    assert find_mismatches(expected.take(list(reversed(range(10)))), expected) == []
+    lost = find_mismatches(expected.slice(1), expected)
+    assert len(lost) == 1
+    assert lost[0].startswith("k000000: counted None, expected")
+    assert find_mismatches(expected.slice(0, 0), expected)[-1] == "and 5 more"
+    twice = expected.take([*range(10), 0])
+    assert find_mismatches(twice, expected) == ["1 keys appear more than once"]

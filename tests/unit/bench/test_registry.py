@@ -1,0 +1,19 @@
+"""Every peer that can be asked for can be loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.bench.registry import load_system
+from headrace.bench.system import BARE, BARE_ONE_STAGE, PEERS
+from headrace.errors import HeadraceError
+
+
+@pytest.mark.parametrize("name", [*PEERS, BARE, BARE_ONE_STAGE])
+def test_a_peer_is_loaded_under_its_own_name(name: str) -> None:
+    assert getattr(load_system(name), "name", None) == name
+
+
+def test_a_name_without_a_system_is_refused() -> None:
+    with pytest.raises(HeadraceError, match="spark-twt"):
+        load_system("spark-twt")

@@ -1,0 +1,148 @@
+"""The command as people type it, with the engine behind it replaced."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace import Pipeline
+from headrace.cli.main import cli
+from headrace.errors import Fenced
+from headrace.plan.progress import EpochProgress, RunSummary
+
+
+class Engine:
+    """Takes the place of Spark and of `Pipeline.start`, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+        self.fails: BaseException | None = None
+
+    @contextmanager
+    def session(self, name: str, master: str | None = None) -> Iterator[str]:
+        self.asked |= {"name": name, "master": master}
+        yield "spark"
+
+    def start(self, pipeline: Pipeline, **arguments: Any) -> "Engine":
+        self.asked |= arguments
+        return self
+
+    def wait(self) -> RunSummary:
+        if self.fails is not None:
+            raise self.fails
+        self.asked["on_epoch"](
+            EpochProgress("shop", 1, 10, 10, 1, 0.1, 0, 0, 0, 0, 0, None, ended=True)
+        )
+        return RunSummary("shop", 1, 10, 0, 0, "end")
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
+    engine = Engine()
+    (tmp_path / "cli_shop.py").write_text("from headrace import Pipeline\np = Pipeline('shop')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "cli_shop", raising=False)
+    monkeypatch.setattr("headrace.cli.run.spark_session", engine.session)
+    monkeypatch.setattr(Pipeline, "validate", lambda pipeline: None)
+    # As a method would be called: with the pipeline first.
+    monkeypatch.setattr(
+        Pipeline, "start", lambda pipeline, **given: engine.start(pipeline, **given), raising=False
+    )
+    return engine
+
+
+def headrace(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="headrace")
+
+
+def test_help_shows_the_verbs_and_examples() -> None:
+    answer = headrace("--help")
+    assert answer.exit_code == 0
+    for word in ("run", "demo", "bench", "Examples:", "headrace demo zeitgeist"):
+        assert word in answer.output
+
+
+def test_every_verb_explains_itself() -> None:
+    for verb in (["run"], ["demo"], ["bench"], ["bench", "keyed-count"]):
+        assert headrace(*verb, "--help").exit_code == 0
+
+
+def test_a_run_passes_its_options_on(engine: Engine) -> None:
+    answer = headrace(
+        *("run", "cli_shop:p", "--checkpoint", "state", "--until", "caught-up"),
+        *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
+    )
+    assert answer.exit_code == 0, answer.output
+    assert engine.asked.pop("on_epoch")
+    assert engine.asked == {
+        "name": "shop",
+        "master": "local[1]",
+        "checkpoint": "state",
+        "spark": "spark",
+        "until": "caught_up",
+        "slots": 3,
+        "epoch_target": "250ms",
+    }
+    assert "epoch 1 | 10 records" in answer.output
+    assert "shop: all input was read." in answer.output
+
+
+def test_a_run_goes_on_for_ever_unless_told_otherwise(engine: Engine) -> None:
+    headrace("run", "cli_shop:p", "--checkpoint", "state")
+    assert engine.asked["until"] is None
+    headrace("run", "cli_shop:p", "--checkpoint", "state", "--until", "end")
+    assert engine.asked["until"] == "end"
+
+
+def test_an_error_is_one_message_without_a_traceback(engine: Engine) -> None:
+    engine.fails = Fenced("another driver has taken over")
+    answer = headrace("run", "cli_shop:p", "--checkpoint", "state")
+    assert answer.exit_code == 1
+    assert answer.stderr == "Error: another driver has taken over\n"
+
+
+def test_with_debug_an_error_comes_with_its_traceback(engine: Engine) -> None:
+    engine.fails = Fenced("another driver has taken over")
+    answer = headrace("--debug", "run", "cli_shop:p", "--checkpoint", "state")
+    assert answer.exception is engine.fails
+
+
+def test_an_interrupt_ends_with_130(engine: Engine) -> None:
+    engine.fails = KeyboardInterrupt()
+    answer = headrace("run", "cli_shop:p", "--checkpoint", "state")
+    assert answer.exit_code == 130
+
+
+@pytest.mark.usefixtures("engine")
+def test_mistakes_in_options_are_found_before_anything_starts() -> None:
+    assert "--checkpoint" in headrace("run", "cli_shop:p").stderr
+    answer = headrace("run", "cli_shop:p", "--checkpoint", "state", "--epoch-target", "5")
+    assert answer.exit_code == 2
+    assert '"250ms"' in answer.stderr
+    answer = headrace("run", "cli_shop", "--checkpoint", "state")
+    assert "write module:name" in answer.stderr
+
+
+def test_an_unknown_demo_lists_those_there_are() -> None:
+    answer = headrace("demo", "nonsense")
+    assert answer.exit_code == 1
+    assert "there is no demo 'nonsense'" in answer.stderr
+    assert "zeitgeist: spikes and dips" in answer.stderr
+
+
+def test_a_bad_workload_is_refused_in_words() -> None:
+    answer = headrace("bench", "keyed-count", "--records", "0")
+    assert answer.exit_code == 1
+    assert "records must be at least 1" in answer.stderr
+
+
+def test_a_benchmark_of_nothing_is_refused() -> None:
+    assert "nothing to measure" in headrace("bench", "keyed-count", "--no-ours").stderr

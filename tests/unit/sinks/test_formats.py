@@ -1,0 +1,252 @@
+"""How the file sinks write values: JSON lines, CSV and Parquet."""
+
+import csv
+import datetime
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import sinks
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.rows import Rows
+from headrace.sinks.parquet import partition_component
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXT
+FLAT = st.dictionaries(TEXT, SCALARS, max_size=4)
+NESTED = st.recursive(
+    SCALARS | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def of(*values: Any) -> Rows:
+    return Rows.of(values, range(len(values)))
+
+
+def columnar(**columns: Any) -> Rows:
+    batch = pa.RecordBatch.from_pydict(columns)
+    return Rows(np.arange(batch.num_rows), columns=batch)
+
+
+def read_parquet(data: bytes) -> list[dict[str, Any]]:
+    return pq.read_table(pa.BufferReader(data)).to_pylist()
+
+
+# JSON lines
+
+
+@given(st.lists(NESTED, max_size=5))
+def test_json_lines_hold_every_value_as_it_is(values: list[Any]) -> None:
+    lines = sinks.jsonl("out").encode(of(*values)).decode().split("\n")
+    assert lines.pop() == ""
+    assert [json.loads(line) for line in lines] == values
+
+
+def test_json_lines_take_arrow_columns_with_dates_and_nulls() -> None:
+    rows = columnar(day=[datetime.date(2024, 2, 29), None], n=pa.array([1, 2], pa.int8()))
+    assert sinks.jsonl("out").encode(rows) == b'{"day":"2024-02-29","n":1}\n{"day":null,"n":2}\n'
+
+
+def test_the_timestamp_of_a_record_can_become_a_column() -> None:
+    rows = Rows.of([{"a": 1}, 7], [10, 20])
+    assert sinks.jsonl("out", timestamp="at").encode(rows) == (
+        b'{"a":1,"at":10}\n{"value":7,"at":20}\n'
+    )
+    assert sinks.csv("out", timestamp="at", columns=["a", "value"]).encode(rows) == (
+        b"a,value,at\n1,,10\n,7,20\n"
+    )
+    assert read_parquet(sinks.parquet("out", timestamp="at").encode(rows)) == [
+        {"a": 1, "value": None, "at": 10},
+        {"a": None, "value": 7, "at": 20},
+    ]
+
+
+@pytest.mark.parametrize("make", [sinks.jsonl, sinks.csv, sinks.parquet])
+def test_a_timestamp_never_overwrites_a_column(make: Any) -> None:
+    with pytest.raises(SinkError, match="'at'"):
+        make("out", timestamp="at").encode(of({"at": 1}))
+
+
+def test_what_json_cannot_hold_is_an_error_that_names_the_column() -> None:
+    extension_type = b"\xd4\x05\x01"
+    extended = pa.array([b"\x82\xa2ok\x01\xa3odd" + extension_type])
+    with pytest.raises(SinkError, match="'odd'"):
+        sinks.jsonl("out").encode(Rows(np.zeros(1, np.int64), packed=extended))
+
+
+# CSV
+
+
+@given(st.lists(FLAT, min_size=1, max_size=5), st.data())
+def test_csv_comes_back_through_a_reader(dicts: list[dict[str, Any]], data: Any) -> None:
+    names = list(dict.fromkeys(name for row in dicts for name in row)) or ["only"]
+    text = sinks.csv("out", columns=names).encode(of(*dicts)).decode()
+    read = list(csv.reader(io.StringIO(text, newline="")))
+    assert read[0] == names
+    shown = {True: "true", False: "false", None: ""}
+    expected = [
+        [
+            shown[cell] if cell is None or isinstance(cell, bool) else str(cell)
+            for cell in (row.get(name) for name in names)
+        ]
+        for row in dicts
+    ]
+    assert read[1:] == expected
+
+
+def test_csv_tells_none_from_empty_text_and_has_no_blank_lines() -> None:
+    rows = of({"a": "", "b": None}, {"a": None, "b": 1.5}, {"a": " x", "b": math.nan})
+    assert sinks.csv("out").encode(rows) == b'a,b\n"",\n,1.5\n" x",NaN\n'
+    assert sinks.csv("out").encode(of(None, 1)) == b'value\n""\n1\n'
+
+
+def test_csv_writes_times_numbers_and_bytes_plainly() -> None:
+    rows = columnar(
+        day=[datetime.date(2024, 1, 2)],
+        at=[datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)],
+        inf=[-math.inf],
+        raw=[b"\x00\xff"],
+        yes=[True],
+    )
+    assert sinks.csv("out").encode(rows).decode().splitlines()[1] == (
+        "2024-01-02,2024-01-02T03:04:05+00:00,-Inf,AP8=,true"
+    )
+
+
+@pytest.mark.parametrize("nested", [[1], {"x": 1}])
+def test_csv_refuses_nested_values_by_column(nested: Any) -> None:
+    with pytest.raises(SinkError, match="'inner'"):
+        sinks.csv("out").encode(of({"a": 1, "inner": nested}))
+
+
+def test_csv_drops_no_column_silently() -> None:
+    with pytest.raises(SinkError, match="'b'.*columns="):
+        sinks.csv("out").encode(of({"a": 1}, {"a": 2, "b": 3}))
+    assert sinks.csv("out", columns=["b"]).encode(of({"a": 1}, {"a": 2, "b": 3})) == b'b\n""\n3\n'
+    with pytest.raises(InvalidPipeline):
+        sinks.csv("out", columns="ab")
+
+
+# Parquet
+
+
+@given(
+    st.lists(st.fixed_dictionaries({}, optional={"a": st.integers(-(2**63), 2**63 - 1), "é": TEXT}))
+)
+def test_parquet_infers_columns_from_all_rows(dicts: list[dict[str, Any]]) -> None:
+    names = {name for row in dicts for name in row}
+    if dicts and not names:
+        with pytest.raises(SinkError, match="no columns"):
+            sinks.parquet("out").encode(of(*dicts))
+        return
+    data = sinks.parquet("out").encode(of(*dicts))
+    expected = [{name: row.get(name) for name in names} for row in dicts]
+    assert (read_parquet(data) if data else []) == expected
+
+
+def test_parquet_keeps_arrow_columns_as_they_are() -> None:
+    rows = columnar(n=pa.array([1, None], pa.int16()), tags=[["a"], []])
+    table = pq.read_table(pa.BufferReader(sinks.parquet("out").encode(rows)))
+    assert table.schema.field("n").type == pa.int16()
+    assert table.to_pylist() == [{"n": 1, "tags": ["a"]}, {"n": None, "tags": []}]
+
+
+def test_parquet_holds_large_integers_and_values_that_are_no_dicts() -> None:
+    assert read_parquet(sinks.parquet("out").encode(of(2**63, 1, None))) == [
+        {"value": 2**63},
+        {"value": 1},
+        {"value": None},
+    ]
+
+
+@pytest.mark.parametrize("values", [(1, "one"), (2**63, -1), ({"deep": 1}, 2)])
+def test_parquet_refuses_a_column_of_two_types_by_name(values: Any) -> None:
+    with pytest.raises(SinkError, match="'mixed'"):
+        sinks.parquet("out").encode(of(*({"mixed": value} for value in values)))
+
+
+def test_parquet_leaves_out_a_column_that_has_no_type() -> None:
+    assert read_parquet(sinks.parquet("out").encode(of({"n": 1, "note": None}))) == [{"n": 1}]
+    assert read_parquet(sinks.parquet("out").encode(of(None, None))) == [{"value": None}] * 2
+
+
+def test_parquet_takes_a_schema() -> None:
+    schema = pa.schema([("n", pa.float64()), ("note", pa.string())])
+    sink = sinks.parquet("out", schema=schema)
+    for rows in (of({"n": 1}), columnar(n=[1])):
+        table = pq.read_table(pa.BufferReader(sink.encode(rows)))
+        assert table.schema.equals(schema)
+        assert table.to_pylist() == [{"n": 1.0, "note": None}]
+    with pytest.raises(SinkError, match="'other'"):
+        sink.encode(of({"other": 1}))
+    with pytest.raises(SinkError, match="'n'"):
+        sink.encode(of({"n": "text"}))
+    with pytest.raises(InvalidPipeline, match="schema="):
+        sinks.parquet("out", schema={"n": "int"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["dicts", "columns"])
+def test_partitions_hold_each_row_once_and_not_the_column(kind: str) -> None:
+    cells = {"day": ["a/b", None, "a/b", ""], "ok": [True, True, False, True], "n": [1, 2, 3, 4]}
+    rows = columnar(**cells)
+    sink = sinks.parquet("out", partition_by=["day", "ok"])
+    parts = sink.split(sink.encode(rows if kind == "columns" else rows.as_packed()))
+    assert {directory: read_parquet(data) for directory, data in parts} == {
+        "day=a%2Fb/ok=true": [{"n": 1}],
+        "day=a%2Fb/ok=false": [{"n": 3}],
+        "day=__HIVE_DEFAULT_PARTITION__/ok=true": [{"n": 2}, {"n": 4}],
+    }
+
+
+@given(TEXT)
+def test_a_partition_is_one_safe_directory(value: str) -> None:
+    component = partition_component("c", value)
+    assert "/" not in component and "\x00" not in component
+    assert component.startswith("c=") and len(component) > 2
+
+
+def test_partitions_that_cannot_be_are_refused_by_column() -> None:
+    sink = sinks.parquet("out", partition_by="day")
+    for bad in ({"n": 1}, {"day": [1], "n": 1}, {"day": "x" * 300, "n": 1}):
+        with pytest.raises(SinkError, match="'day'"):
+            sink.encode(of(bad))
+    with pytest.raises(SinkError, match="partition_by="):
+        sink.encode(of({"day": 1}))
+    for name in ("_hidden", "epoch", ""):
+        with pytest.raises(InvalidPipeline, match="partition_by="):
+            sinks.parquet("out", partition_by=name)
+
+
+def test_an_unknown_compression_is_refused_when_built() -> None:
+    assert sinks.parquet("out", compression="none").encode(of(1))
+    with pytest.raises(InvalidPipeline, match="zpaq"):
+        sinks.parquet("out", compression="zpaq")
+
+
+# All of them
+
+
+@pytest.mark.parametrize("make", [sinks.jsonl, sinks.csv, sinks.parquet])
+def test_where_a_sink_writes_is_one_name_however_it_is_spelled(make: Any, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    names = {make(tmp_path / "out").identity(), make(f"file://{tmp_path}/link/out").identity()}
+    assert len(names) == 1
+    with pytest.raises(InvalidPipeline, match="s3://"):
+        make("s3://bucket/out")
+
+
+@pytest.mark.parametrize("make", [sinks.csv, sinks.parquet])
+def test_a_column_needs_a_name_that_is_text(make: Any) -> None:
+    with pytest.raises(SinkError, match="7"):
+        make("out").encode(of({7: 1}))
