@@ -1,7 +1,7 @@
 """Every error that Headrace raises, as one tree.
 
     HeadraceError
-    ├── InvalidPipeline       the graph, a declaration or an option is wrong; raised before a job starts
+    ├── InvalidPipeline       a graph, declaration or option is wrong; nothing has started
     ├── InvalidRecord         a record has no usable key, timestamp or value
     ├── SourceError           a source cannot be read, or is not what the plan says it is
     ├── SinkError             a sink refused an epoch

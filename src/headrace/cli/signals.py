@@ -16,7 +16,7 @@ _NOTICE = b"\nStopping after the current epoch; once more stops at once.\n"
 class Stoppable(Protocol):
     """What a signal can stop."""
 
-    def stop(self) -> Any:
+    def stop(self, wait: bool = True) -> Any:
         """Asks for an end after the current epoch."""
 
 
@@ -33,7 +33,7 @@ def graceful_stop(job: Stoppable) -> Iterator[None]:
         os.write(2, _NOTICE)
         # In a thread of its own: a handler runs in the middle of anything, perhaps while this
         # thread holds the very lock that stop() needs.
-        threading.Thread(target=job.stop, name="graceful-stop", daemon=True).start()
+        threading.Thread(target=job.stop, args=(False,), name="graceful-stop", daemon=True).start()
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, handle) for number in numbers]

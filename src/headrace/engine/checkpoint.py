@@ -1,6 +1,6 @@
 """Looking into a checkpoint from outside, without running anything.
 
-    Checkpoint("state/orders").get("Orders", "o1")   ->  {"status": "paid", ...}
+Checkpoint("state/orders").get("Orders", "o1")   ->  {"status": "paid", ...}
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Checkpoint:
         self._store = DiskStore(path) if isinstance(path, str) else path
         identity = read_identity(self._store)
         if identity is None:
-            raise CorruptCheckpoint(f"{self._store.root} is not a checkpoint: there is no IDENTITY file")
+            raise CorruptCheckpoint(
+                f"{self._store.root} is not a checkpoint: there is no IDENTITY file"
+            )
         self.id = identity.id
         self.pipeline = identity.pipeline
         self._ledger: Ledger = recover(EpochLog(self._store), 1).ledger
@@ -55,7 +57,9 @@ class Checkpoint:
         slots = self._ledger.slots.get(computation)
         if slots is None:
             have = ", ".join(self.computations) or "none"
-            raise IncompatibleState(f"there is no computation {computation!r} here; there are: {have}")
+            raise IncompatibleState(
+                f"there is no computation {computation!r} here; there are: {have}"
+            )
         entries = [entry for slot in slots.values() for entry in slot.entries]
         segments = {e.segment: Segment.open(self._store, e.segment) for e in entries}
         return SlotView(entries, [WHOLE], segments)
@@ -73,7 +77,7 @@ class Checkpoint:
     def scan(self, computation: str) -> Iterator[tuple[Any, dict[str, Any]]]:
         """(key, state) of every key, in the order of hashes."""
         view = self.view(computation)
-        keys = sorted(set(view.keys()))
+        keys = sorted(set(view.all_keys()))
         encoded = [key for _, key in keys]
         hashes = np.array([h for h, _ in keys], np.uint64)
         for key, stored in zip(encoded, view.fetch(encoded, hashes, maps=True), strict=True):

@@ -157,9 +157,14 @@ class Driver:
         wall = self._clock()
         offers = self._sources.offers(self.ledger, self._pace.next(), self._substrate.parallelism)
         return decide(
-            self.topology, self.ledger, offers, self.settings,
-            wall=wall, seed=self._seeds(), final_rounds=self._final_rounds,
-        )  # fmt: skip
+            self.topology,
+            self.ledger,
+            offers,
+            self.settings,
+            wall=wall,
+            seed=self._seeds(),
+            final_rounds=self._final_rounds,
+        )
 
     def _run(self, plan: Plan) -> None:
         began = time.perf_counter()
@@ -181,6 +186,7 @@ class Driver:
         """Runs a plan until its reports hold together; None where it had to be voided."""
         task = self.task(plan)
         reason = ""
+        cause: Exception | None = None
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
             try:
@@ -189,7 +195,7 @@ class Driver:
                 self._void(plan, str(error))
                 raise
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
             adoptions = self._compactor.adoptions(plan.epoch, self.ledger)
@@ -206,10 +212,10 @@ class Driver:
         self._pace.halve()
         if self._voids >= VOIDS_MAX:
             raise EpochFailed(
-                f"pipeline {self.graph.name!r}, epoch {plan.epoch}: failed {ATTEMPTS_MAX * VOIDS_MAX} "
-                f"times, at the last for {reason[:2000]}. Nothing of it has happened; start again "
+                f"pipeline {self.graph.name!r}, epoch {plan.epoch}: failed "
+                f"{ATTEMPTS_MAX * VOIDS_MAX} times, at the last for {reason[:2000]}. Nothing of it has happened; start again "
                 "when the cause is mended"
-            )
+            ) from cause
         return None
 
     def task(self, plan: Plan) -> TaskPlan:
@@ -326,7 +332,9 @@ class Driver:
         counters = self.ledger.counters
         notes = []
         if counters.unfired:
-            notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")
+            notes.append(
+                f"{counters.unfired} timers were set by timers after the end and did not fire"
+            )
         if self.ledger.next_wall_timer() is not None and reason == "end":
             notes.append("wall-time timers that are not yet due stay in the checkpoint")
         if self.ledger.outbox and reason == "end":
@@ -334,8 +342,12 @@ class Driver:
         if counters.behind:
             notes.append(f"{counters.behind} records were produced behind the output watermark")
         return RunSummary(
-            self.graph.name, self._epochs, self._read_total, counters.late, counters.dead,
-            reason, tuple(notes), dict(counters.metrics),
-        )  # fmt: skip
-
-
+            self.graph.name,
+            self._epochs,
+            self._read_total,
+            counters.late,
+            counters.dead,
+            reason,
+            tuple(notes),
+            dict(counters.metrics),
+        )

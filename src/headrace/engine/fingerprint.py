@@ -20,17 +20,24 @@ def fingerprint(graph: Graph) -> str:
     """Sixteen hex digits that change when the pipeline's meaning may."""
     lines = [graph.name]
     for injector in graph.injectors.values():
-        lines.append(f"read {injector.stream} {injector.source.describe()} {_policy(injector.errors)}")
+        lines.append(
+            f"read {injector.stream} {injector.source.describe()} {_policy(injector.errors)}"
+        )
     for node in graph.nodes.values():
         cls = type(node.template)
-        lines.append(f"compute {node.name} {cls.__qualname__} {dict(node.outputs)} {node.percentile}")
+        lines.append(
+            f"compute {node.name} {cls.__qualname__} {dict(node.outputs)} {node.percentile}"
+        )
         lines.append(f"policies {_policy(node.late)} {_policy(node.errors)} {node.strong}")
         lines.extend(_class_text(base) for base in cls.__mro__[:-1])
         lines.extend(f"parameter {k}={_value(v)}" for k, v in sorted(vars(node.template).items()))
         for given in node.inputs:
             key = given.key
             lines.append(f"input {given.stream} {key.columns} {_value(key.function)}")
-    lines.extend(f"write {outlet.stream} {type(outlet.sink).__qualname__}" for outlet in graph.outlets.values())
+    lines.extend(
+        f"write {outlet.stream} {type(outlet.sink).__qualname__}"
+        for outlet in graph.outlets.values()
+    )
     lines.extend(sorted(graph.feedback))
     return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 

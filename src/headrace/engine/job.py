@@ -102,7 +102,7 @@ class Job:
 
 
 class GracefulStop:
-    """While entered, SIGTERM and SIGINT ask a run to stop after its epoch; a second one breaks in."""
+    """While entered, SIGTERM or SIGINT stops a run after its epoch; a second one breaks in."""
 
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping = stopping

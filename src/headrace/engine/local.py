@@ -25,9 +25,7 @@ def run_epoch(runtime: Runtime, task: TaskPlan) -> list[Report]:
     rows = read_all(runtime, task)
     topology = runtime.topology
     for level in range(1, topology.depth + 1):
-        arrived: list[list[Envelope]] = [
-            [] for _ in range(partitions(topology, task.plan, level))
-        ]
+        arrived: list[list[Envelope]] = [[] for _ in range(partitions(topology, task.plan, level))]
         for row in rows:
             arrived[row.partition].append(row)
         rows = [

@@ -23,11 +23,11 @@ from headrace.plan.progress import EpochProgress, RunSummary
 class Pipeline(PipelineBuilder):
     """A graph of sources, computations and sinks that runs on Spark.
 
-        p = Pipeline("counts")
-        p.read("lines", sources.text("books/*.txt"))
-        p.compute(WordCount, inputs={"lines": str.lower}, outputs="counts")
-        p.stream("counts").write(sinks.jsonl("out/counts"))
-        p.run(checkpoint="state/counts")
+    p = Pipeline("counts")
+    p.read("lines", sources.text("books/*.txt"))
+    p.compute(WordCount, inputs={"lines": str.lower}, outputs="counts")
+    p.stream("counts").write(sinks.jsonl("out/counts"))
+    p.run(checkpoint="state/counts")
     """
 
     def run(

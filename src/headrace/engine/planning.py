@@ -73,8 +73,7 @@ def decide(
     """The next step."""
     wall = max(wall, ledger.wall + 1)
     injectors = {
-        name: _injector(topology, ledger, name, offer, wall)
-        for name, offer in offers.items()
+        name: _injector(topology, ledger, name, offer, wall) for name, offer in offers.items()
     }
     reading = any(ranges for offer in offers.values() for ranges in offer.ranges.values())
     due = ledger.next_wall_timer()

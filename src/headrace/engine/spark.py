@@ -81,7 +81,9 @@ class SparkSubstrate:
                 if row.header.level <= topology.depth
             ]
             slots = partitions(topology, plan, 1)
-            frame = self._numbers(slots).mapInArrow(FirstLevelFunction(shipment, moving), ROW_SCHEMA)
+            frame = self._numbers(slots).mapInArrow(
+                FirstLevelFunction(shipment, moving), ROW_SCHEMA
+            )
             level = 2
         else:
             frame = self._numbers(partitions(topology, plan, 0)).mapInArrow(
@@ -112,10 +114,10 @@ def pickled(topology: Topology) -> bytes:
     for name in modules:
         module = sys.modules.get(name)
         if module is not None and name != "__main__" and not name.startswith("headrace"):
-            cloudpickle.register_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
             sent.append(module)
     try:
-        return bytes(cloudpickle.dumps(topology))
+        return bytes(cloudpickle.dumps(topology))  # type: ignore[no-untyped-call]
     except Exception as error:
         raise InvalidPipeline(
             f"pipeline {topology.graph.name!r} cannot be sent to workers: {error}. "
@@ -123,7 +125,7 @@ def pickled(topology: Topology) -> bytes:
         ) from error
     finally:
         for module in sent:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _parallelism(spark: SparkSession) -> int:
@@ -131,5 +133,3 @@ def _parallelism(spark: SparkSession) -> int:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except Exception:  # Spark Connect has no context
         return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))
-
-

@@ -70,7 +70,9 @@ def _by_label(
     for report in found.values():
         for label, digest in report.saw.items():
             if found[label].digest != digest:
-                return Dropped(f"{report.label} consumed an output of {label} that is not the reported one")
+                return Dropped(
+                    f"{report.label} consumed an output of {label} that is not the reported one"
+                )
     return found
 
 

@@ -145,7 +145,9 @@ class EpochLog:
                     self._store.delete(f"{paths.LOG}/{directory}/{name}")
 
     def _entry(self, kind: str, generation: int, body: object) -> LogEntry:
-        return LogEntry(kind, generation, secrets.token_hex(8), msgspec.Raw(msgspec.json.encode(body)))
+        return LogEntry(
+            kind, generation, secrets.token_hex(8), msgspec.Raw(msgspec.json.encode(body))
+        )
 
     def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
         """Settles a position: None if `entry` lies there, otherwise what does."""

@@ -49,7 +49,7 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
     if found is None or found.pipeline != pipeline:
         owner = found.pipeline if found else "nobody"
         raise IncompatibleState(
-            f"the checkpoint {store.root or ''} belongs to pipeline {owner!r}, not to {pipeline!r}: "
+            f"the checkpoint {store.root or ''} belongs to pipeline {owner!r}, not {pipeline!r}: "
             "choose another checkpoint= directory"
         )
     return found

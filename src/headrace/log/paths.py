@@ -1,12 +1,12 @@
 """Where things lie in a checkpoint. No other module builds a path.
 
-    IDENTITY                                   the checkpoint's id, pipeline and format
-    log/000000/00000000000000000042            entry 42 of the epoch log
-    state/<computation>/<epoch>-<label>-<digest>.arrow
-    outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
-    staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
-    sources/<stream>/                          a source's own workspace
-    sinks/<sink>/                              a sink's own high-water marks
+IDENTITY                                   the checkpoint's id, pipeline and format
+log/000000/00000000000000000042            entry 42 of the epoch log
+state/<computation>/<epoch>-<label>-<digest>.arrow
+outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
+staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
+sources/<stream>/                          a source's own workspace
+sinks/<sink>/                              a sink's own high-water marks
 """
 
 from __future__ import annotations

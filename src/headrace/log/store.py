@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ class Store(ABC):
     def rename(self, old: str, new: str) -> None:
         """Gives a durable file another name."""
 
-    def temporaries(self, directory: str, older_than_s: float) -> list[str]:
+    def temporaries(self, directory: str, older_than_s: float) -> Sequence[str]:
         """Names of files that a writer left half-written long ago."""
         return []
 
@@ -106,7 +107,7 @@ class DiskStore(Store):
             os.replace(self._path(old), self._path(new))
             files.sync_directory(os.path.dirname(self._path(new)))
 
-    def temporaries(self, directory: str, older_than_s: float) -> list[str]:
+    def temporaries(self, directory: str, older_than_s: float) -> Sequence[str]:
         found = []
         try:
             with os.scandir(self._path(directory)) as entries:

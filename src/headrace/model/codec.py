@@ -37,7 +37,9 @@ class Codec:
 
     def __init__(self, declared: Any, *, where: str) -> None:
         self.type = declared
-        self._encoder = msgspec.msgpack.Encoder(order="deterministic" if _has_set(declared) else None)
+        self._encoder = msgspec.msgpack.Encoder(
+            order="deterministic" if _has_set(declared) else None
+        )
         try:
             self._decoder = msgspec.msgpack.Decoder(declared)
         except (TypeError, NotImplementedError) as error:
@@ -47,6 +49,9 @@ class Codec:
                 "a dataclass or a msgspec.Struct."
             ) from None
         self._loose = _is_loose(declared)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _codec, (self.type,)  # msgspec's coders do not travel; their type does
 
     def encode(self, value: Any) -> bytes:
         """The bytes of `value`; raises TypeError where it is not of the declared type."""
@@ -68,6 +73,10 @@ class Codec:
     def decode(self, data: bytes) -> Any:
         """The value that these bytes stand for."""
         return self._decoder.decode(data)
+
+
+def _codec(declared: Any) -> Codec:
+    return Codec(declared, where="state")
 
 
 _SCALARS = {int, str, bytes, bool, float}

@@ -81,7 +81,16 @@ class Computation:
 class Shape:
     """What the engine knows of a computation class: its fields and which hooks it has."""
 
-    __slots__ = ("cls", "fields", "maps", "options", "plain", "takes_records", "takes_table", "takes_timers")
+    __slots__ = (
+        "cls",
+        "fields",
+        "maps",
+        "options",
+        "plain",
+        "takes_records",
+        "takes_table",
+        "takes_timers",
+    )
 
     def __init__(self, cls: type[Computation]) -> None:
         self.cls = cls
@@ -99,16 +108,18 @@ class Shape:
             raise InvalidPipeline(f"{name} has neither process_record nor process_table")
         if self.takes_table and self.options.ordered:
             raise InvalidPipeline(
-                f"{name}: process_table sees an epoch's records at once; ordered=True needs process_record"
+                f"{name}: process_table sees an epoch's records at once; "
+                "ordered=True needs process_record"
             )
         if self.takes_table and (self.takes_timers or self.options.ttl_us is not None):
             raise InvalidPipeline(
                 f"{name}: timers and a ttl on the class need process_record; "
-                "with process_table give single fields a ttl: state(0, ttl=\"1h\")"
+                'with process_table give single fields a ttl: state(0, ttl="1h")'
             )
         if self.takes_table and self.maps:
             raise InvalidPipeline(
-                f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; use process_record"
+                f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; "
+                "use process_record"
             )
 
 

@@ -51,7 +51,9 @@ class Context(Services):
     """The key in whose context the hook runs."""
 
     @abstractmethod
-    def produce(self, value: Any, *, to: str | None = None, timestamp: Instant | None = None) -> None:
+    def produce(
+        self, value: Any, *, to: str | None = None, timestamp: Instant | None = None
+    ) -> None:
         """Sends a record to the output stream; `to=` names it where there are several."""
 
     @abstractmethod

@@ -131,10 +131,10 @@ def python_list(column: pa.Array) -> list[Any]:
     """The cells of a column as Python objects; numbers without nulls take the fast way."""
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+        return column.to_numpy(zero_copy_only=False).tolist()
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
         return [_plain(cell) for cell in column.to_pylist()]
-    return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_pylist()
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

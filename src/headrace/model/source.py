@@ -123,7 +123,9 @@ class Timing:
             except TypeError as error:
                 raise ValueError(str(error)) from None
         if isinstance(raw, bool) or not isinstance(raw, int | float):
-            raise ValueError(f"the timestamp is {type(raw).__name__}, not a number or ISO 8601 text")
+            raise ValueError(
+                f"the timestamp is {type(raw).__name__}, not a number or ISO 8601 text"
+            )
         if raw != raw or raw in (float("inf"), float("-inf")):
             raise ValueError(f"the timestamp is {raw}")
         return round(raw * self.unit_us) if self.unit_us != 1.0 else round(raw)

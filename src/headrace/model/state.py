@@ -10,6 +10,7 @@ and annotations into `Field`s.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import sys
 import types
@@ -25,7 +26,14 @@ from headrace.model.time import END, Duration, duration
 K = TypeVar("K")
 V = TypeVar("V")
 
-_UNSET: Any = object()
+
+class _Unset(enum.Enum):
+    """A value that nobody gives; an enum keeps its identity through pickling."""
+
+    UNSET = 0
+
+
+_UNSET: Any = _Unset.UNSET
 
 
 class _Mark:
@@ -144,7 +152,8 @@ class Map(Generic[K, V]):
         names.update(
             entry
             for entry in self._seen
-            if (low_bytes is None or low_bytes <= entry) and (high_bytes is None or entry < high_bytes)
+            if (low_bytes is None or low_bytes <= entry)
+            and (high_bytes is None or entry < high_bytes)
         )
         for name in sorted(names):
             key = decode_key(name)
@@ -186,7 +195,7 @@ class Map(Generic[K, V]):
         return f"Map({dict(self.range())!r})"
 
     def settle(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(entry, new bytes or None for removed, expires) of each change, which then counts as stored."""
+        """(entry, new bytes or None, expires) of each change, which then counts as stored."""
         for name, entry in self._seen.items():
             data = self._codec.encode(entry.value) if entry.present else None
             if data == entry.stored:
@@ -201,7 +210,16 @@ class Map(Generic[K, V]):
 class Field:
     """One declared piece of state."""
 
-    __slots__ = ("codec", "initial", "initial_data", "is_map", "name", "shared", "ttl_us", "type_text")
+    __slots__ = (
+        "codec",
+        "initial",
+        "initial_data",
+        "is_map",
+        "name",
+        "shared",
+        "ttl_us",
+        "type_text",
+    )
 
     def __init__(self, name: str, declared: Any, mark: _Mark, owner: str) -> None:
         where = f"{owner}.{name}"
@@ -283,13 +301,18 @@ def _initial(declared: Any, mark: _Mark, where: str) -> Callable[[], Any]:
         else:
             return origin
     raise InvalidPipeline(
-        f"{where}: {declared!r} has no empty value; give one with state(default) or state(factory=f)"
+        f"{where}: {declared!r} has no empty value; give one: state(default) or state(factory=f)"
     )
 
 
 def _check_map_key(declared: Any, where: str) -> None:
     arguments = typing.get_args(declared)
-    if arguments and (typing.get_origin(arguments[0]) or arguments[0]) not in (str, int, bytes, tuple):
+    if arguments and (typing.get_origin(arguments[0]) or arguments[0]) not in (
+        str,
+        int,
+        bytes,
+        tuple,
+    ):
         raise InvalidPipeline(
             f"{where}: a Map's key is str, int, bytes or a tuple of those, not {arguments[0]!r}"
         )

@@ -49,9 +49,7 @@ def duration(value: Duration, *, what: str = "a duration") -> int:
             )
         micros = round(sum(float(n) * _UNITS[u] for n, u in parts))
     else:
-        raise TypeError(
-            f'{what} needs a unit: write "10s" or a timedelta, not the bare {value!r}'
-        )
+        raise TypeError(f'{what} needs a unit: write "10s" or a timedelta, not the bare {value!r}')
     if micros < 0:
         raise ValueError(f"{what} cannot be negative: {value!r}")
     return micros

@@ -67,9 +67,13 @@ class PipelineBuilder:
         """
         _checked(name, "a stream")
         if not isinstance(source, Source):
-            raise InvalidPipeline(f"read({name!r}): {source!r} is not a source; see headrace.sources")
+            raise InvalidPipeline(
+                f"read({name!r}): {source!r} is not a source; see headrace.sources"
+            )
         if name in self._injectors:
-            raise InvalidPipeline(f"stream {name!r} is read twice; give the second one another name")
+            raise InvalidPipeline(
+                f"stream {name!r} is read twice; give the second one another name"
+            )
         _check_policy(errors, ("stop",), f"read({name!r}): errors=")
         self._injectors[name] = Injector(name, source, errors)
         return Stream(self, name)
@@ -114,17 +118,27 @@ class PipelineBuilder:
             raise InvalidPipeline(f"{where}: give every input a key, or none of them")
         _check_policy(late, ("process", "drop"), f"{where}: late=")
         _check_policy(errors, ("stop",), f"{where}: errors=")
-        if slots is not None and (not isinstance(slots, int) or not 1 <= slots <= 10_000):
+        if slots is not None and not 1 <= slots <= 10_000:
             raise InvalidPipeline(f"{where}: slots= is a number from 1 to 10,000, not {slots!r}")
         if watermark is not None and not 0.0 < watermark < 1.0:
             raise InvalidPipeline(f"{where}: watermark= is a share between 0 and 1, such as 0.99")
         ports = _ports(outputs, where)
         node = Node(
-            name=name, template=template, inputs=given, outputs=ports, late=late, errors=errors,
-            slots=slots, strong=strong, percentile=watermark, aliases=tuple(aliases),
-        )  # fmt: skip
+            name=name,
+            template=template,
+            inputs=given,
+            outputs=ports,
+            late=late,
+            errors=errors,
+            slots=slots,
+            strong=strong,
+            percentile=watermark,
+            aliases=tuple(aliases),
+        )
         if node.keyless and node.shape.fields:
-            raise InvalidPipeline(f"{where} declares state, so it needs a key: inputs={{stream: key}}")
+            raise InvalidPipeline(
+                f"{where} declares state, so it needs a key: inputs={{stream: key}}"
+            )
         if node.keyless and (node.ordered or node.shape.takes_timers):
             raise InvalidPipeline(f"{where} is ordered or has timers, so it needs a key")
         self._nodes[name] = node
@@ -197,7 +211,7 @@ def _ports(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> dict
     return ports
 
 
-def _checked(name: str, what: str) -> str:
+def _checked(name: Any, what: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidPipeline(
             f"{name!r} cannot name {what}: use letters, digits, spaces and _ . : @ # + -, "

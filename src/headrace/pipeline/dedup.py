@@ -60,7 +60,9 @@ def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
         injectors[raw] = Injector(raw, injector.source, injector.errors)
         for node in graph.nodes.values():
             if node.name in undeduplicated:
-                inputs = tuple(replace(i, stream=raw) if i.stream == name else i for i in node.inputs)
+                inputs = tuple(
+                    replace(i, stream=raw) if i.stream == name else i for i in node.inputs
+                )
                 nodes[node.name] = replace(node, inputs=inputs)
         nodes[judge] = Node(
             name=judge,

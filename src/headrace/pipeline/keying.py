@@ -70,7 +70,9 @@ def _cell(value: Any, name: str) -> Any:
             return value[name]
         except KeyError:
             have = ", ".join(map(str, value)) or "none"
-            raise InvalidRecord(f"there is no column {name!r} to key by; there are: {have}") from None
+            raise InvalidRecord(
+                f"there is no column {name!r} to key by; there are: {have}"
+            ) from None
     if hasattr(value, name):
         return getattr(value, name)
     raise InvalidRecord(

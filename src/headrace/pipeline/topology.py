@@ -60,9 +60,7 @@ class Topology:
 
     def fed_levels(self, host: str) -> list[int]:
         """The levels that must hear of everything a host's task made."""
-        return sorted(
-            {self.level[n.name] for n in self.keyed.values() if host in self.feeders(n)}
-        )
+        return sorted({self.level[n.name] for n in self.keyed.values() if host in self.feeders(n)})
 
     def streams_of(self, host: str) -> list[str]:
         """Every stream that tasks of a host may emit."""

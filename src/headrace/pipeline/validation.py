@@ -98,7 +98,7 @@ def _check_names(graph: Graph, where: str) -> None:
         for alias in node.aliases:
             if alias in graph.nodes:
                 raise InvalidPipeline(
-                    f"{where}: {node.name!r} takes over the state of {alias!r}, which is still there"
+                    f"{where}: {node.name!r} takes over the state of {alias!r}, which still exists"
                 )
 
 

@@ -8,6 +8,7 @@ recovery reads a bounded tail.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import xxhash
@@ -143,9 +144,10 @@ class Ledger(msgspec.Struct):
 
     def rename(self, old: str, new: str) -> None:
         """Carries a computation's state over to another name."""
-        for mapping in (self.slots, self.rings, self.ins, self.outs, self.outbox):
+        mappings: list[dict[str, Any]] = [self.slots, self.rings, self.ins, self.outs, self.outbox]
+        for mapping in mappings:
             if old in mapping:
-                mapping[new] = mapping.pop(old)  # type: ignore[attr-defined]
+                mapping[new] = mapping.pop(old)
 
 
 def next_chain(chain: str, segment: str | None) -> str:
@@ -153,9 +155,7 @@ def next_chain(chain: str, segment: str | None) -> str:
     return chain if segment is None else xxhash.xxh3_128_hexdigest(f"{chain}\n{segment}".encode())
 
 
-def recut(
-    slots: dict[int, SlotLedger], old: Ring | None, new: Ring
-) -> dict[int, SlotLedger]:
+def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int, SlotLedger]:
     """Manifests under another ring: entries are cut to the new intervals, never widened (C1)."""
     if old == new:
         return slots

@@ -103,7 +103,7 @@ def ipc_bytes(batch: pa.RecordBatch) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batch.schema) as writer:
         writer.write_batch(batch)
-    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return out.getvalue().to_pybytes()
 
 
 def ipc_batch(data: bytes) -> pa.RecordBatch:

@@ -18,18 +18,32 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Interval(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """A half-open range of hashes."""
+    """A half-open range of hashes, [low, high).
+
+    It holds the last hash and not `high`, which may be 2**64 and so one more than
+    MessagePack can carry.
+    """
 
     low: int
-    high: int
+    last: int
+
+    @staticmethod
+    def between(low: int, high: int) -> Interval:
+        """[low, high)."""
+        return Interval(low, high - 1)
+
+    @property
+    def high(self) -> int:
+        """The first hash after it."""
+        return self.last + 1
 
     def overlap(self, other: Interval) -> Interval | None:
         """What two intervals share."""
-        low, high = max(self.low, other.low), min(self.high, other.high)
-        return Interval(low, high) if low < high else None
+        low, last = max(self.low, other.low), min(self.last, other.last)
+        return Interval(low, last) if low <= last else None
 
 
-WHOLE = Interval(0, HASH_SPACE)
+WHOLE = Interval.between(0, HASH_SPACE)
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -52,7 +66,7 @@ class Ring(msgspec.Struct, frozen=True):
         """What a slot owns."""
         highs = (*self.lows[1:], HASH_SPACE)
         return tuple(
-            Interval(low, high)
+            Interval.between(low, high)
             for low, high, owner in zip(self.lows, highs, self.owners, strict=True)
             if owner == slot
         )

@@ -33,7 +33,9 @@ class Bloom:
             bits *= 2
         bloom = Bloom(np.zeros(bits // 64, np.uint64))
         for bit in bloom._probes(hashes):
-            np.bitwise_or.at(bloom._words, bit >> np.uint64(6), np.uint64(1) << (bit & np.uint64(63)))
+            np.bitwise_or.at(
+                bloom._words, bit >> np.uint64(6), np.uint64(1) << (bit & np.uint64(63))
+            )
         return bloom
 
     def may_have(self, hashes: Words) -> np.ndarray[Any, np.dtype[np.bool_]]:

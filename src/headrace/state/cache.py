@@ -49,7 +49,7 @@ class ObjectCache:
         return len(self._probation) + len(self._protected)
 
     def take(self, key: bytes) -> tuple[Any, bool]:
-        """Removes and gives an object (None where there is none), and whether it was touched before."""
+        """Removes and gives an object, or None, and whether it was touched before."""
         found = self._protected.pop(key, None)
         if found is None:
             found = self._probation.pop(key, None)
@@ -194,5 +194,5 @@ class WorkerCache:
         for name, found in changes.items():
             cached.indexes[name].apply(found)
         if len(cached.objects):
-            for _, key in newer.keys():
+            for _, key in newer.all_keys():
                 cached.objects.drop(key)

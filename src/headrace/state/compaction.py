@@ -68,7 +68,7 @@ def is_bottom(run: Sequence[Entry], entries: Sequence[Entry]) -> bool:
 
 def hull_of(run: Sequence[Entry]) -> Interval:
     """The smallest interval around a run."""
-    return Interval(min(e.interval.low for e in run), max(e.interval.high for e in run))
+    return Interval(min(e.interval.low for e in run), max(e.interval.last for e in run))
 
 
 def merge(
@@ -87,7 +87,8 @@ def merge(
         tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]))
     table = pa.concat_tables(tables)
     order = pc.sort_indices(
-        table, sort_keys=[(n, "ascending") for n in ("hash", "key", "kind", "field", "entry", "age")]
+        table,
+        sort_keys=[(n, "ascending") for n in ("hash", "key", "kind", "field", "entry", "age")],
     )
     table = table.take(order).combine_chunks()
     keep = _first_of_each(table)

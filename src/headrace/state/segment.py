@@ -86,7 +86,7 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, SCHEMA.with_metadata(metadata)) as writer:
         writer.write_batch(batch)
-    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return out.getvalue().to_pybytes()
 
 
 class Segment:
@@ -108,7 +108,7 @@ class Segment:
         version = int(metadata.get(b"format", b"0"))
         if version > FORMAT:
             raise IncompatibleState(
-                f"{name} has segment format {version}; this Headrace reads up to {FORMAT}: upgrade it"
+                f"{name} has segment format {version}; this Headrace reads up to {FORMAT}: upgrade"
             )
         self.batch = reader.get_batch(0)
         self.hashes = self.batch.column(0).to_numpy()

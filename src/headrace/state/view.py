@@ -100,9 +100,9 @@ class SlotView:
             if field not in stored.fields:
                 stored.fields[field] = None if gone else (value, expires)
 
-    def timed(self, parts: Sequence[tuple[Segment, int, int]] | None = None) -> Iterator[
-        tuple[int, CellId, tuple[int, int] | None]
-    ]:
+    def timed(
+        self, parts: Sequence[tuple[Segment, int, int]] | None = None
+    ) -> Iterator[tuple[int, CellId, tuple[int, int] | None]]:
         """(kind, cell, (time, expires) or None where it is gone) of all timed cells, newest first.
 
         The same cell may come again, older: the first one counts.
@@ -127,7 +127,7 @@ class SlotView:
                     if not gone:
                         yield (key, field, entry), value
 
-    def keys(self) -> Iterator[tuple[int, bytes]]:
+    def all_keys(self) -> Iterator[tuple[int, bytes]]:
         """(hash, key) of everything that has or had state here; a key may come twice."""
         for segment, low, high in self.parts:
             column = segment.batch.column(1)

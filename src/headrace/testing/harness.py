@@ -200,7 +200,9 @@ class Harness:
         if checkpoint.get(computation, key) is None:
             return None
         stored = checkpoint.stored(computation, key)
-        loaded: Computation = keystate.load(self._runtime.live(node), encode_key(key), stored).object
+        loaded: Computation = keystate.load(
+            self._runtime.live(node), encode_key(key), stored
+        ).object
         return loaded
 
     def keys(self, computation: str) -> list[Any]:
@@ -274,9 +276,14 @@ class Harness:
             )
             substrate = _TwiceSubstrate(self._runtime, self._slots, self._twice)
             driver = Driver(
-                self._topology, self._fingerprint, self._runtime.store, substrate, options,
-                clock=lambda: self._now, seeds=self._next_seed,
-            )  # fmt: skip
+                self._topology,
+                self._fingerprint,
+                self._runtime.store,
+                substrate,
+                options,
+                clock=lambda: self._now,
+                seeds=self._next_seed,
+            )
             driver.open()
             self._driver = driver
         elif self._ended and self._driver.settings.until != "end":

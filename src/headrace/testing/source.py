@@ -39,7 +39,9 @@ class HarnessSource(Source):
     def tick(self, micros: int) -> None:
         """Time passes: the floor rises from the newest record on."""
         self._items.append(None)
-        self._floors.append(self.floor + self.timing.lateness_us + micros if self.floor else self._clock())
+        self._floors.append(
+            self.floor + self.timing.lateness_us + micros if self.floor else self._clock()
+        )
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -71,7 +73,9 @@ class HarnessSource(Source):
 
     def read(self, split: str, range: Range) -> Reading:
         chosen = [
-            (i, item) for i, item in enumerate(self._items[range.start : range.end], range.start) if item
+            (i, item)
+            for i, item in enumerate(self._items[range.start : range.end], range.start)
+            if item
         ]
         values = [item[0] for _, item in chosen]
         stamps = None

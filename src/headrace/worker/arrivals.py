@@ -35,9 +35,8 @@ class Grouped:
         order = np.argsort(parcel.codes, kind="stable")
         self.arrival = arrival
         self.rows: Rows = parcel.rows.take(order) if len(order) else parcel.rows
-        counts = np.bincount(parcel.codes, minlength=len(parcel.keys)) if len(order) else []
-        ends = np.cumsum(counts).tolist()
-        starts = [0, *ends[:-1]] if ends else []
+        ends = np.cumsum(np.bincount(parcel.codes, minlength=len(parcel.keys))).tolist()
+        starts = [0, *ends[:-1]]
         self.spans: dict[bytes, tuple[int, int]] = {
             key: (start, end)
             for key, start, end in zip(parcel.keys, starts, ends, strict=True)

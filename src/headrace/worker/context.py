@@ -41,7 +41,9 @@ class Output:
         """What was produced."""
         origins = pa.array(self.origins, pa.binary()) if with_origins else None
         return Rows(
-            np.array(self.timestamps, np.int64), packed=pa.array(self.cells, pa.binary()), origins=origins
+            np.array(self.timestamps, np.int64),
+            packed=pa.array(self.cells, pa.binary()),
+            origins=origins,
         )
 
 
@@ -154,7 +156,12 @@ class HookContext(Context):
     """`ctx` of record and timer hooks."""
 
     def __init__(
-        self, emitter: Emitter, node: Node, outputs: Outputs, timers: TimerChanges | None, origin: bytes
+        self,
+        emitter: Emitter,
+        node: Node,
+        outputs: Outputs,
+        timers: TimerChanges | None,
+        origin: bytes,
     ) -> None:
         plan = emitter.task.plan
         self._emitter = emitter
@@ -200,7 +207,9 @@ class HookContext(Context):
 
     # Productions ----------------------------------------------------------
 
-    def produce(self, value: Any, *, to: str | None = None, timestamp: Instant | None = None) -> None:
+    def produce(
+        self, value: Any, *, to: str | None = None, timestamp: Instant | None = None
+    ) -> None:
         at = self.time if timestamp is None else instant(timestamp, what="produce: timestamp=")
         self._outputs.add(value, to, at, self._origin)
 
@@ -235,7 +244,10 @@ class HookContext(Context):
             begin = self.time if clock == "event" else self.now()
             when = begin + duration(after, what="set_timer: after=")  # type: ignore[arg-type]
         if hold is not None:
-            held = min(instant(hold, what="set_timer: hold="), when if clock == "event" and hold != END else END)
+            held = min(
+                instant(hold, what="set_timer: hold="),
+                when if clock == "event" and hold != END else END,
+            )
         else:
             held = when if clock == "event" else END
         cell = (self.key_bytes, clock, encode_part(tag))

@@ -69,7 +69,9 @@ class Emitter:
         """Adds something made outside this emitter (a segment) to the digest."""
         self._made.update(what.encode())
 
-    def dead_letter(self, policy: To, letter: dict[str, object], timestamp: int, origin: bytes) -> None:
+    def dead_letter(
+        self, policy: To, letter: dict[str, object], timestamp: int, origin: bytes
+    ) -> None:
         """Sends something aside with its error."""
         self.counters.dead += 1
         if policy.limit is not None and self.counters.dead > policy.limit:
@@ -107,7 +109,9 @@ class Emitter:
         if bad:
             values = rows.take(np.array([b.index for b in bad])).values()
             for unkeyed, value in zip(bad, values, strict=True):
-                self._reject(node, stream, value, int(rows.timestamps[unkeyed.index]), unkeyed.error)
+                self._reject(
+                    node, stream, value, int(rows.timestamps[unkeyed.index]), unkeyed.error
+                )
                 sent.discard(node.errors.stream if isinstance(node.errors, To) else "")
         if node.percentile is not None and len(parcel.rows):
             histogram = Histogram.of(parcel.rows.timestamps)
@@ -123,8 +127,13 @@ class Emitter:
                 self._made.update(blob)
                 self._blobs.append((header, blob))
 
-    def _reject(self, node: Node, stream: str, value: object, timestamp: int, error: BaseException) -> None:
-        where = f"computation {node.name!r} cannot take a key ({_key_of(node, stream)}) from a record of {stream!r}"
+    def _reject(
+        self, node: Node, stream: str, value: object, timestamp: int, error: BaseException
+    ) -> None:
+        where = (
+            f"computation {node.name!r} cannot take a key ({_key_of(node, stream)}) "
+            f"from a record of {stream!r}"
+        )
         policy = node.errors
         if isinstance(policy, To) and isinstance(error, policy.only):
             letter = {
@@ -138,7 +147,7 @@ class Emitter:
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
         raise kind(
             f"{where}: {error}. The record, of {self.label}: {value!r:.200}. "
-            "Mend the input or the key, or send such records aside: errors=to(\"dead\")"
+            'Mend the input or the key, or send such records aside: errors=to("dead")'
         ) from error
 
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
@@ -156,9 +165,7 @@ class Emitter:
         """Feedback: waits in the outbox, under its consumer, for the next epoch."""
         if not len(parcel.rows):
             return
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(list(parcel.blobs()), pa.binary())], ["blob"]
-        )
+        batch = pa.RecordBatch.from_arrays([pa.array(list(parcel.blobs()), pa.binary())], ["blob"])
         data = ipc_bytes(batch)
         name = paths.content_name(
             self.task.plan.epoch, f"{self.label}>{node.name}>{index}", digest_of(data), ".arrow"
@@ -178,7 +185,12 @@ class Emitter:
         for level in topology.fed_levels(self.host):
             for slot in range(partitions(topology, plan, level)):
                 control = Control(
-                    self.label, self.host, digest, mark, sent.get((level, slot), 0), self._histograms
+                    self.label,
+                    self.host,
+                    digest,
+                    mark,
+                    sent.get((level, slot), 0),
+                    self._histograms,
                 )
                 header = Header(level, slot, CONTROL, self.label)
                 yield header, msgspec.msgpack.encode(control)
@@ -201,5 +213,3 @@ def keyless_origin(cause: bytes, index: int, ordinal: int) -> bytes:
 
 def _key_of(node: Node, stream: str) -> str:
     return next((i.key.describe() for i in node.inputs if i.stream == stream), "?")
-
-

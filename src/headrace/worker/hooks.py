@@ -205,7 +205,9 @@ class KeyedHooks:
                 )
         return hook
 
-    def _fire(self, clock: str, at: int, entry: bytes, hook: int, skipped: set[tuple[Any, ...]]) -> None:
+    def _fire(
+        self, clock: str, at: int, entry: bytes, hook: int, skipped: set[tuple[Any, ...]]
+    ) -> None:
         context, state = self.context, self._state
         if state is None:
             return

@@ -146,9 +146,7 @@ def _advance(before: Mark | None, after: Mark, last: bool) -> Mark:
     return Mark(max(after.bound, bound), reached)
 
 
-def _feedback(
-    runtime: Runtime, task: TaskPlan, node: Node, stream: str, slot: int
-) -> list[Parcel]:
+def _feedback(runtime: Runtime, task: TaskPlan, node: Node, stream: str, slot: int) -> list[Parcel]:
     """Feedback records for this slot, as the previous epoch left them in the outbox."""
     ring = task.plan.rings[node.name]
     before = task.ins.get(node.name, 0)
@@ -168,4 +166,3 @@ def _feedback(
                 rows = Rows(times, columns=rows.columns, packed=rows.packed, origins=rows.origins)
                 found.append(Parcel(parcel.keys, parcel.codes[mine], rows))
     return found
-

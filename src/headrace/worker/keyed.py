@@ -47,9 +47,13 @@ class KeyedRun:
         self.before = task.ins.get(node.name, 0)
         self.now = now
         self.slot = runtime.cache.open(
-            runtime.store, task.checkpoint, node.name, slot,
-            task.bases[node.name][slot], plan.rings[node.name].intervals(slot),
-        )  # fmt: skip
+            runtime.store,
+            task.checkpoint,
+            node.name,
+            slot,
+            task.bases[node.name][slot],
+            plan.rings[node.name].intervals(slot),
+        )
         self.timers = TimerChanges(self.slot.indexes)
         self.outputs = Outputs(node, task.outs.get(node.name, 0))
         self.cells: list[Cell] = []
@@ -85,9 +89,14 @@ class KeyedRun:
     def _run_hooks(self, arrivals: list[Arrival]) -> None:
         groups = [Grouped(arrival) for arrival in arrivals]
         hooks = KeyedHooks(
-            self.emitter, self.live, self.slot, self.timers, self.outputs,
-            before=self.before, now=self.now,
-        )  # fmt: skip
+            self.emitter,
+            self.live,
+            self.slot,
+            self.timers,
+            self.outputs,
+            before=self.before,
+            now=self.now,
+        )
         due = _by_key(self.slot.indexes["event"].due(self.now))
         due_wall = _by_key(self.slot.indexes["wall"].due(self.task.plan.wall))
         if self.node.ordered:
@@ -167,7 +176,9 @@ class KeyedRun:
                         record = Record(value, timestamp, shown, stream, late)
                         ready.setdefault(key, []).append((order, record))
                     else:
-                        self._hold(key, stream, (timestamp, index, origin, epoch, position, late, value))
+                        self._hold(
+                            key, stream, (timestamp, index, origin, epoch, position, late, value)
+                        )
         return {
             key: [record for _, record in sorted(records, key=lambda pair: pair[0])]
             for key, records in ready.items()
@@ -191,9 +202,17 @@ class KeyedRun:
                 time, hold = timed if timed is not None else (0, END)
                 self.cells.append(
                     Cell(
-                        hash_key(cell[0]), cell[0], _KINDS[name], cell[1], cell[2],
-                        self._held_values.get(cell, b""), time, hold, version, timed is None,
-                    )  # fmt: skip
+                        hash_key(cell[0]),
+                        cell[0],
+                        _KINDS[name],
+                        cell[1],
+                        cell[2],
+                        self._held_values.get(cell, b""),
+                        time,
+                        hold,
+                        version,
+                        timed is None,
+                    )
                 )
         indexes = self.slot.indexes
         holds = [
@@ -241,5 +260,3 @@ def _by_key(due: list[tuple[int, CellId]]) -> dict[bytes, list[tuple[int, CellId
     for at, cell in due:
         found.setdefault(cell[0], []).append((at, cell))
     return found
-
-

@@ -82,7 +82,9 @@ def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
     return rows.take(np.flatnonzero(~late))
 
 
-def _fail(emitter: Emitter, node: Node, record: Record[Any], origin: bytes, error: Exception) -> None:
+def _fail(
+    emitter: Emitter, node: Node, record: Record[Any], origin: bytes, error: Exception
+) -> None:
     policy = node.errors
     if isinstance(policy, To) and isinstance(error, policy.only):
         emitter.dead_letter(
@@ -119,4 +121,3 @@ def describe(node: Node, key: Any, what: str, error: Exception) -> str:
         "Mend the code and start again (nothing of this epoch has happened), or send such "
         'records aside: errors=to("dead")'
     )
-

@@ -167,7 +167,9 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
         where = hash_key(key) if where is None else where
         gone = data == field.initial_data
         expires = state.expires.get(name, END) if field.ttl_us is not None else END
-        yield Cell(where, key, FIELD, name, b"", b"" if gone else data, time, expires, version, gone)
+        yield Cell(
+            where, key, FIELD, name, b"", b"" if gone else data, time, expires, version, gone
+        )
         if gone:
             state.stored.pop(name, None)
         else:
@@ -179,6 +181,15 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
         for entry, value, expires in attributes[field.name].settle():
             where = hash_key(key) if where is None else where
             yield Cell(
-                where, key, ENTRY, field.name, entry, value or b"", time, expires, version, value is None
+                where,
+                key,
+                ENTRY,
+                field.name,
+                entry,
+                value or b"",
+                time,
+                expires,
+                version,
+                value is None,
             )
     state.written.clear()

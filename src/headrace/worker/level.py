@@ -63,15 +63,29 @@ def _run(
         digest, rows = emitter.finish(after)
     except Torn as torn:
         return [], Report(
-            label=label, host=node.name, digest="", mark=UNBOUNDED, saw={}, error=TORN, message=str(torn)
+            label=label,
+            host=node.name,
+            digest="",
+            mark=UNBOUNDED,
+            saw={},
+            error=TORN,
+            message=str(torn),
         )
     except HeadraceError as error:
         return [], failed(label, node.name, error)
     return rows, Report(
-        label=label, host=node.name, digest=digest, mark=after, saw=saw, slot=slot,
-        input_mark=mark.value, delta=delta, staged=emitter.staged, outbox=emitter.outbox,
+        label=label,
+        host=node.name,
+        digest=digest,
+        mark=after,
+        saw=saw,
+        slot=slot,
+        input_mark=mark.value,
+        delta=delta,
+        staged=emitter.staged,
+        outbox=emitter.outbox,
         counters=emitter.counters,
-    )  # fmt: skip
+    )
 
 
 def _output_mark(in_cycle: bool, mark: Mark, hold: int | None) -> Mark:

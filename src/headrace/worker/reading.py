@@ -37,13 +37,22 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
             run_fused(emitter)
             digest, rows = emitter.finish(mark)
             report = Report(
-                label=read.label, host=read.stream, digest=digest, mark=mark, saw={},
-                staged=emitter.staged, outbox=emitter.outbox, counters=emitter.counters,
+                label=read.label,
+                host=read.stream,
+                digest=digest,
+                mark=mark,
+                saw={},
+                staged=emitter.staged,
+                outbox=emitter.outbox,
+                counters=emitter.counters,
                 newest=newest,
-            )  # fmt: skip
+            )
         except HeadraceError as error:
             report, rows = failed(read.label, read.stream, error), []
-        rows = [*rows, (Header(runtime.topology.depth + 1, number, REPORT, read.label), encode_report(report))]
+        rows = [
+            *rows,
+            (Header(runtime.topology.depth + 1, number, REPORT, read.label), encode_report(report)),
+        ]
         yield from addressed(runtime.topology, task.plan, 0, rows)
 
 
@@ -120,7 +129,9 @@ def _timestamps(
     if reading.columns is not None and isinstance(given, str):
         if given not in reading.columns.schema.names:
             have = ", ".join(reading.columns.schema.names)
-            raise SourceError(f"there is no column {given!r} to take timestamps from; there are: {have}")
+            raise SourceError(
+                f"there is no column {given!r} to take timestamps from; there are: {have}"
+            )
         fast = _column_timestamps(reading.columns.column(given), timing)
         if fast is not None:
             return fast, reasons
@@ -163,7 +174,11 @@ def _column_timestamps(column: pa.Array, timing: Timing) -> Any:
         return pc.cast(column, pa.timestamp("us", tz=column.type.tz)).cast(pa.int64()).to_numpy()
     if pa.types.is_integer(column.type) and timing.unit_us >= 1:
         numbers = column.cast(pa.int64()).to_numpy()
-        if timing.unit_us != 1.0 and len(numbers) and abs(numbers).max() > LATEST // int(timing.unit_us):
+        if (
+            timing.unit_us != 1.0
+            and len(numbers)
+            and abs(numbers).max() > LATEST // int(timing.unit_us)
+        ):
             return None
         return numbers if timing.unit_us == 1.0 else numbers * np.int64(timing.unit_us)
     return None
@@ -188,5 +203,5 @@ def _reject(
         return
     raise SourceError(
         f"stream {read.stream!r}, split {read.split!r}, position {bad.position}: {bad.reason}: "
-        f"{bad.raw[:200]}. Mend the input, or send such lines aside: p.read(..., errors=to(\"dead\"))"
+        f'{bad.raw[:200]}. Mend the input, or send such lines aside: p.read(..., errors=to("dead"))'
     )

@@ -27,7 +27,11 @@ def decode_report(data: bytes) -> Report:
 def failed(label: str, host: str, error: HeadraceError) -> Report:
     """The report of work that could not be done."""
     return Report(
-        label=label, host=host, digest="", mark=UNBOUNDED, saw={},
-        error=type(error).__name__, message=str(error),
-    )  # fmt: skip
-
+        label=label,
+        host=host,
+        digest="",
+        mark=UNBOUNDED,
+        saw={},
+        error=type(error).__name__,
+        message=str(error),
+    )

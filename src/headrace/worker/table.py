@@ -81,7 +81,7 @@ def _call(live: Live, table: pa.Table, context: Any) -> None:
 def _table(
     node: Node, rows: Rows, arrivals: list[Arrival], keys: pa.Array | None, codes: Any
 ) -> pa.Table:
-    """The columns of the values, then key, key_index, timestamp and, with several inputs, stream."""
+    """The value columns, then key, key_index, timestamp and, with several inputs, stream."""
     if rows.columns is not None:
         table = pa.Table.from_batches([rows.columns])
     else:
@@ -215,7 +215,9 @@ class KeyedTableContext(BareTableContext):
         for name, values in given.items():
             field = fields.get(name)
             if field is None:
-                raise ValueError(f"{self._node.name!r} has no field {name!r}; it has {', '.join(fields)}")
+                raise ValueError(
+                    f"{self._node.name!r} has no field {name!r}; it has {', '.join(fields)}"
+                )
             cells = _as_list(values)
             if len(cells) != len(self._keys):
                 raise ValueError(
@@ -244,9 +246,17 @@ class KeyedTableContext(BareTableContext):
                 expires = END if field.ttl_us is None else clocks[i] + field.ttl_us
                 found.append(
                     Cell(
-                        hashes[i], self._keys[i], FIELD, field.name, b"", b"" if gone else data,
-                        clocks[i], expires, self._version, gone,
-                    )  # fmt: skip
+                        hashes[i],
+                        self._keys[i],
+                        FIELD,
+                        field.name,
+                        b"",
+                        b"" if gone else data,
+                        clocks[i],
+                        expires,
+                        self._version,
+                        gone,
+                    )
                 )
         return found
 

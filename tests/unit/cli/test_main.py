@@ -39,7 +39,7 @@ class Engine:
         )
         return RunSummary("shop", 1, 10, 0, 0, "end")
 
-    def stop(self) -> None:
+    def stop(self, wait: bool = True) -> None:
         pass
 
 

@@ -16,7 +16,7 @@ class Job:
     def __init__(self) -> None:
         self.stopped = threading.Event()
 
-    def stop(self) -> None:
+    def stop(self, wait: bool = True) -> None:
         self.stopped.set()
 
 
