@@ -13,6 +13,14 @@ from headrace.errors import HeadraceError
 def load_system(name: str) -> System:
     """Import the system called `name`."""
     match name:
+        case "headrace":
+            from headrace.bench.ours import KEYED_COUNT
+
+            return KEYED_COUNT
+        case "headrace-trivial":
+            from headrace.bench.ours import TRIVIAL
+
+            return TRIVIAL
         case "spark-native":
             from headrace.bench.peers.spark_native import SPARK_NATIVE
 

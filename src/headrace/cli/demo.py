@@ -46,7 +46,7 @@ class Marker(msgspec.Struct, frozen=True):
 @click.option("--resume", is_flag=True, help="Go on in --dir where a run was stopped or killed.")
 @options.master
 @options.slots
-@options.epoch_target
+@options.epoch_target("2s")
 def demo(
     name: str,
     seed: int,

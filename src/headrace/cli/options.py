@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from headrace.model.time import duration
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -27,11 +32,15 @@ slots = click.option(
     metavar="N",
     help="Units of parallel work per level.  [default: as many as Spark has cores]",
 )
-epoch_target = click.option(
-    "--epoch-target",
-    callback=_duration,
-    default="1s",
-    show_default=True,
-    metavar="TIME",
-    help="How long an epoch should take; its size follows.",
-)
+
+
+def epoch_target(default: str) -> Callable[[Command], Command]:
+    """How long an epoch should take."""
+    return click.option(
+        "--epoch-target",
+        callback=_duration,
+        default=default,
+        show_default=True,
+        metavar="TIME",
+        help="How long an epoch should take; its size follows.",
+    )

@@ -32,7 +32,7 @@ Examples:
 )
 @options.master
 @options.slots
-@options.epoch_target
+@options.epoch_target("1s")
 def run(
     target: str,
     checkpoint: str,

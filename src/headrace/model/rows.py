@@ -118,12 +118,27 @@ class Rows:
 def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Rows of Arrow columns as dicts."""
     names = columns.schema.names
-    if not names:
-        return [{} for _ in range(columns.num_rows)]
     lists = [python_list(columns.column(i)) for i in range(len(names))]
-    if len(names) == 1:
-        name = names[0]
-        return [{name: value} for value in lists[0]]
+    return zipped(names, lists) if names else [{} for _ in range(columns.num_rows)]
+
+
+def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:
+    """Columns as dicts. Dict displays are twice as fast as `dict(zip())`, hence the short cases."""
+    match len(names):
+        case 1:
+            (a,), (va,) = names, lists
+            return [{a: x} for x in va]
+        case 2:
+            (a, b), (va, vb) = names, lists
+            return [{a: x, b: y} for x, y in zip(va, vb, strict=True)]
+        case 3:
+            (a, b, c), (va, vb, vc) = names, lists
+            return [{a: x, b: y, c: z} for x, y, z in zip(va, vb, vc, strict=True)]
+        case 4:
+            (a, b, c, d), (va, vb, vc, vd) = names, lists
+            return [
+                {a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True)
+            ]
     return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
 
 

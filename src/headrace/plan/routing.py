@@ -45,7 +45,7 @@ def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
         return
     slot_of_key = ring.place(parcel.hashes())
     slot_of_row = slot_of_key[parcel.codes]
-    for slot in np.unique(slot_of_row).tolist():
+    for slot in np.flatnonzero(np.bincount(slot_of_row)).tolist():
         mine = slot_of_key == slot
         renumbered = np.cumsum(mine) - 1
         indices = np.flatnonzero(slot_of_row == slot)

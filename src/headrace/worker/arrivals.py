@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.model.rows import Rows
+from headrace.model.codec import decode_value
+from headrace.model.record import Record
+from headrace.model.rows import Rows, python_list, zipped
 from headrace.plan.parcel import Parcel
 
 
@@ -42,11 +44,37 @@ class Grouped:
             for key, start, end in zip(parcel.keys, starts, ends, strict=True)
             if end > start
         }
-        self.values: list[Any] = self.rows.values()
         self.times: list[int] = self.rows.timestamps.tolist()
         self.origins: list[bytes] | None = (
             self.rows.origins.to_pylist() if self.rows.origins is not None else None
         )
+        self._packed: list[bytes] | None = None
+        self._columns: list[list[Any]] = []
+        if self.rows.packed is not None:
+            self._packed = self.rows.packed.to_pylist()
+        elif self.rows.columns is not None:
+            self._columns = [python_list(column) for column in self.rows.columns.columns]
+            self._names = self.rows.columns.schema.names
+
+    def values(self, start: int, end: int) -> list[Any]:
+        """Values of a span. Made when their key's turn comes, so that they stay in the cache."""
+        if self._packed is not None:
+            return [decode_value(cell) for cell in self._packed[start:end]]
+        if not self._columns:
+            return [{} for _ in range(end - start)]
+        return zipped(self._names, [column[start:end] for column in self._columns])
+
+    def records(self, key: bytes, shown: Any, before: int) -> list[Record[Any]]:
+        """A key's records in arrival order."""
+        span = self.spans.get(key)
+        if span is None:
+            return []
+        start, end = span
+        stream, times = self.arrival.stream, self.times[start:end]
+        values = self.values(start, end)
+        if self.arrival.feedback or min(times) >= before:
+            return [Record(v, t, shown, stream, False) for v, t in zip(values, times, strict=True)]
+        return [Record(v, t, shown, stream, t < before) for v, t in zip(values, times, strict=True)]
 
 
 def keys_of(groups: list[Grouped]) -> Iterator[bytes]:

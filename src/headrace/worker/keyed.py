@@ -99,18 +99,21 @@ class KeyedRun:
         )
         due = _by_key(self.slot.indexes["event"].due(self.now))
         due_wall = _by_key(self.slot.indexes["wall"].due(self.task.plan.wall))
-        if self.node.ordered:
-            records = self._ordered(groups)
-        else:
-            records = {key: _records(key, groups, self.before) for key in keys_of(groups)}
-        keys = list(dict.fromkeys([*records, *due, *due_wall]))
+        ordered = self._ordered(groups) if self.node.ordered else None
+        arrived = keys_of(groups) if ordered is None else ordered
+        keys = list(dict.fromkeys([*arrived, *due, *due_wall]))
         if not keys:
             return
         found = self._load(keys)
         for key in keys:
             state, stored, again = found[key]
+            if ordered is not None:
+                records = ordered.get(key, [])
+            else:
+                shown = decode_key(key)
+                records = [r for group in groups for r in group.records(key, shown, self.before)]
             state = hooks.run_key(
-                key, state, stored, records.get(key, []), due.get(key, []), due_wall.get(key, [])
+                key, state, stored, records, due.get(key, []), due_wall.get(key, [])
             )
             self._change(key, state, hooks)
             self.objects.append((key, state, again))
@@ -166,11 +169,10 @@ class KeyedRun:
             index, stream = group.arrival.index, group.arrival.stream
             for key, (start, end) in group.spans.items():
                 shown = decode_key(key)
-                for position in range(start, end):
+                for position, value in enumerate(group.values(start, end), start):
                     timestamp = group.times[position]
                     origin = group.origins[position] if group.origins else b""
                     late = timestamp < self.before and not group.arrival.feedback
-                    value = group.values[position]
                     if timestamp < self.now or self.now == END:
                         order = (timestamp, index, origin, epoch, position)
                         record = Record(value, timestamp, shown, stream, late)
@@ -236,23 +238,6 @@ class KeyedRun:
             self.emitter.made(segment)
         self.slot.leave(segment, changes, self.objects)
         return SlotDelta(segment, len(self.cells), size, next_event, next_wall), oldest
-
-
-def _records(key: bytes, groups: list[Grouped], before: int) -> list[Record[Any]]:
-    """A key's records in arrival order."""
-    shown = decode_key(key)
-    found: list[Record[Any]] = []
-    for group in groups:
-        span = group.spans.get(key)
-        if span is None:
-            continue
-        start, end = span
-        stream, judged = group.arrival.stream, not group.arrival.feedback
-        found += [
-            Record(value, time, shown, stream, judged and time < before)
-            for value, time in zip(group.values[start:end], group.times[start:end], strict=True)
-        ]
-    return found
 
 
 def _by_key(due: list[tuple[int, CellId]]) -> dict[bytes, list[tuple[int, CellId]]]:

@@ -1,0 +1,137 @@
+"""Headrace's own side of the keyed count.
+
+The same pipeline that a user would write: a Parquet source, one keyed
+computation, a Parquet sink or none. Only the epoch size is dictated: one input
+file is one epoch, as for the peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace import Checkpoint, Computation, EpochProgress, Pipeline, sinks, sources, state
+from headrace.bench.session import bench_session
+from headrace.bench.system import OURS, OURS_TRIVIAL, Measurement, Task
+from headrace.bench.workload import COUNTS_SCHEMA, KeyedCount
+from headrace.sources import Range, Reading, Source, Workspace
+
+
+class CountTable(Computation):
+    """Counts per key, vectorised."""
+
+    count: int = state(0)
+
+    def process_table(self, table: pa.Table, ctx: Any) -> None:
+        """One epoch of a slot: add up by position, write and produce whole columns."""
+        before = ctx.read()
+        seen = np.bincount(table["key_index"].to_numpy(), minlength=before.num_rows)
+        counts = before["count"].to_numpy() + seen
+        ctx.write(count=counts)
+        ctx.produce_table({"key": before["key"], "count": counts})
+
+
+class CountRecords(Computation):
+    """Counts per key, with a Python call per record and one changed count per key."""
+
+    count: int = state(0)
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        """One record."""
+        self.count += 1
+
+
+class EpochFiles(Source):
+    """A Parquet source in name order that plans exactly one file per epoch."""
+
+    def __init__(self, workload: KeyedCount, inner: Source) -> None:
+        self.timing = inner.timing
+        self._inner = inner
+        ends = np.cumsum([workload.records_in(e) for e in range(1, workload.last_epoch + 1)])
+        self._ends = [int(end) for end in ends]
+
+    def prepare(self, workspace: Workspace) -> None:
+        self._inner.prepare(workspace)
+
+    def splits(self) -> Sequence[str]:
+        return self._inner.splits()
+
+    def first(self, split: str) -> int:
+        return self._inner.first(split)
+
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        end = next((end for end in self._ends if end > start), start + 1)
+        return self._inner.plan(split, start, end - start)
+
+    def read(self, split: str, range: Range) -> Reading:
+        return self._inner.read(split, range)
+
+    def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
+        return self._inner.parallel(split, range, parts)
+
+
+def pipeline(task: Task) -> Pipeline:
+    """The keyed count as a Headrace pipeline."""
+    workload = task.workload
+    columns = ["key"] if workload.columns == "key" else None
+    files = sources.parquet(
+        str(task.input_dir),
+        columns=columns,
+        ordered_by_name=True,
+        timestamp=None if columns else "ts",
+    )
+    p = Pipeline("keyed-count")
+    p.read("records", EpochFiles(workload, files))
+    count = CountRecords if workload.hook == "record" else CountTable
+    p.compute(count, inputs={"records": "key"}, outputs="counts", name="count")
+    if workload.sink == "parquet":
+        p.stream("counts").write(sinks.parquet(str(task.scratch_dir / "out")))
+    return p
+
+
+@dataclass(frozen=True)
+class Headrace:
+    """The engine as it is."""
+
+    name: str
+
+    def run(self, task: Task) -> Measurement:
+        """All epochs in one run; an epoch's time is from one commit's delivery to the next."""
+        workload = task.workload
+        checkpoint = str(task.scratch_dir / "checkpoint")
+        ends: list[float] = [perf_counter()]
+
+        def on_epoch(progress: EpochProgress) -> None:
+            if progress.records:
+                ends.append(perf_counter())
+
+        with bench_session(task, self.name) as spark:
+            pipeline(task).run(
+                checkpoint=checkpoint,
+                spark=spark,
+                until="caught_up",
+                slots=workload.slots,
+                on_epoch=on_epoch,
+            )
+        times = [(end - start) * 1000 for start, end in zip(ends[:-1], ends[1:], strict=True)]
+        return Measurement(
+            epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
+            records=workload.measured_records,
+            counts=_counts(checkpoint),
+            notes={"state": "segments, durable with every epoch", "slots": str(workload.slots)},
+        )
+
+
+def _counts(checkpoint: str) -> pa.Table:
+    pairs = [(key, fields["count"]) for key, fields in Checkpoint(checkpoint).scan("count")]
+    keys, counts = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table([pa.array(keys, pa.string()), pa.array(counts, pa.int64())], COUNTS_SCHEMA)
+
+
+KEYED_COUNT = Headrace(OURS)
+TRIVIAL = Headrace(OURS_TRIVIAL)
