@@ -37,6 +37,8 @@ from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
 from headrace.plan.progress import EpochProgress, RunSummary
 from headrace.plan.ring import Ring
 
+SHORT_RECORDS_MAX = 20_000
+"""Up to this many records the driver reads and routes an epoch itself: the short way."""
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided, and a smaller one made."""
@@ -62,7 +64,7 @@ class Options(msgspec.Struct, frozen=True):
     epoch_target_s: float = 1.0
     epoch_records: int | None = None
     retain_epochs: int = 16
-    short_records_max: int = 20_000
+    short_records_max: int = SHORT_RECORDS_MAX
     background: bool = True
     on_epoch: Callable[[EpochProgress], None] | None = None
 
@@ -142,6 +144,7 @@ class Driver:
         if plan is None:
             decision = self._decide()
             if not isinstance(decision, Run):
+                self.log.check()
                 return decision
             reach("before-plan-write")
             self.log.append(PLAN, decision.plan)
@@ -235,8 +238,7 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        following = self._decide()
-        body = CommitBody(commit, following.plan if isinstance(following, Run) else None)
+        body = CommitBody(commit, self._following())
         if commit.epoch % SNAPSHOT_EVERY == 0:
             body.snapshot = self.ledger
             self.history.snapshot_position = position
@@ -247,6 +249,14 @@ class Driver:
             self.ledger.planned(body.next)
         self._read_total += commit.counters.records
         self._epochs += 1
+
+    def _following(self) -> Plan | None:
+        """The next plan, if there is something to do at once."""
+        try:
+            decision = self._decide()
+        except HeadraceError:
+            return None  # this epoch is done all the same; the next step meets the error again
+        return decision.plan if isinstance(decision, Run) else None
 
     def _void(self, plan: Plan, reason: str) -> None:
         self.log.append(VOID, VoidBody(plan.epoch, reason[:10_000]))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.driver import Driver
 from headrace.engine.planning import Finish, Wait
 from headrace.plan.progress import RunSummary
@@ -73,6 +74,10 @@ class Job:
     def running(self) -> bool:
         """Whether it still runs."""
         return self._thread.is_alive()
+
+    def get(self, computation: str, key: Any) -> dict[str, Any] | None:
+        """The state of a key as the last commit left it; None where there is none."""
+        return Checkpoint(self._driver.store).get(computation, key)
 
     def status(self) -> dict[str, Any]:
         """Where it is: epoch, watermark, records, state size."""

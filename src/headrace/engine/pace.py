@@ -20,6 +20,7 @@ class Pace(msgspec.Struct):
     target_s: float
     fixed: int | None = None
     records: int = FIRST
+    warm: bool = False
 
     def next(self) -> int:
         """Records for the next epoch."""
@@ -29,6 +30,9 @@ class Pace(msgspec.Struct):
         """An epoch of `records` took `seconds`."""
         if records < self.records // 2:
             return  # there was not more to read: that says nothing about the pace
+        if not self.warm:
+            self.warm = True
+            return  # workers were starting: the first epoch tells nothing either
         factor = self.target_s / max(seconds, 0.001)
         wanted = self.records * min(3.0, max(0.25, factor))
         self.records = int(min(RECORDS_MAX, max(RECORDS_MIN, wanted)))

@@ -7,10 +7,14 @@ merge partitions and so break slots.
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import xxhash
 from pyspark import cloudpickle
 from pyspark.sql.functions import col
@@ -23,7 +27,7 @@ from headrace.engine.tasks import (
     ReadFunction,
     Shipment,
 )
-from headrace.errors import InvalidPipeline
+from headrace.errors import InvalidPipeline, StoreError
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Report, TaskPlan
@@ -52,6 +56,7 @@ class SparkSubstrate:
         for name, value in _SETTINGS.items():
             self._session.conf.set(name, value)
         self.parallelism = _parallelism(spark)
+        _probe(self._session, self.parallelism, store)
         # The driver takes the short way with a runtime of its own.
         self._runtime = Runtime(topology, store, WorkerCache())
         self._root = store.root or ""
@@ -105,6 +110,43 @@ class SparkSubstrate:
 
     def _numbers(self, count: int) -> Any:
         return self._session.range(0, count, 1, count)
+
+
+def _probe(session: SparkSession, tasks: int, store: Store) -> None:
+    """Refuses a checkpoint path that executors do not see; on one machine they do."""
+    master = session.conf.get("spark.master", None) or "local"
+    if master.startswith("local") or store.root is None:
+        return
+    name, word = f".probe-{secrets.token_hex(6)}.tmp", secrets.token_bytes(16)
+    store.make_directory("")
+    store.write(name, word)
+    path = f"{store.root}/{name}"
+
+    def look(batches: Any) -> Any:
+        for batch in batches:
+            seen = os.path.exists(path) and Path(path).read_bytes() == word
+            yield pa.RecordBatch.from_pydict({"seen": [seen] * batch.num_rows})
+
+    try:
+        frame = session.range(0, tasks, 1, tasks).mapInArrow(look, "seen boolean")
+        seen = all(row[0] for row in frame.collect())
+    finally:
+        store.delete(name)
+    if not seen:
+        raise StoreError(
+            f"executors do not see the checkpoint path {store.root}: choose a directory that the "
+            "driver and all executors share, such as a network filesystem"
+        )
+
+
+def runs_user_code_while_reading(topology: Topology) -> bool:
+    """Whether reading alone runs computations, as keyless ones live where their input is made."""
+    return any(
+        host in topology.graph.injectors
+        for node in topology.fused
+        for given in node.inputs
+        for host in topology.hosts[given.stream]
+    )
 
 
 def pickled(topology: Topology) -> bytes:

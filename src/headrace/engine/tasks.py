@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
+from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from headrace.log.store import DiskStore
 from headrace.pipeline.topology import Topology
@@ -23,7 +24,13 @@ from headrace.worker.level import run_level
 from headrace.worker.reading import run_reader
 from headrace.worker.runtime import Runtime
 
-ROW_SCHEMA = "partition int, header binary, body binary"
+# As an object: a schema given as text is parsed by the JVM, once per stage and epoch.
+ROW_SCHEMA = (
+    StructType()
+    .add("partition", IntegerType())
+    .add("header", BinaryType())
+    .add("body", BinaryType())
+)
 _ARROW_SCHEMA = pa.schema(
     [("partition", pa.int32()), ("header", pa.binary()), ("body", pa.binary())]
 )

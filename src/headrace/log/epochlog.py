@@ -127,13 +127,22 @@ class EpochLog:
         entry = self._entry(kind, self.generation, body)
         foreign = self._put(self.position + 1, entry)
         if foreign is not None:
-            raise Fenced(
-                f"another driver (generation {foreign.generation}) has taken over this checkpoint; "
-                f"this one (generation {self.generation}) has stopped and wrote nothing more. "
-                "Let one driver run per checkpoint"
-            )
+            raise self._fenced(foreign)
         self.position += 1
         return self.position
+
+    def check(self) -> None:
+        """Raises Fenced if another driver has taken over: an idle driver would not notice."""
+        foreign = self.read(self.position + 1)
+        if foreign is not None:
+            raise self._fenced(foreign)
+
+    def _fenced(self, foreign: LogEntry) -> Fenced:
+        return Fenced(
+            f"another driver (generation {foreign.generation}) has taken over this checkpoint; "
+            f"this one (generation {self.generation}) has stopped and wrote nothing more. "
+            "Let one driver run per checkpoint"
+        )
 
     def trim(self, before: int) -> None:
         """Lets go of whole directories of entries below `before`, leaving markers."""

@@ -74,9 +74,9 @@ class _TwiceSubstrate:
             for report in reports:
                 if again[report.label].digest != report.digest and report.error is None:
                     raise NondeterministicCode(
-                        f"epoch {task.plan.epoch}: {report.label} gave two different results when run "
-                        "twice on the same input. Does the code call random(), the clock or a set's "
-                        "order, or share state between keys? Use ctx.random, ctx.now() and fields"
+                        f"epoch {task.plan.epoch}: {report.label} gave two different results when "
+                        "run twice on the same input. Does the code call random() or the clock, "
+                        "depend on a set's order, or share state between keys? Use ctx.random, ctx.now() and fields"
                     )
         return reports
 
@@ -154,7 +154,7 @@ class Harness:
         self._actions.append((act, None))
 
     def crash(self, at: str = "before-commit-write") -> None:
-        """The driver dies at a failpoint while it handles what came before, and a new one starts."""
+        """The driver dies at a failpoint while it handles what came before; a new one starts."""
         if at not in failpoints.NAMES:
             raise ValueError(f"unknown failpoint {at!r}; known are {', '.join(failpoints.NAMES)}")
         if self._actions and self._actions[-1][1] is None:

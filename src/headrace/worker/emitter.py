@@ -76,8 +76,8 @@ class Emitter:
         self.counters.dead += 1
         if policy.limit is not None and self.counters.dead > policy.limit:
             raise UserCodeError(
-                f"more than {policy.limit} records went to {policy.stream!r} in one epoch; the last "
-                f"one: {letter.get('error')}"
+                f"more than {policy.limit} records went to {policy.stream!r} in one epoch; "
+                f"the last one: {letter.get('error')}"
             )
         rows = Rows.of([letter], [timestamp])
         rows.origins = pa.array([origin], pa.binary())

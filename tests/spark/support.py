@@ -1,0 +1,122 @@
+"""Running pipelines without Spark but with their own sources and sinks, and reading what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from headrace import Checkpoint, Pipeline, RunSummary
+from headrace.engine.driver import Driver, Options
+from headrace.engine.fingerprint import fingerprint
+from headrace.engine.job import run_loop
+from headrace.engine.local import LocalSubstrate
+from headrace.log.store import DiskStore, Store
+from headrace.state.cache import WorkerCache
+from headrace.worker.runtime import Runtime
+
+ROOT = Path(__file__).parents[2]
+SHARED_DATA = ROOT.parent / "shared" / "data"
+
+
+def clock() -> int:
+    return time.time_ns() // 1000
+
+
+def local_driver(
+    pipeline: Pipeline,
+    checkpoint: str | os.PathLike[str] | Store,
+    *,
+    parallelism: int = 2,
+    background: bool = False,
+    **options: Any,
+) -> Driver:
+    """A driver like that of `Pipeline.run`, with this process in the place of Spark."""
+    topology = pipeline.freeze()
+    store = checkpoint if isinstance(checkpoint, Store) else DiskStore(os.fspath(checkpoint))
+    substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
+    substrate.parallelism = parallelism
+    return Driver(
+        topology,
+        fingerprint(topology.graph),
+        store,
+        substrate,
+        Options(background=background, **options),
+        clock=clock,
+    )
+
+
+def run_local(
+    pipeline: Pipeline, checkpoint: str | os.PathLike[str] | Store, **options: Any
+) -> RunSummary:
+    """Runs a pipeline to its end on the local substrate."""
+    return run_loop(local_driver(pipeline, checkpoint, **options), Event(), clock)
+
+
+# What comes out.
+
+
+def rows(output: Path) -> list[Any]:
+    """Every row of a jsonl sink, epoch by epoch."""
+    return [json.loads(line) for path in parts(output) for line in path.open(encoding="utf-8")]
+
+
+def parts(output: Path) -> list[Path]:
+    """The files that readers of a sink see, in order."""
+    return sorted(path for path in output.glob("epoch=*/**/*") if path.is_file())
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    """What readers see under a directory of sinks, byte for byte."""
+    return {
+        str(path.relative_to(output)): path.read_bytes()
+        for path in sorted(output.rglob("epoch=*/**/*"))
+        if path.is_file()
+    }
+
+
+def bag(found: Iterable[Any]) -> Counter[str]:
+    """Rows regardless of their order."""
+    return Counter(json.dumps(row, sort_keys=True) for row in found)
+
+
+def state_of(checkpoint: str | os.PathLike[str]) -> dict[str, dict[Any, Any]]:
+    """All state of a checkpoint: computation -> key -> fields."""
+    found = Checkpoint(os.fspath(checkpoint))
+    return {name: dict(found.scan(name)) for name in found.computations}
+
+
+def write_jsonl(path: Path, values: Iterable[Any]) -> Path:
+    """Writes JSON lines so that they appear complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}")
+    aside.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
+    aside.rename(path)
+    return path
+
+
+# Other processes.
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment for a process that imports headrace and these tests."""
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        **more,
+    }
+
+
+def lines_of(stream: Any) -> Iterator[str]:
+    """Lines of a process's output as they come."""
+    for line in iter(stream.readline, ""):
+        yield line.rstrip("\n")
