@@ -80,12 +80,12 @@ def test_word_count_agrees_with_plain_python(
 
 
 @pytest.mark.parametrize("slots", SLOTS)
-@pytest.mark.parametrize("epoch_records", [ONE_EPOCH, 400, 29])
+@pytest.mark.parametrize("epoch_records", [ONE_EPOCH, 200, 23])
 @pytest.mark.parametrize("disorder", [0, 1_900_000], ids=["in-order", "out-of-order"])
 def test_a_diamond_and_a_loop_agree_with_plain_python(
     tmp_path: Path, slots: int, epoch_records: int, disorder: int
 ) -> None:
-    trades = make_trades(7, count=1000, disorder=disorder)
+    trades = make_trades(7, count=500, disorder=disorder)
     moved = sum(a["ts"] > b["ts"] for rows in trades.values() for a, b in zip(rows, rows[1:]))
     assert (moved > 100) == bool(disorder)
     check_exchange(None, tmp_path, trades, slots=slots, epoch_records=epoch_records)
@@ -120,11 +120,8 @@ def check_zeitgeist(spark: SparkSession | None, where: Path, **options: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("slots", "epoch_records"), [(1, 50_000), (5, 16_000)])
-def test_zeitgeist_agrees_with_plain_python(
-    tmp_path: Path, slots: int, epoch_records: int
-) -> None:
-    check_zeitgeist(None, tmp_path, slots=slots, epoch_records=epoch_records)
+def test_zeitgeist_agrees_with_plain_python(tmp_path: Path) -> None:
+    check_zeitgeist(None, tmp_path, slots=5, epoch_records=20_000)
 
 
 def test_zeitgeist_of_chosen_queries_agrees_in_one_epoch_and_out_of_order(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
@@ -118,7 +119,7 @@ class Headrace:
                 slots=workload.slots,
                 on_epoch=on_epoch,
             )
-        times = [(end - start) * 1000 for start, end in zip(ends[:-1], ends[1:], strict=True)]
+        times = [(end - start) * 1000 for start, end in pairwise(ends)]
         return Measurement(
             epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
             records=workload.measured_records,

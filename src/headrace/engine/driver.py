@@ -216,8 +216,8 @@ class Driver:
         if self._voids >= VOIDS_MAX:
             raise EpochFailed(
                 f"pipeline {self.graph.name!r}, epoch {plan.epoch}: failed "
-                f"{ATTEMPTS_MAX * VOIDS_MAX} times, at the last for {reason[:2000]}. Nothing of it has happened; start again "
-                "when the cause is mended"
+                f"{ATTEMPTS_MAX * VOIDS_MAX} times, at the last for {reason[:2000]}. "
+                "Nothing of it has happened; start again when the cause is mended"
             ) from cause
         return None
 

@@ -37,9 +37,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
         """This mark, kept back by the oldest thing that is still held."""
         if hold is None or hold >= END:
             return self
-        if self.bound is None:
-            return Mark(min(hold, self.reached), self.reached) if hold < self.reached else self
-        return Mark(min(self.bound, hold), self.reached)
+        return Mark(min(self.value, hold), self.reached)
 
 
 BUCKETS_MAX = 512

@@ -76,7 +76,8 @@ class _TwiceSubstrate:
                     raise NondeterministicCode(
                         f"epoch {task.plan.epoch}: {report.label} gave two different results when "
                         "run twice on the same input. Does the code call random() or the clock, "
-                        "depend on a set's order, or share state between keys? Use ctx.random, ctx.now() and fields"
+                        "depend on a set's order, or share state between keys? Use ctx.random, "
+                        "ctx.now() and declared fields"
                     )
         return reports
 

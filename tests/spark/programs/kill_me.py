@@ -1,0 +1,56 @@
+"""The exchange as a program of its own, to be killed from outside: on Spark, or without it.
+
+    python -m tests.spark.programs.kill_me DIRECTORY EPOCH_RECORDS [--local] [--slots N]
+
+Reads DIRECTORY/in, writes DIRECTORY/out, keeps its state in DIRECTORY/checkpoint. Prints "ready"
+before it starts and "epoch N" after each epoch, "done" at the end, and exits with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from headrace import EpochProgress
+from headrace.failpoints import arm_from_environment
+from tests.spark.pipelines import exchange, trades_in
+from tests.spark.support import run_local
+
+
+def tell(progress: EpochProgress) -> None:
+    print(f"epoch {progress.epoch}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("epoch_records", type=int)
+    parser.add_argument("--local", action="store_true")
+    parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--until", default="end")
+    given = parser.parse_args()
+    where: Path = given.directory
+    pipeline = exchange(trades_in(where / "in"), where / "out")
+    options = {
+        "slots": given.slots, "epoch_records": given.epoch_records, "on_epoch": tell,
+        "until": None if given.until == "never" else given.until,
+    }  # fmt: skip
+    if given.local:
+        arm_from_environment()
+        print("ready", flush=True)
+        summary = run_local(pipeline, where / "checkpoint", **options)
+    else:
+        from tests.spark.conftest import start_spark
+
+        scratch = where / "spark"
+        scratch.mkdir(exist_ok=True)
+        spark = start_spark(scratch)
+        print("ready", flush=True)
+        summary = pipeline.run(checkpoint=str(where / "checkpoint"), spark=spark, **options)
+        spark.stop()
+    print(f"done {summary.reason}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

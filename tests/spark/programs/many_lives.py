@@ -1,0 +1,88 @@
+"""One pipeline without Spark that dies again and again, in forked children.
+
+    python -m tests.spark.programs.many_lives DIRECTORY EPOCH_RECORDS SEED
+
+First every failpoint kills it, at its second arrival of that life where there is one; then SIGKILL
+does, at random moments; then it is left alone. Prints one line of JSON per life: how it ended and
+at which epoch. Forking saves the imports; nothing here has started a thread yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from headrace import Checkpoint, CorruptCheckpoint, failpoints
+from tests.spark.pipelines import exchange, trades_in
+from tests.spark.support import run_local
+
+RANDOM_KILLS = 15
+ENDED = 0
+
+
+def life(where: Path, epoch_records: int, failpoint: str | None) -> None:
+    """The child: runs until the end, or until it is killed."""
+    if failpoint is not None:
+        os.environ["HEADRACE_FAILPOINT"] = failpoint
+        failpoints.arm_from_environment()
+    pipeline = exchange(trades_in(where / "in"), where / "out")
+    run_local(pipeline, where / "checkpoint", slots=3, epoch_records=epoch_records)
+
+
+def live(where: Path, epoch_records: int, failpoint: str | None, seconds: float | None) -> str:
+    child = os.fork()
+    if child == 0:
+        try:
+            life(where, epoch_records, failpoint)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(ENDED)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return "killed"
+    return {ENDED: "ended", 137: "died"}.get(os.WEXITSTATUS(status), "failed")
+
+
+def last_epoch(where: Path) -> int:
+    # In a child, too: looking into a checkpoint starts threads of Arrow.
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            epoch = Checkpoint(str(where / "checkpoint")).epoch
+        except CorruptCheckpoint:
+            epoch = 0
+        os.write(write, str(epoch).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        return int(answer.read() or -1)
+
+
+def main() -> None:
+    where, epoch_records, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    dice = random.Random(seed)
+    lives: list[tuple[str | None, float | None]] = [
+        (f"{name}:{1 if 'takeover' in name else dice.randint(1, 2)}", None)
+        for name in failpoints.NAMES
+    ]
+    lives += [(None, dice.uniform(0.02, 0.4)) for _ in range(RANDOM_KILLS)]
+    dice.shuffle(lives)
+    for failpoint, seconds in [*lives, (None, None)]:
+        how = live(where, epoch_records, failpoint, seconds)
+        epoch = last_epoch(where)
+        print(json.dumps({"failpoint": failpoint, "how": how, "epoch": epoch}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
