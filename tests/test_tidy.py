@@ -39,12 +39,13 @@ ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     ("observe",),
     ("testing",),
     ("bench",),
+    ("demo",),
     ("cli",),
 )
 LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS_IN_ORDER) for room in rooms}
 
 # Rooms that hold programs like a user's, and so may use headrace's own public face.
-ROOMS_THAT_USE_THE_PUBLIC_FACE = {"bench", "cli"}
+ROOMS_THAT_USE_THE_PUBLIC_FACE = {"bench", "demo", "cli"}
 ROOMS_THAT_KNOW_SPARK = {"engine", "bench", "sources", "sinks", "cli"}
 
 PUBLIC_NAMESPACES = ("headrace", "headrace.sources", "headrace.sinks", "headrace.testing")

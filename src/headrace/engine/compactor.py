@@ -33,6 +33,7 @@ class Result(msgspec.Struct, frozen=True):
     digest: str
     rows: int
     bytes: int
+    bottom: bool
 
 
 class Compactor:
@@ -82,7 +83,7 @@ class Compactor:
         self._store.rename(result.temporary, name)
         last = max(entry.last_epoch for entry in result.run)
         hull = compaction.hull_of(result.run)
-        entry = Entry(name, hull, last, result.rows, result.bytes)
+        entry = Entry(name, hull, last, result.rows, result.bytes, result.bottom)
         replaces = tuple(entry.segment for entry in result.run)
         return Adoption(result.computation, result.slot, replaces, entry)
 
@@ -105,7 +106,8 @@ class Compactor:
         data = encode_batch(batch)
         temporary = f"{paths.state_directory(name)}/.merged-{secrets.token_hex(6)}.tmp"
         self._store.write(temporary, data)
-        return Result(name, slot, run, temporary, digest_of(data), batch.num_rows, len(data))
+        digest, rows = digest_of(data), batch.num_rows
+        return Result(name, slot, run, temporary, digest, rows, len(data), bottom)
 
     def _expired(self, history: History, name: str) -> int:
         """Until when rows had expired already at the oldest epoch kept (C7)."""

@@ -1,8 +1,9 @@
 """How many records an epoch should take: back-pressure by epoch size. Pure.
 
-The size follows the pace at which the last epochs went, so that an epoch takes
-about its target time. A fixed cost per epoch is part of every measurement, so
-growth is damped; a slow epoch takes effect at once.
+An epoch costs a fixed time (Spark's stages, the commit) and a time per record.
+Both are estimated, and the size is chosen so that the epoch takes its target
+time; but never so small that the fixed cost outweighs the work, as a loaded
+machine would otherwise spend itself on ever smaller epochs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Pace(msgspec.Struct):
     target_s: float
     fixed: int | None = None
     records: int = FIRST
-    warm: bool = False
+    overhead_s: float | None = None
+    """The estimated fixed cost: the fastest epoch seen, forgotten slowly."""
 
     def next(self) -> int:
         """Records for the next epoch."""
@@ -28,13 +30,15 @@ class Pace(msgspec.Struct):
 
     def took(self, records: int, seconds: float) -> None:
         """An epoch of `records` took `seconds`."""
+        if self.overhead_s is None:
+            self.overhead_s = seconds
+            return  # workers were starting: the first epoch tells nothing about the pace
+        self.overhead_s = min(seconds, self.overhead_s * 1.05)
         if records < self.records // 2:
-            return  # there was not more to read: that says nothing about the pace
-        if not self.warm:
-            self.warm = True
-            return  # workers were starting: the first epoch tells nothing either
-        factor = self.target_s / max(seconds, 0.001)
-        wanted = self.records * min(3.0, max(0.25, factor))
+            return  # there was not more to read, which tells nothing either
+        work = max(seconds - self.overhead_s, 0.05 * seconds)
+        wanted = max(self.target_s - self.overhead_s, self.overhead_s) * records / work
+        wanted = min(3.0 * self.records, max(0.5 * self.records, wanted))
         self.records = int(min(RECORDS_MAX, max(RECORDS_MIN, wanted)))
 
     def halve(self) -> None:

@@ -3,12 +3,13 @@
 Invariant: what is stored equals what is read, `decode(encode(x)) == x`. Types
 for which that cannot be promised (a bare `list`, `Any` holding tuples) are
 checked on every write; types that cannot be encoded at all are refused when the
-pipeline is built.
+pipeline is built. `settle` gives bytes and value as a reader of the bytes would
+have them, so a warm object and a decoded one cannot differ (5 in a float field).
 """
 
 from __future__ import annotations
 
-import typing
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -33,32 +34,43 @@ def packed(value: Any, *, what: str = "the value") -> bytes:
 class Codec:
     """Encodes and decodes one declared state type."""
 
-    __slots__ = ("_decoder", "_encoder", "_loose", "type")
+    __slots__ = ("_decoder", "_encoder", "_floats", "_loose", "type")
 
     def __init__(self, declared: Any, *, where: str) -> None:
         self.type = declared
-        self._encoder = msgspec.msgpack.Encoder(
-            order="deterministic" if _has_set(declared) else None
-        )
         try:
             self._decoder = msgspec.msgpack.Decoder(declared)
+            parts = list(_parts(declared))
         except (TypeError, NotImplementedError) as error:
-            raise InvalidPipeline(
-                f"{where}: state of type {declared!r} cannot be encoded: {error}. "
-                "Use str, int, float, bool, bytes, list[T], dict[K, V], tuple, set, "
-                "a dataclass or a msgspec.Struct."
-            ) from None
-        self._loose = _is_loose(declared)
+            raise _refused(where, declared, str(error)) from None
+        for part in parts:
+            if isinstance(part, msgspec.inspect.CustomType) and part.cls is not object:
+                raise _refused(where, declared, f"{part.cls.__qualname__} is unknown")
+        kinds = {type(part) for part in parts}
+        has_set = bool(kinds & {msgspec.inspect.SetType, msgspec.inspect.FrozenSetType})
+        self._encoder = msgspec.msgpack.Encoder(order="deterministic" if has_set else None)
+        # Room for values that change in encoding: tuples become lists, rich types text.
+        self._loose = bool(kinds & {msgspec.inspect.AnyType, msgspec.inspect.CustomType})
+        self._floats = msgspec.inspect.FloatType in kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _codec, (self.type,)  # msgspec's coders do not travel; their type does
 
     def encode(self, value: Any) -> bytes:
         """The bytes of `value`; raises TypeError where it is not of the declared type."""
+        return self.settle(value)[0]
+
+    def settle(self, value: Any) -> tuple[bytes, Any]:
+        """The bytes of `value`, and `value` as whoever decodes them will see it."""
         kind = type(value)
-        data = self._encoder.encode(value)
+        try:
+            data = self._encoder.encode(value)
+        except (TypeError, ValueError, OverflowError, UnicodeError, RecursionError) as error:
+            raise TypeError(
+                f"declared as {_show(self.type)}, but {value!r:.80} cannot be stored: {error}"
+            ) from None
         if kind is self.type and kind in _SCALARS:
-            return data
+            return data, value
         try:
             back = self._decoder.decode(data)
         except msgspec.ValidationError as error:
@@ -68,7 +80,7 @@ class Codec:
                 f"declared as {_show(self.type)}, and {value!r:.80} would come back as "
                 f"{back!r:.80}: declare the exact type"
             )
-        return data
+        return (self._encoder.encode(back) if self._floats else data), back
 
     def decode(self, data: bytes) -> Any:
         """The value that these bytes stand for."""
@@ -86,15 +98,27 @@ def _show(declared: Any) -> str:
     return getattr(declared, "__name__", None) or str(declared)
 
 
-def _is_loose(declared: Any) -> bool:
-    """Whether the type leaves room for values that change in encoding."""
-    if declared in (Any, object, list, dict, tuple, set, frozenset):
-        return True
-    return any(_is_loose(part) for part in typing.get_args(declared) if part is not Ellipsis)
+def _refused(where: str, declared: Any, reason: str) -> InvalidPipeline:
+    return InvalidPipeline(
+        f"{where}: state of type {declared!r} cannot be encoded: {reason}. "
+        "Use str, int, float, bool, bytes, list[T], dict[K, V], tuple, set, "
+        "a dataclass or a msgspec.Struct."
+    )
 
 
-def _has_set(declared: Any) -> bool:
-    origin = typing.get_origin(declared) or declared
-    if origin in (set, frozenset):
-        return True
-    return any(_has_set(part) for part in typing.get_args(declared))
+def _parts(declared: Any) -> Iterator[msgspec.inspect.Type]:
+    """Every type inside a declared one, fields of its classes included."""
+    seen: set[int] = set()
+    todo: list[Any] = [msgspec.inspect.type_info(declared)]
+    while todo:
+        part = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        for name in ("type", "item_type", "key_type", "value_type"):
+            if isinstance(inner := getattr(part, name, None), msgspec.inspect.Type):
+                todo.append(inner)
+        for name in ("item_types", "types"):
+            todo.extend(getattr(part, name, ()))
+        todo.extend(field.type for field in getattr(part, "fields", ()))

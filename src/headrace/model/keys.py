@@ -58,8 +58,10 @@ def encode_part(part: Any) -> bytes:
     if hasattr(part, "item") and getattr(part, "ndim", None) == 0:
         return encode_part(part.item())  # a numpy scalar is what it holds
     if isinstance(part, str | int | bytes) and not isinstance(part, bool):
-        base: Any = str if isinstance(part, str) else int if isinstance(part, int) else bytes
-        return encode_part(base(part))  # an enum or subclass is its value
+        # An enum or subclass is its value; `str()` would give an enum's name.
+        if isinstance(part, str):
+            return encode_part(str.__str__(part))
+        return encode_part(int(part) if isinstance(part, int) else bytes(part))
     raise InvalidRecord(
         f"a key is str, int, bytes or a tuple of those, not {kind.__name__}: {part!r:.80}"
     )
@@ -81,9 +83,9 @@ def hash_key(encoded: bytes) -> int:
 def _encode_int(number: int) -> bytes:
     if number == 0:
         return b"\x14"
+    if not -(2**63) <= number < 2**64:
+        raise InvalidRecord(f"an integer key has at most 64 bits, this one {number.bit_length()}")
     size = (abs(number).bit_length() + 7) // 8
-    if size > 8:
-        raise InvalidRecord(f"an integer key has at most 64 bits: {number}")
     if number > 0:
         return bytes((_ZERO + size,)) + number.to_bytes(size, "big")
     return bytes((_ZERO - size,)) + (number + (1 << (8 * size)) - 1).to_bytes(size, "big")

@@ -46,6 +46,8 @@ class Entry(msgspec.Struct, frozen=True):
     last_epoch: int
     rows: int
     bytes: int
+    bottom: bool = False
+    """Whether deletions were dropped from it, as nothing older lay beneath."""
 
 
 class Plan(msgspec.Struct, frozen=True):

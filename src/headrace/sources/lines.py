@@ -75,7 +75,7 @@ class LineFormat(FileFormat):
                 return start + int(ends[records - 1]), records
             if start + len(sample) >= size:
                 has_tail = len(sample) > (int(ends[-1]) if len(ends) else 0)
-                return size, len(ends) + has_tail
+                return size, int(len(ends) + has_tail)
             record_bytes = ends[-1] / len(ends) if len(ends) else len(sample)
             end = self._align(descriptor, start, start + int(record_bytes * records), size)
         return end, max(1, round((end - start) / record_bytes))

@@ -112,6 +112,15 @@ class OpenSlot:
         self._cached.pending = Pending(chain, changes, objects)
 
 
+def _lost_deletions(cached: CachedSlot, base: SlotBase) -> bool:
+    """Whether what was deleted since the cache's epoch can no longer be told from the segments.
+
+    A merge down to the bottom drops tombstones: catching up from its result would
+    keep dead timers alive, so the slot is built anew.
+    """
+    return any(entry.bottom and entry.last_epoch > cached.epoch for entry in base.entries)
+
+
 class WorkerCache:
     """All that one worker process keeps."""
 
@@ -137,7 +146,7 @@ class WorkerCache:
         cached = self._slots.get(where)
         if cached is not None:
             self._settle(cached, known)
-        if cached is None or cached.chain not in known:
+        if cached is None or cached.chain not in known or _lost_deletions(cached, base):
             cached = self._slots[where] = CachedSlot(chain, epoch)
             self._build(cached, view)
         elif cached.chain != chain:
