@@ -186,8 +186,14 @@ def test_every_public_name_lives_in_exactly_one_namespace() -> None:
             for name in names
             if not hasattr(namespace, name) and f"{namespace_name}.{name}" not in module_names()
         ]
+    # sources.csv and sinks.csv are two things, told apart by the namespace that users write.
+    formats = set(importlib.import_module("headrace.sources").__all__) & set(
+        importlib.import_module("headrace.sinks").__all__
+    )
     complaints += [
-        f"{name} is exported {count} times" for name, count in homes.items() if count > 1
+        f"{name} is exported {count} times"
+        for name, count in homes.items()
+        if count > (2 if name in formats else 1)
     ]
     fail_with("The public names are not in order", complaints)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from headrace.model.codec import decode_value
@@ -63,6 +64,16 @@ class Grouped:
         if not self._columns:
             return [{} for _ in range(end - start)]
         return zipped(self._names, [column[start:end] for column in self._columns])
+
+    def value(self, position: int) -> Any:
+        """One value."""
+        return self.values(position, position + 1)[0]
+
+    def raw(self, position: int) -> Any:
+        """One value, still encoded where it is: for records that are put away again."""
+        if self._packed is not None:
+            return msgspec.Raw(self._packed[position])
+        return self.value(position)
 
     def records(self, key: bytes, shown: Any, before: int) -> list[Record[Any]]:
         """A key's records in arrival order."""

@@ -7,6 +7,8 @@ lie as HELD cells in the state and come back, merged with the new ones by
 
 from __future__ import annotations
 
+import struct
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from headrace.errors import UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.model.codec import decode_value, encode_value
-from headrace.model.keys import decode_key, encode_part, hash_key
+from headrace.model.keys import decode_key, hash_key
 from headrace.model.record import Record
 from headrace.model.time import END
 from headrace.pipeline.graph import Node, To
@@ -31,6 +33,10 @@ from headrace.worker.keyless import keep_on_time
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Runtime
 from headrace.worker.table import run_keyed_table
+
+# Unique among a key's held records; what orders them is in the value.
+_HELD_ENTRY = struct.Struct(">qqHI")
+_order = itemgetter(0)
 
 _KINDS = {"event": TIMER, "wall": TIMER, "hold": HOLD, "held": HELD}
 
@@ -167,31 +173,27 @@ class KeyedRun:
         epoch = self.task.plan.epoch
         for group in groups:
             index, stream = group.arrival.index, group.arrival.stream
+            before = 0 if group.arrival.feedback else self.before
             for key, (start, end) in group.spans.items():
                 shown = decode_key(key)
-                for position, value in enumerate(group.values(start, end), start):
+                for position in range(start, end):
                     timestamp = group.times[position]
                     origin = group.origins[position] if group.origins else b""
-                    late = timestamp < self.before and not group.arrival.feedback
+                    late = timestamp < before
                     if timestamp < self.now or self.now == END:
                         order = (timestamp, index, origin, epoch, position)
-                        record = Record(value, timestamp, shown, stream, late)
+                        record = Record(group.value(position), timestamp, shown, stream, late)
                         ready.setdefault(key, []).append((order, record))
-                    else:
-                        self._hold(
-                            key, stream, (timestamp, index, origin, epoch, position, late, value)
-                        )
+                        continue
+                    cell = (key, stream, _HELD_ENTRY.pack(timestamp, epoch, index, position))
+                    self.timers.set("held", cell, (timestamp, timestamp))
+                    self._held_values[cell] = encode_value(
+                        (timestamp, index, origin, epoch, position, late, group.raw(position))
+                    )
         return {
-            key: [record for _, record in sorted(records, key=lambda pair: pair[0])]
+            key: [record for _, record in sorted(records, key=_order)]
             for key, records in ready.items()
         }
-
-    def _hold(self, key: bytes, stream: str, held: tuple[Any, ...]) -> None:
-        timestamp, index, origin, epoch, position = held[:5]
-        entry = encode_part((timestamp, index, origin, epoch, position))
-        cell = (key, stream, entry)
-        self.timers.set("held", cell, (timestamp, timestamp))
-        self._held_values[cell] = encode_value(held)
 
     # The end --------------------------------------------------------------
 
