@@ -48,7 +48,7 @@ def check_equal(killed: Path, calm: Path, trades: dict[str, Any]) -> None:
 def test_killed_at_every_failpoint_and_at_random_moments_it_ends_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
-    trades = make_trades(3, count=2400, disorder=1_900_000)
+    trades = make_trades(3, count=3600, disorder=1_900_000)
     killed = tmp_path / "killed"
     write_trades(trades, killed / "in")
     process = start("many_lives", killed, 25, SEED)
@@ -56,7 +56,8 @@ def test_killed_at_every_failpoint_and_at_random_moments_it_ends_as_if_nothing_h
     lives = [json.loads(line) for line in out.splitlines()]
     assert process.returncode == 0, err
     assert lives[-1]["how"] == "ended", err
-    assert all(life["how"] in ("died", "killed") for life in lives[:-1]), (lives, err)
+    early = [life for life in lives[:-1] if life["how"] not in ("died", "killed")]
+    assert not early, f"it was not killed, or not in time: {early} {err}"
     assert {life["failpoint"].split(":")[0] for life in lives if life["failpoint"]} == set(
         failpoints.NAMES
     )
@@ -72,7 +73,7 @@ def test_a_driver_on_spark_killed_ten_times_in_a_row_ends_as_if_nothing_had_happ
     tmp_path: Path,
 ) -> None:
     dice = random.Random(SEED)
-    trades = make_trades(4, count=1500, disorder=1_900_000)
+    trades = make_trades(4, count=1000, disorder=1_900_000)
     killed = tmp_path / "killed"
     write_trades(trades, killed / "in")
     reached = []

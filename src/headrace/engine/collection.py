@@ -41,8 +41,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
                 store.delete(f"{directory}/{name}")
                 gone += 1
         gone += _sweep(store, directory)
-    if history.commits:
-        log.trim(min(history.commits[0][0], history.snapshot_position))
+    log.trim(history.needed_from())
     reach("after-collect")
     return gone
 

@@ -2,7 +2,8 @@
 
 A result is written under a temporary name and gets the number of the epoch that
 is open when it is adopted (protocol C2): if its run has changed meanwhile, it is
-thrown away. It never blocks an epoch.
+thrown away. It never blocks an epoch: where the disk refuses a result, the run
+stays as it is and is tried again later.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from headrace.engine.recovery import History
+from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Adoption, Entry
+from headrace.plan.epoch import Adoption, Entry, Plan
 from headrace.plan.ledger import Ledger
 from headrace.state import compaction
 from headrace.state.segment import Segment, digest_of, encode_batch
+
+RETRY_AFTER = 32
+"""How many epochs a slot is left alone after the store refused its merge."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -44,30 +49,37 @@ class Compactor:
         self._topology = topology
         self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
         self._running: dict[tuple[str, int], Future[Result]] = {}
+        self._not_before: dict[tuple[str, int], int] = {}
         self.adopted = 0
 
     def consider(self, history: History) -> None:
         """Starts merging where a slot has gathered enough segments."""
         for name, slots in history.ledger.slots.items():
             for slot, state in slots.items():
+                place = (name, slot)
+                if place in self._running:
+                    continue
+                if history.ledger.epoch < self._not_before.get(place, 0):
+                    continue
                 run = compaction.choose(state.entries)
-                if run and (name, slot) not in self._running:
+                if run:
                     self._start(name, slot, run, state.entries, self._expired(history, name))
 
-    def adoptions(self, epoch: int, ledger: Ledger) -> list[Adoption]:
+    def adoptions(self, plan: Plan, ledger: Ledger) -> list[Adoption]:
         """Finished merges whose runs are still there unchanged, named for the open epoch."""
         found: list[Adoption] = []
         for place, future in list(self._running.items()):
             if not future.done():
                 continue
             del self._running[place]
-            result = future.result()
-            slots = ledger.slots.get(result.computation, {})
-            current = slots[result.slot].entries if result.slot in slots else ()
-            if not all(entry in current for entry in result.run):
-                self._store.delete(result.temporary)
-                continue
-            found.append(self._adopt(epoch, result))
+            try:
+                result = future.result()
+                if _still_there(result, plan, ledger):
+                    found.append(self._adopt(plan.epoch, result))
+                else:
+                    self._store.delete(result.temporary)
+            except (StoreError, FileNotFoundError):
+                self._not_before[place] = plan.epoch + RETRY_AFTER
         self.adopted += len(found)
         return found
 
@@ -117,3 +129,17 @@ class Compactor:
         node = self._topology.graph.nodes.get(name)
         by_wall = node is not None and node.shape.options.clock == "wall"
         return wall if by_wall else ins.get(name, 0)
+
+
+def _still_there(result: Result, plan: Plan, ledger: Ledger) -> bool:
+    """Whether the run's entries are unchanged, also under the rings of the open epoch.
+
+    An epoch that moves the ring cuts entries before it adopts: a result would then
+    reach beyond its slot, and a later merge of slots would find it there.
+    """
+    name = result.computation
+    if name in plan.rings and plan.rings[name] != ledger.rings.get(name):
+        return False
+    slots = ledger.slots.get(name, {})
+    current = slots[result.slot].entries if result.slot in slots else ()
+    return all(entry in current for entry in result.run)

@@ -1,12 +1,20 @@
-"""Delivery of committed epochs to sinks: in epoch order, again after a crash until acknowledged."""
+"""Delivery of committed epochs to sinks: in epoch order, again after a crash until acknowledged.
+
+A sink that has lost its memory (its output directory was deleted, it is new in the
+pipeline) cannot be given everything again: what every sink had acknowledged was
+collected. It starts at the oldest epoch whose rows are all still staged, and a
+warning says so. A sink that is ahead of the checkpoint is refused: the checkpoint
+was put back to an older copy, and its next epochs would be skipped without a word.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headrace.errors import CorruptCheckpoint, HeadraceError, SinkError
+from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, SinkError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.store import Store
@@ -14,6 +22,8 @@ from headrace.model.sink import Delivery, Opening, Part
 from headrace.pipeline.graph import Graph, Outlet
 from headrace.plan.epoch import Commit, StagedFile
 from headrace.state.segment import digest_of
+
+_logger = logging.getLogger("headrace.delivery")
 
 
 class Deliverer:
@@ -24,6 +34,8 @@ class Deliverer:
         self._store = store
         self._checkpoint = checkpoint
         self._spark = spark
+        self._waiting: list[Commit] = []
+        """Committed epochs that some sink has refused so far, oldest first."""
 
     def open(self, generation: int, committed: int) -> None:
         """A driver has taken over."""
@@ -32,14 +44,53 @@ class Deliverer:
             self._store.make_directory(directory)
             where = os.path.join(self._store.root or "", directory)
             outlet.sink.open(Opening(self._checkpoint, generation, committed, where))
+            water = outlet.sink.high_water()
+            if water > committed:
+                raise IncompatibleState(
+                    f"sink {outlet.name!r} has epoch {water}, but the checkpoint is at epoch "
+                    f"{committed}: was it put back to an older copy? Give the sink a fresh place, "
+                    "or restore the checkpoint under a new id"
+                )
+
+    def catch_up(self, commits: Sequence[Commit]) -> None:
+        """Delivers the retained epochs, oldest first, that a sink does not have."""
+        for outlet in self._outlets.values():
+            water = outlet.sink.high_water()
+            lacking = [commit for commit in commits if commit.epoch > water]
+            kept = self._still_staged(outlet.name, lacking)
+            if kept and kept[0].epoch > water + 1:
+                _logger.warning(
+                    "sink %r says that its last epoch is %d; epochs up to %d were delivered "
+                    "before and are no longer kept, so it goes on at epoch %d",
+                    outlet.name, water, kept[0].epoch - 1, kept[0].epoch,
+                )  # fmt: skip
+            for commit in kept:
+                self._deliver_to(outlet, commit)
 
     def deliver(self, commit: Commit) -> None:
-        """Delivers an epoch to every sink that does not have it yet."""
-        for outlet in self._outlets.values():
-            if outlet.sink.high_water() < commit.epoch:
-                reach("before-delivery")
-                strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
-                self._hand_over(outlet, commit.epoch, strong, weak=False)
+        """Delivers an epoch, after those that a sink refused, to every sink that lacks it."""
+        self._waiting.append(commit)
+        while self._waiting:
+            for outlet in self._outlets.values():
+                self._deliver_to(outlet, self._waiting[0])
+            self._waiting.pop(0)
+
+    def _deliver_to(self, outlet: Outlet, commit: Commit) -> None:
+        if outlet.sink.high_water() < commit.epoch:
+            reach("before-delivery")
+            strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
+            self._hand_over(outlet, commit.epoch, strong, weak=False)
+
+    def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
+        """The newest of these commits, back to the first whose rows were collected."""
+        there = set(self._store.list(paths.staged_directory(sink)))
+        kept: list[Commit] = []
+        for commit in reversed(commits):
+            if any(f.sink == sink and not f.weak and f.name not in there for f in commit.staged):
+                break
+            kept.append(commit)
+        kept.reverse()
+        return kept
 
     def deliver_weak(self, commit: Commit) -> None:
         """Delivers what weak productions made, before the commit is written."""

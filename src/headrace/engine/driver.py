@@ -25,7 +25,7 @@ from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, VoidBody, recover
 from headrace.engine.verdict import Dropped, judge
-from headrace.errors import EpochFailed, HeadraceError
+from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
@@ -98,6 +98,7 @@ class Driver:
         self._voids = 0
         self._read_total = 0
         self._epochs = 0
+        self._renamed: dict[str, str] = {}
 
     # A driver's life ------------------------------------------------------
 
@@ -123,8 +124,12 @@ class Driver:
             short_records_max=self.options.short_records_max,
         )
         self._deliverer = Deliverer(self.graph, self.store, self.checkpoint, self._substrate.spark)
-        self._deliverer.open(self.log.generation, self.ledger.epoch)
-        self._deliver_outstanding()
+        try:
+            self._deliverer.open(self.log.generation, self.ledger.epoch)
+        except IncompatibleState:
+            self.log.check()  # a sink is ahead where another driver has overtaken this one
+            raise
+        self._deliverer.catch_up([commit for _, commit in self.history.commits])
         self._sources.prepare()
 
     def close(self) -> None:
@@ -137,6 +142,8 @@ class Driver:
 
     def step(self) -> Run | Wait | Finish:
         """One decision, carried out."""
+        if self.ledger.commit_position > self.log.position:
+            raise StoreError("this driver's last commit did not reach the log: start again")
         plan = self.ledger.open_plan
         if plan is not None and plan.fingerprint != self._fingerprint:
             self._void(plan, "the pipeline's code or wiring has changed since")
@@ -158,7 +165,9 @@ class Driver:
 
     def _decide(self) -> Run | Wait | Finish:
         wall = self._clock()
-        offers = self._sources.offers(self.ledger, self._pace.next(), self._substrate.parallelism)
+        offers = self._sources.offers(
+            self.ledger, self._pace.next(), self._substrate.parallelism, wall
+        )
         return decide(
             self.topology,
             self.ledger,
@@ -201,7 +210,7 @@ class Driver:
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
-            adoptions = self._compactor.adoptions(plan.epoch, self.ledger)
+            adoptions = self._compactor.adoptions(plan, self.ledger)
             verdict = judge(self.topology, task, reports, adoptions)
             if isinstance(verdict, Commit):
                 return verdict
@@ -235,13 +244,16 @@ class Driver:
     def _commit(self, plan: Plan, commit: Commit) -> None:
         """Writes the commit, with the next plan where its job starts at once (A6)."""
         position = self.log.position + 1
+        if self._renamed:  # the next driver learns it from the log
+            commit = msgspec.structs.replace(commit, renamed=self._renamed)
+            self._renamed = {}
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
         body = CommitBody(commit, self._following())
         if commit.epoch % SNAPSHOT_EVERY == 0:
             body.snapshot = self.ledger
-            self.history.snapshot_position = position
+            self.history.snapshotted(position)
         reach("before-commit-write")
         self.log.append(COMMIT, body)
         reach("after-commit-write")
@@ -254,7 +266,7 @@ class Driver:
         """The next plan, if there is something to do at once."""
         try:
             decision = self._decide()
-        except HeadraceError:
+        except Exception:
             return None  # this epoch is done all the same; the next step meets the error again
         return decision.plan if isinstance(decision, Run) else None
 
@@ -278,6 +290,7 @@ class Driver:
             for alias in node.aliases:
                 if node.name not in self.ledger.slots and alias in self.ledger.slots:
                     self.ledger.rename(alias, node.name)
+                    self._renamed[alias] = node.name
 
     def _rings(self) -> dict[str, Ring]:
         rings: dict[str, Ring] = {}
@@ -289,21 +302,6 @@ class Driver:
             else:
                 rings[node.name] = Ring.even(wanted or self._substrate.parallelism)
         return rings
-
-    def _deliver_outstanding(self) -> None:
-        """Committed epochs that some sink does not have: a crash came in between."""
-        outstanding: list[Commit] = []
-        acknowledged = self._deliverer.acknowledged()
-        if acknowledged >= self.ledger.epoch:
-            return
-        for _, entry in self.log.backwards():
-            if entry.kind == COMMIT:
-                commit = msgspec.json.decode(entry.body, type=CommitBody).commit
-                if commit.epoch <= acknowledged:
-                    break
-                outstanding.append(commit)
-        for commit in reversed(outstanding):
-            self._deliverer.deliver(commit)
 
     # Telling --------------------------------------------------------------
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.engine.planning import Offer
+from headrace.engine.planning import Offer, missing
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.model.source import Range, Source, Timing, Workspace
-from headrace.model.time import BEGINNING
+from headrace.model.time import BEGINNING, END
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import SplitState
 from headrace.plan.ledger import Ledger
@@ -26,6 +26,7 @@ class Sources:
         self._store = store
         self._spark = spark
         self._settled: dict[tuple[str, str], int] = {}
+        self._first_seen: dict[tuple[str, str], int] = {}
 
     def prepare(self) -> None:
         """Called once before the first plan of a run."""
@@ -40,11 +41,11 @@ class Sources:
         for source in self._sources.values():
             source.close()
 
-    def offers(self, ledger: Ledger, records: int, parts: int) -> dict[str, Offer]:
+    def offers(self, ledger: Ledger, records: int, parts: int, wall: int) -> dict[str, Offer]:
         """What every injector could read next, about `records` records in all."""
         share = max(1, records // len(self._sources))
         return {
-            name: _offer(source, ledger.splits.get(name, {}), share, parts)
+            name: self._offer(name, source, ledger.splits.get(name, {}), share, parts, wall)
             for name, source in self._sources.items()
         }
 
@@ -56,37 +57,54 @@ class Sources:
                     self._settled[name, split] = state.position
                     source.settle(split, state.position)
 
+    def _offer(
+        self,
+        name: str,
+        source: Source,
+        known: dict[str, SplitState],
+        share: int,
+        parts: int,
+        wall: int,
+    ) -> Offer:
+        splits: dict[str, int] = {}
+        news: dict[str, int] = {}
+        for split in source.splits():
+            state = known.get(split)
+            if state is not None and state.finished:
+                continue
+            own = source.low_watermark(split, state.position if state else source.first(split))
+            splits[split] = BEGINNING if own is None else own
+            seen = self._first_seen.setdefault((name, split), wall)
+            news[split] = state.news if state is not None else seen
+        waiting = _too_far_ahead(source.timing, splits, known, news, wall)
+        ranges: dict[str, Sequence[Range]] = {}
+        each = max(1, share // max(1, len(splits) - len(waiting)))
+        for split in splits:
+            if split in waiting:
+                continue
+            state = known.get(split)
+            start = state.position if state is not None else source.first(split)
+            found = source.plan(split, start, each)
+            if found is not None:
+                ranges[split] = source.parallel(split, found, parts)
+        ended = source.bounded and not splits and not missing(source.timing, splits, known)
+        return Offer(splits, ranges, ended, news)
 
-def _offer(source: Source, known: dict[str, SplitState], share: int, parts: int) -> Offer:
-    splits: dict[str, int] = {}
-    active: list[str] = []
-    for split in source.splits():
-        state = known.get(split)
-        if state is not None and state.finished:
-            continue
-        own = source.low_watermark(split, state.position if state else source.first(split))
-        splits[split] = BEGINNING if own is None else own
-        active.append(split)
-    waiting = _too_far_ahead(source.timing, active, known)
-    ranges: dict[str, Sequence[Range]] = {}
-    each = max(1, share // max(1, len(active) - len(waiting)))
-    for split in active:
-        if split in waiting:
-            continue
-        state = known.get(split)
-        start = state.position if state is not None else source.first(split)
-        found = source.plan(split, start, each)
-        if found is not None:
-            ranges[split] = source.parallel(split, found, parts)
-    missing = [s for s in source.timing.expected if s not in splits and s not in known]
-    ended = source.bounded and not active and not missing
-    return Offer(splits, ranges, ended)
 
+def _too_far_ahead(
+    timing: Timing,
+    splits: Mapping[str, int],
+    known: Mapping[str, SplitState],
+    news: Mapping[str, int],
+    wall: int,
+) -> set[str]:
+    """Splits that wait because they run ahead of the slowest by more than max_skew (D5).
 
-def _too_far_ahead(timing: Timing, active: list[str], known: dict[str, SplitState]) -> set[str]:
-    """Splits that wait because they run ahead of the slowest by more than max_skew (D5)."""
-    if timing.max_skew_us is None or len(active) < 2:
+    A split without news for the idle time holds nobody back; the slowest never waits.
+    """
+    if timing.max_skew_us is None:
         return set()
-    marks = {s: known[s].mark.value if s in known else BEGINNING for s in active}
-    slowest = min(marks.values())
-    return {s for s, value in marks.items() if value > slowest + timing.max_skew_us}
+    marks = {s: known[s].mark.value if s in known else bound for s, bound in splits.items()}
+    awake = [s for s in marks if timing.idle_us is None or wall - news[s] < timing.idle_us]
+    slowest = min((marks[s] for s in awake), default=END)
+    return {s for s in awake if marks[s] > slowest + timing.max_skew_us}

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from headrace.model.source import Range
+from headrace.model.source import Range, Timing
 from headrace.model.time import BEGINNING, END
 from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import InjectorPlan, Plan, ReadTask
+from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.plan.watermarks import Mark, feedback_input, merge
@@ -30,6 +30,8 @@ class Offer(msgspec.Struct, frozen=True):
     """Split -> the parts of its next range."""
     ended: bool
     """Whether all splits are known, and all of them have been read to the end."""
+    news: Mapping[str, int] = {}
+    """Split -> wall time of its last news: read, or, where it has not begun, discovered."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -138,20 +140,26 @@ def _injector(
     marks: dict[str, Mark] = {}
     for split, bound in offer.splits.items():
         state = known.get(split)
-        if state is None:
-            marks[split] = Mark(bound, BEGINNING)
-        elif not state.finished:
-            idle = (
-                timing.idle_us is not None
-                and not offer.ranges.get(split)
-                and wall - state.news >= timing.idle_us
-            )
-            marks[split] = Mark(None, state.mark.reached) if idle else state.mark
-    for split in timing.expected:
-        if split not in offer.splits and split not in known:
-            marks[split] = Mark(BEGINNING, BEGINNING)
+        if state is not None and state.finished:
+            continue
+        mark = Mark(bound, BEGINNING) if state is None else state.mark
+        news = offer.news.get(split, wall) if state is None else state.news
+        quiet = timing.idle_us is not None and wall - news >= timing.idle_us
+        idle = quiet and not offer.ranges.get(split)
+        marks[split] = Mark(None, mark.reached) if idle else mark
+    for split in missing(timing, offer.splits, known):
+        marks[split] = known[split].mark if split in known else Mark(BEGINNING, BEGINNING)
     reached = max((state.mark.reached for state in known.values()), default=BEGINNING)
     return InjectorPlan(marks, reached)
+
+
+def missing(
+    timing: Timing, splits: Mapping[str, int], known: Mapping[str, SplitState]
+) -> list[str]:
+    """Splits that are expected, not finished, and not to be seen."""
+    return [
+        s for s in timing.expected if s not in splits and not (s in known and known[s].finished)
+    ]
 
 
 def _assign(

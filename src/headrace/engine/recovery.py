@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +13,8 @@ from headrace.plan.epoch import Commit, Plan
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
+
+_READS_MAX = 3
 
 
 class CommitBody(msgspec.Struct):
@@ -34,59 +37,117 @@ class History:
 
     def __init__(self, retain: int) -> None:
         self.ledger = Ledger()
-        self.commits: deque[tuple[int, Commit]] = deque(maxlen=max(retain, 1))
-        self.segments: deque[set[str]] = deque(maxlen=max(retain, 1))
-        self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=max(retain, 1))
-        self.snapshot_position = 0
-        """Where recovery would begin to fold: nothing from here on may be trimmed."""
+        self.retain = max(retain, 1)
+        self.commits: deque[tuple[int, Commit]] = deque(maxlen=self.retain)
+        self.segments: deque[set[str]] = deque(maxlen=self.retain)
+        self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
+        self._snapshots: list[int] = []
 
     def fold(self, position: int, entry: LogEntry) -> None:
         """Takes in one entry."""
         ledger = self.ledger
         ledger.generation = max(ledger.generation, entry.generation)
-        try:
-            if entry.kind == PLAN:
-                ledger.planned(msgspec.json.decode(entry.body, type=Plan))
-            elif entry.kind == COMMIT:
-                body = msgspec.json.decode(entry.body, type=CommitBody)
-                self.committed(body.commit, position)
-                if body.next is not None:
-                    ledger.planned(body.next)
-            elif entry.kind == VOID:
-                ledger.voided()
-            elif entry.kind != GENERATION:
-                raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
-        except msgspec.DecodeError as error:
-            raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None
+        if entry.kind == PLAN:
+            ledger.planned(_decoded(position, entry, Plan))
+        elif entry.kind == COMMIT:
+            body = _decoded(position, entry, CommitBody)
+            self.committed(body.commit, position)
+            if body.snapshot is not None:
+                self.snapshotted(position)
+            if body.next is not None:
+                ledger.planned(body.next)
+        elif entry.kind == VOID:
+            ledger.voided()
+        elif entry.kind != GENERATION:
+            raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
+
+    def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
+        """Starts from a snapshot instead of from nothing."""
+        self.ledger = snapshot
+        self.snapshotted(position)
+        self._remember(position, body.commit)
+        if body.next is not None:
+            self.ledger.planned(body.next)
 
     def committed(self, commit: Commit, position: int) -> None:
         """Takes in a commit."""
+        if commit.epoch != self.ledger.epoch + 1:
+            raise CorruptCheckpoint(
+                f"log position {position} commits epoch {commit.epoch}, but the epoch before it "
+                f"is {self.ledger.epoch}: entries of the log are missing; restore them from a copy"
+            )
         self.ledger.committed(commit, position)
+        self._remember(position, commit)
+
+    def snapshotted(self, position: int) -> None:
+        """A commit carries a snapshot: recovery may begin there once the window has passed it."""
+        self._snapshots.append(position)
+
+    def needed_from(self) -> int:
+        """Where recovery of this window would begin to read: nothing from here on may go."""
+        oldest = self.commits[0][0] if self.commits else 0
+        before = [position for position in self._snapshots if position <= oldest]
+        if len(before) > 1:
+            self._snapshots = self._snapshots[len(before) - 1 :]
+        return before[-1] if before else 0
+
+    def _remember(self, position: int, commit: Commit) -> None:
         self.commits.append((position, commit))
         self.segments.append(self.ledger.segments())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
 
 
 def recover(log: EpochLog, retain: int) -> History:
-    """Reads the log; `log.position` is then its end."""
-    history = History(retain)
+    """Reads the log; `log.position` is then its end.
+
+    It reads back to a snapshot that lies before the whole retention window, so that
+    the window after a crash is the one before it. While a log is being trimmed under
+    a reader, its oldest entries can be gone half-way: then it reads once more.
+    """
+    for _ in range(_READS_MAX):
+        history = _recover(log, History(retain))
+        if history is not None:
+            return history
+    raise CorruptCheckpoint(
+        "entries of the epoch log are missing, and no later one carries a snapshot: restore the "
+        "log from a copy; nothing has been changed"
+    )
+
+
+def _recover(log: EpochLog, history: History) -> History | None:
     tail: list[tuple[int, LogEntry]] = []
+    commits = 0
+    base: tuple[int, CommitBody, Ledger] | None = None
     for position, entry in log.backwards():
-        if entry.kind == COMMIT:
-            body = msgspec.json.decode(entry.body, type=CommitBody)
-            if body.snapshot is not None:
-                history.ledger = body.snapshot
-                history.snapshot_position = position
-                history.commits.append((position, body.commit))
-                history.segments.append(history.ledger.segments())
-                history.marks.append((dict(history.ledger.ins), history.ledger.wall))
-                if body.next is not None:
-                    history.ledger.planned(body.next)
-                break
         tail.append((position, entry))
-    for position, entry in reversed(tail):
+        if entry.kind == COMMIT:
+            commits += 1
+            body = _decoded(position, entry, CommitBody)
+            if body.snapshot is not None:
+                base = (len(tail), body, body.snapshot)
+                if commits >= history.retain:
+                    break
+    if base is None and tail and tail[-1][0] != 1:
+        return None
+    if base is not None and tail[-1][0] != 1:
+        count, body, snapshot = base
+        history.begin(tail[count - 1][0], body, snapshot)
+        newer = tail[: count - 1]
+    else:
+        newer = tail
+    for position, entry in reversed(newer):
         history.fold(position, entry)
-    log.position = tail[0][0] if tail else log.last_position()
-    log.generation = max((e.generation for _, e in tail), default=history.ledger.generation)
+    log.position = tail[0][0] if tail else 0
+    log.generation = max((entry.generation for _, entry in tail), default=0)
     log.generation = max(log.generation, history.ledger.generation)
     return history
+
+
+_Body = TypeVar("_Body")
+
+
+def _decoded(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(entry.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None

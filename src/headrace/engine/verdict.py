@@ -67,9 +67,12 @@ def _by_label(
     for label in (label for host in hosts for label in labels_of(topology, task.plan, host)):
         if label not in found:
             return Dropped(f"no report of {label}")
+    inputs: dict[str, int | None] = {}
     for report in found.values():
+        if inputs.setdefault(report.host, report.input_mark) != report.input_mark:
+            return Dropped(f"the slots of {report.host} saw different watermarks")
         for label, digest in report.saw.items():
-            if found[label].digest != digest:
+            if label not in found or found[label].digest != digest:
                 return Dropped(
                     f"{report.label} consumed an output of {label} that is not the reported one"
                 )

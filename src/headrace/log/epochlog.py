@@ -9,7 +9,10 @@
   position is occupied; nothing else is written meanwhile.
 - A driver takes over by appending a generation. After that, a foreign entry at
   its next position means that it was fenced.
-- Positions are never free again: a trimmed directory leaves a marker.
+- A writer that gives up on an unsettled put writes nothing any more: its entry may
+  still land, and a second one with another nonce would be fenced by the first.
+- Positions are never free again: a trimmed directory leaves a marker, and a writer
+  looks for it after its put, when a name that trimming freed can no longer deceive it.
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ class EpochLog:
         self.position = 0
         """The last position read or written."""
         self.generation = 0
+        self._unsettled: int | None = None
+        """A position whose put was given up without knowing who has it."""
 
     def last_position(self) -> int:
         """The highest position that is taken."""
@@ -147,11 +152,13 @@ class EpochLog:
     def trim(self, before: int) -> None:
         """Lets go of whole directories of entries below `before`, leaving markers."""
         keep = before // paths.LOG_DIRECTORY_ENTRIES
-        for directory in self._store.list(paths.LOG):
-            if directory.isdigit() and int(directory) < keep:
-                self._store.write(paths.trimmed_marker(f"{paths.LOG}/{directory}"), b"")
-                for name in self._store.list(f"{paths.LOG}/{directory}"):
-                    self._store.delete(f"{paths.LOG}/{directory}/{name}")
+        for component in self._store.list(paths.LOG):
+            if component.isdigit() and int(component) < keep:
+                directory = f"{paths.LOG}/{component}"
+                self._store.put_if_absent(paths.trimmed_marker(directory), b"")
+                for name in self._store.list(directory):
+                    self._store.delete(f"{directory}/{name}")
+                self._store.remove_directory(directory)
 
     def _entry(self, kind: str, generation: int, body: object) -> LogEntry:
         return LogEntry(
@@ -160,30 +167,48 @@ class EpochLog:
 
     def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
         """Settles a position: None if `entry` lies there, otherwise what does."""
-        name = paths.log_entry(position)
-        directory = paths.log_directory(position)
+        if self._unsettled is not None:
+            raise StoreError(
+                f"log position {self._unsettled} was given up unsettled, so this driver writes no "
+                "more: start the pipeline again"
+            )
+        self._unsettled = position
         data = seal(_MAGIC, msgspec.json.encode(entry))
         failure: Exception | None = None
         for attempt in range(_RETRIES):
             try:
-                if position % paths.LOG_DIRECTORY_ENTRIES == 0 or position == 1:
-                    self._store.make_directory(directory)
-                if self._is_trimmed(directory):
-                    raise Fenced("this driver is so far behind that the log was trimmed past it")
-                if self._store.put_if_absent(name, data):
-                    return None
-            except FileNotFoundError:
-                raise Fenced(
-                    f"the log directory {directory} is gone: the log was trimmed past this driver"
-                ) from None
+                landed = self._try_put(position, data)
+                found = entry if landed else self.read(position)
             except (OSError, StoreError) as error:
-                failure = error
-            found = self.read(position)
+                failure, found = error, self._read_back(position)
             if found is not None:
+                if self._is_trimmed(paths.log_directory(position)):
+                    self._store.delete(paths.log_entry(position))
+                    raise Fenced("this driver is so far behind that the log was trimmed past it")
+                self._unsettled = None
                 return None if found.nonce == entry.nonce else found
             self._sleep(min(2.0, 0.05 * 2**attempt))
         raise StoreError(f"log position {position} could not be written: {failure}") from failure
 
+    def _try_put(self, position: int, data: bytes) -> bool:
+        directory = paths.log_directory(position)
+        if position % paths.LOG_DIRECTORY_ENTRIES == 0 or position == 1:
+            self._store.make_directory(directory)
+        try:
+            return self._store.put_if_absent(paths.log_entry(position), data)
+        except FileNotFoundError:
+            raise Fenced(f"the log was trimmed past this driver: {directory} is gone") from None
+
+    def _read_back(self, position: int) -> LogEntry | None:
+        """What a put of unknown outcome left; None where that cannot be told now."""
+        try:
+            return self.read(position)
+        except (OSError, StoreError):
+            return None
+
     def _is_trimmed(self, directory: str) -> bool:
-        marker = paths.trimmed_marker(directory)
-        return marker.rsplit("/", 1)[-1] in self._store.list(paths.LOG)
+        try:
+            self._store.read(paths.trimmed_marker(directory))
+        except FileNotFoundError:
+            return False
+        return True

@@ -51,13 +51,16 @@ def sync_directory(path: str | Path) -> None:
 def make_directory(path: str | Path) -> None:
     """Makes a directory and its parents, durably."""
     path = Path(path)
-    if path.is_dir():
-        return
     with explained("make the directory", path):
+        if path.is_dir():
+            return
         missing = [path]
         while not missing[-1].parent.exists():
             missing.append(missing[-1].parent)
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise StoreError(f"cannot make the directory {path}: a file has that name") from None
         for made in missing:
             sync_directory(made.parent)
 

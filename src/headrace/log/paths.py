@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
+import xxhash
+
 IDENTITY = "IDENTITY"
 LOG = "log"
 STATE = "state"
@@ -23,6 +25,9 @@ SOURCES = "sources"
 SINKS = "sinks"
 
 LOG_DIRECTORY_ENTRIES = 1000
+
+LABEL_BYTES_MAX = 150
+"""A file's name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
 
 _FILE = re.compile(r"(\d{12})-(.+)-([0-9a-f]{32})(\.arrow)?")
 
@@ -66,8 +71,11 @@ def staged_directory(sink: str) -> str:
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:
-    """A file named by what is in it."""
-    return f"{epoch:012d}-{safe(label)}-{digest}{suffix}"
+    """A file named by what is in it; of a long label (a deep path) only the end is shown."""
+    shown = safe(label)
+    if len(shown) > LABEL_BYTES_MAX:
+        shown = f"{xxhash.xxh3_128_hexdigest(label.encode())}~{shown[-100:]}"
+    return f"{epoch:012d}-{shown}-{digest}{suffix}"
 
 
 def parse_content_name(name: str) -> tuple[int, str, str]:

@@ -62,6 +62,10 @@ class Store(ABC):
     def make_directory(self, name: str) -> None:
         """Makes a directory. Tasks never do: they find it, or they are zombies."""
 
+    @abstractmethod
+    def remove_directory(self, name: str) -> None:
+        """Removes a directory whose files were deleted, half-written ones included."""
+
 
 class DiskStore(Store):
     """A directory on a filesystem that the driver and all executors share."""
@@ -122,6 +126,14 @@ class DiskStore(Store):
     def make_directory(self, name: str) -> None:
         files.make_directory(self._path(name))
 
+    def remove_directory(self, name: str) -> None:
+        for leftover in self.temporaries(name, older_than_s=-1.0):
+            self.delete(f"{name}/{leftover}")
+        try:
+            os.rmdir(self._path(name))
+        except OSError:
+            pass  # Missing, or a zombie is writing there: the next trimming tries again.
+
 
 class MemoryStore(Store):
     """Files in this process, for tests: as durable as the object itself."""
@@ -164,4 +176,7 @@ class MemoryStore(Store):
         self.files[new] = self.files.pop(old)
 
     def make_directory(self, name: str) -> None:
+        """Names need no directories here."""
+
+    def remove_directory(self, name: str) -> None:
         """Names need no directories here."""

@@ -53,6 +53,10 @@ class Computation:
         base = cls.options
         if clock not in (None, "event", "wall"):
             raise InvalidPipeline(f'{cls.__qualname__}: clock is "event" or "wall", not {clock!r}')
+        if version is not None and (type(version) is not int or not 1 <= version < 2**16):
+            raise InvalidPipeline(
+                f"{cls.__qualname__}: version is a number from 1 on, not {version!r}"
+            )
         cls.options = Options(
             base.ordered if ordered is None else ordered,
             base.ttl_us if ttl is None else duration(ttl, what=f"{cls.__qualname__}: ttl"),

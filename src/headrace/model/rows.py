@@ -21,7 +21,7 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 class Rows:
     """Timestamps, values and, where a consumer is ordered, origins."""
 
-    __slots__ = ("columns", "origins", "packed", "timestamps")
+    __slots__ = ("columns", "origins", "packed", "time_column", "timestamps")
 
     def __init__(
         self,
@@ -30,7 +30,10 @@ class Rows:
         columns: pa.RecordBatch | None = None,
         packed: pa.Array | None = None,
         origins: pa.Array | None = None,
+        time_column: str | None = None,
     ) -> None:
+        self.time_column = time_column
+        """A column that equals the timestamps cell by cell: it need not travel twice."""
         self.timestamps = timestamps
         self.columns = columns
         self.packed = packed
@@ -58,6 +61,7 @@ class Rows:
             columns=None if self.columns is None else self.columns.take(chosen),
             packed=None if self.packed is None else self.packed.take(chosen),
             origins=None if self.origins is None else self.origins.take(chosen),
+            time_column=self.time_column,
         )
 
     def slice(self, start: int, length: int) -> Rows:
@@ -67,6 +71,7 @@ class Rows:
             columns=None if self.columns is None else self.columns.slice(start, length),
             packed=None if self.packed is None else self.packed.slice(start, length),
             origins=None if self.origins is None else self.origins.slice(start, length),
+            time_column=self.time_column,
         )
 
     def values(self) -> list[Any]:

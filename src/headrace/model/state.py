@@ -15,10 +15,12 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from headrace.errors import InvalidPipeline
+import msgspec
+
+from headrace.errors import IncompatibleState, InvalidPipeline
 from headrace.model.codec import Codec
 from headrace.model.keys import decode_key, encode_part
 from headrace.model.time import END, Duration, duration
@@ -68,14 +70,16 @@ class MapSource(Protocol):
 class _Entry:
     """An entry of a map that user code has touched."""
 
-    __slots__ = ("clock", "expires", "present", "stored", "value")
+    __slots__ = ("expires", "present", "stored", "until", "value", "written")
 
     def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
         self.stored = found[0] if found else None
-        self.expires = found[1] if found else END
+        self.until = self.expires = found[1] if found else END
+        """When it ends, as it is stored and as it is now."""
         self.present = found is not None and self.expires > clock
-        self.value = codec.decode(found[0]) if found and self.present else None
-        self.clock = clock
+        self.value = _decoded(codec, found[0]) if found and self.present else None
+        self.written = self.stored if self.present else None
+        """Its bytes at the last write, which a TTL counts from."""
 
 
 class Map(Generic[K, V]):
@@ -85,13 +89,25 @@ class Map(Generic[K, V]):
     order of the keys: numbers by size, text by code point.
     """
 
-    __slots__ = ("_codec", "_seen", "_source", "_ttl_us", "clock")
+    __slots__ = ("_codec", "_fresh", "_seen", "_source", "_touched", "_ttl_us", "_watched", "clock")
 
-    def __init__(self, codec: Codec, source: MapSource, ttl_us: int | None = None) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        source: MapSource,
+        ttl_us: int | None = None,
+        *,
+        watched: bool = False,
+    ) -> None:
         self._codec = codec
         self._source = source
         self._ttl_us = ttl_us
+        self._watched = watched or ttl_us is not None
         self._seen: dict[bytes, _Entry] = {}
+        self._touched: dict[bytes, _Entry] = {}
+        """Entries that user code has had in its hands since `settle`."""
+        self._fresh: dict[bytes, _Entry] = {}
+        """Where writes are watched: those of the running hook."""
         self.clock = 0
         """The running hook's time, by which entries expire; the worker sets it."""
 
@@ -102,8 +118,10 @@ class Map(Generic[K, V]):
             entry = _Entry(self._codec, self._source.get(encoded), self.clock)
             self._seen[encoded] = entry
         elif entry.present and entry.expires <= self.clock:
-            entry.present, entry.value = False, None
-        entry.clock = self.clock
+            entry.present, entry.value, entry.written = False, None, None
+        self._touched[encoded] = entry
+        if self._watched:
+            self._fresh[encoded] = entry
         return entry
 
     def __getitem__(self, key: K) -> V:
@@ -116,6 +134,7 @@ class Map(Generic[K, V]):
         entry = self._look(key)
         entry.present, entry.value = True, value
         entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
+        entry.written = None  # also a write of the same value is a write
 
     def __delitem__(self, key: K) -> None:
         self.pop(key)
@@ -181,6 +200,11 @@ class Map(Generic[K, V]):
     def __bool__(self) -> bool:
         return next(self.range(), None) is not None
 
+    def update(self, entries: Mapping[K, V]) -> None:
+        """Sets several entries."""
+        for key, value in entries.items():
+            self[key] = value
+
     def clear(self) -> None:
         """Removes all entries."""
         for key in list(self.keys()):
@@ -194,17 +218,46 @@ class Map(Generic[K, V]):
     def __repr__(self) -> str:
         return f"Map({dict(self.range())!r})"
 
+    # What the worker asks -------------------------------------------------
+
+    def note(self) -> bool:
+        """After a hook: whether it wrote; what it changed lives from now on."""
+        wrote = False
+        for entry in self._fresh.values():
+            data = self._codec.encode(entry.value) if entry.present else None
+            if data != entry.written:
+                wrote, entry.written = True, data
+                entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
+        self._fresh.clear()
+        return wrote
+
+    def check(self) -> None:
+        """Raises TypeError where an entry is not of the declared type."""
+        for entry in self._touched.values():
+            if entry.present:
+                self._codec.encode(entry.value)
+
     def settle(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """(entry, new bytes or None, expires) of each change, which then counts as stored."""
-        for name, entry in self._seen.items():
-            data = self._codec.encode(entry.value) if entry.present else None
-            if data == entry.stored:
+        for name, entry in self._touched.items():
+            data: bytes | None = None
+            if entry.present:
+                data, entry.value = self._codec.settle(entry.value)
+            if data == entry.stored and (data is None or entry.expires == entry.until):
                 continue
-            if data is not None and entry.stored is not None and self._ttl_us is not None:
-                # Changed in place: the last touch is the last write.
-                entry.expires = max(entry.expires, entry.clock + self._ttl_us)
             yield name, data, entry.expires
-            entry.stored = data
+            entry.stored, entry.until = data, entry.expires
+        self._touched.clear()
+
+
+def _decoded(codec: Codec, data: bytes) -> Any:
+    try:
+        return codec.decode(data)
+    except msgspec.DecodeError as error:
+        raise IncompatibleState(
+            f"a Map's entry is stored with another type than {codec.type}: {error}. Keep the old "
+            "type, or give the new Map another name"
+        ) from None
 
 
 class Field:

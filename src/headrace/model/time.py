@@ -8,6 +8,7 @@ records with timestamp < W are in.
 
 from __future__ import annotations
 
+import operator
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -57,15 +58,18 @@ def duration(value: Duration, *, what: str = "a duration") -> int:
 
 def instant(value: Instant, *, what: str = "an instant") -> int:
     """Microseconds since 1970 UTC of an int or an aware datetime."""
-    if isinstance(value, bool) or not isinstance(value, int | datetime):
-        raise TypeError(
-            f"{what} is microseconds as int, or an aware datetime, not {type(value).__name__}"
-        )
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise TypeError(f"{what} needs a time zone: {value!r} is naive")
         return round((value - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
-    return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(
+            f"{what} is microseconds as int, or an aware datetime, not {type(value).__name__}"
+        )
+    micros = operator.index(value)  # an integer of numpy is one too
+    if not -END <= micros <= END:
+        raise ValueError(f"{what} is microseconds in 64 bits; {micros} is not")
+    return micros
 
 
 def show_instant(micros: int) -> str:

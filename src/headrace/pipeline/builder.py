@@ -135,6 +135,12 @@ class PipelineBuilder:
             percentile=watermark,
             aliases=tuple(aliases),
         )
+        for field in node.shape.fields:
+            if field.name in vars(template):
+                raise InvalidPipeline(
+                    f"{where}: __init__ assigns {field.name!r}, which is state, and so would have no "
+                    f"effect; give it there: `{field.name}: ... = state(default)`"
+                )
         if node.keyless and node.shape.fields:
             raise InvalidPipeline(
                 f"{where} declares state, so it needs a key: inputs={{stream: key}}"
@@ -202,6 +208,8 @@ def _ports(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> dict
         ports = dict(outputs)
     else:
         ports = {s: s for s in outputs}
+        if len(ports) != len(outputs):
+            raise InvalidPipeline(f"{where}: an output stream is named twice")
         if len(ports) == 1:
             ports = {"": next(iter(ports))}
     for stream in ports.values():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.state import state
 from headrace.model.time import END
@@ -38,8 +39,8 @@ class Dedup(Computation):
             ctx.count("duplicates")
         else:
             self.seen = 1
-            # Nothing older than this can come back as "new", so the id may go then.
-            ctx.set_timer(at=max(record.timestamp, ctx.watermark) + self.slack_us, hold=END)
+            # From then on its duplicates are too late themselves, so the id may go.
+            ctx.set_timer(at=max(record.timestamp, ctx.watermark) + self.slack_us + 1, hold=END)
             ctx.produce(record.value)
 
     def process_timer(self, timer: Any, ctx: Context) -> None:
@@ -58,7 +59,13 @@ def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
         raw, judge = f"{name}.raw", f"{name}.dedup"
         del injectors[name]
         injectors[raw] = Injector(raw, injector.source, injector.errors)
-        for node in graph.nodes.values():
+        for taken in (raw, judge):
+            if taken in graph.nodes or taken in graph.injectors:
+                raise InvalidPipeline(
+                    f"source {name!r} has ids, so the name {taken!r} is needed for its duplicate "
+                    "check: rename what is called that"
+                )
+        for node in list(nodes.values()):
             if node.name in undeduplicated:
                 inputs = tuple(
                     replace(i, stream=raw) if i.stream == name else i for i in node.inputs

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation, Shape
 from headrace.model.sink import Sink
 from headrace.model.source import Source
@@ -32,7 +33,12 @@ def to(
     For errors: `only` these exceptions go there, others stop the pipeline; more
     than `limit` of them in one epoch stop it too.
     """
-    return To(stream, only if isinstance(only, tuple) else (only,), limit)
+    kinds: tuple[Any, ...] = only if isinstance(only, tuple) else (only,)
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise InvalidPipeline(f"to({stream!r}): only= is an exception or a tuple of them")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidPipeline(f"to({stream!r}): limit= is a number of records, not {limit!r}")
+    return To(stream, kinds, limit)
 
 
 @dataclass(frozen=True)

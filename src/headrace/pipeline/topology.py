@@ -181,9 +181,15 @@ class Topology:
         while changed:
             changed = False
             for node in self.graph.nodes.values():
-                if node.keyless and any(s in needing for s in node.emitted()):
+                passes_on = node.emitted() if node.keyless else _late_stream(node)
+                if any(s in needing for s in passes_on):
                     for given in node.inputs:
                         if given.stream not in needing:
                             needing.add(given.stream)
                             changed = True
         return frozenset(needing)
+
+
+def _late_stream(node: Node) -> tuple[str, ...]:
+    """Where a computation sends late records as they are, if it does."""
+    return (node.late.stream,) if isinstance(node.late, To) else ()

@@ -14,7 +14,7 @@ def check(graph: Graph) -> None:
     produced = _produced(graph)
     _check_streams(graph, produced, where)
     _check_outlets(graph, produced, where)
-    _check_feedback(graph, where)
+    _check_feedback(graph, produced, where)
     _check_columns(graph, where)
     _check_names(graph, where)
 
@@ -61,8 +61,13 @@ def _check_outlets(graph: Graph, produced: dict[str, list[str]], where: str) -> 
             )
 
 
-def _check_feedback(graph: Graph, where: str) -> None:
+def _check_feedback(graph: Graph, produced: dict[str, list[str]], where: str) -> None:
     for stream in graph.feedback:
+        if stream not in produced:
+            raise InvalidPipeline(
+                f"{where}: stream {stream!r} is declared as feedback, but nobody produces it. "
+                f"{_known(produced)}"
+            )
         if stream in graph.injectors:
             raise InvalidPipeline(f"{where}: stream {stream!r} is read, so it cannot be feedback")
         for node in graph.consumers(stream):

@@ -24,8 +24,8 @@ class ReadTask(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Names this unit of work, whoever does it."""
-        return f"{self.stream}/{self.split}#{self.part}"
+        """Names this unit of work, whoever does it; parts sort as they lie in the split."""
+        return f"{self.stream}/{self.split}#{self.part:05d}"
 
 
 class InjectorPlan(msgspec.Struct, frozen=True):
@@ -211,3 +211,5 @@ class Commit(msgspec.Struct, frozen=True):
     adoptions: list[Adoption] = []
     digests: dict[str, str] = {}
     """Label -> digest of all that it made."""
+    renamed: dict[str, str] = {}
+    """Old name -> new name of computations that brought their state along."""

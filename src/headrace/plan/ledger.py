@@ -73,6 +73,8 @@ class Ledger(msgspec.Struct):
         self.epoch = commit.epoch
         self.commit_position = position
         self.open_plan = None
+        for old, new in commit.renamed.items():
+            self.rename(old, new)
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)

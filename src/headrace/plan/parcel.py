@@ -2,7 +2,9 @@
 
 Keys travel as a dictionary: each distinct key once, and a code per record. So a
 million records of a thousand keys are hashed and encoded a thousand times, and
-the consumer can group them without looking at a key.
+the consumer can group them without looking at a key. What a blob already holds
+does not travel twice: a value column that is the key, or that is the timestamp,
+is left out and put back on arrival.
 """
 
 from __future__ import annotations
@@ -10,23 +12,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.keys import hash_key
+from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows
 
 BLOB_BYTES_MAX = 32 << 20
 
 _KEY, _TIME, _ORIGIN, _PACKED, _VALUE = "key", "time", "origin", "packed", "v."
+_LAYOUT = b"layout"
+_RESTORABLE = {str(t): t for t in (pa.string(), pa.large_string(), pa.int64(), pa.binary())}
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """Where a value column of a blob comes from: its own data, the key or the time."""
+
+    name: str
+    source: str
+    type: str = ""
 
 
 class Parcel:
     """Rows with their keys: `keys[codes[i]]` is the key of row i."""
 
-    __slots__ = ("codes", "keys", "rows")
+    __slots__ = ("codes", "key_column", "keys", "rows")
 
-    def __init__(self, keys: list[bytes], codes: np.ndarray[Any, Any], rows: Rows) -> None:
+    def __init__(
+        self,
+        keys: list[bytes],
+        codes: np.ndarray[Any, Any],
+        rows: Rows,
+        key_column: str | None = None,
+    ) -> None:
+        self.key_column = key_column
+        """The value column that is the key, cell by cell."""
         self.keys = keys
         self.codes = codes
         self.rows = rows
@@ -36,49 +57,44 @@ class Parcel:
         return np.fromiter(map(hash_key, self.keys), np.uint64, len(self.keys))
 
     def blobs(self) -> Iterator[bytes]:
-        """This parcel as blobs of bounded size."""
-        pieces = max(1, -(-self.rows.nbytes // BLOB_BYTES_MAX))
+        """This parcel as blobs of bounded size, each with the keys that its rows use."""
+        origins = 0 if self.rows.origins is None else self.rows.origins.nbytes
+        size = self.rows.nbytes + origins + sum(map(len, self.keys))
+        pieces = max(1, -(-size // BLOB_BYTES_MAX))
         step = max(1, -(-len(self.rows) // pieces))
         for start in range(0, len(self.rows), step):
-            yield self._blob(start, min(step, len(self.rows) - start))
-
-    def _blob(self, start: int, length: int) -> bytes:
-        rows = self.rows.slice(start, length)
-        codes = pa.array(self.codes[start : start + length], pa.int32())
-        arrays: list[Any] = [
-            pa.DictionaryArray.from_arrays(codes, pa.array(self.keys, pa.binary())),
-            pa.array(rows.timestamps),
-        ]
-        names = [_KEY, _TIME]
-        if rows.origins is not None:
-            arrays.append(rows.origins)
-            names.append(_ORIGIN)
-        if rows.packed is not None:
-            arrays.append(rows.packed)
-            names.append(_PACKED)
-        else:
-            columns = rows.columns
-            arrays.extend(columns.columns)  # type: ignore[union-attr]
-            names.extend(_VALUE + name for name in columns.schema.names)  # type: ignore[union-attr]
-        return ipc_bytes(pa.RecordBatch.from_arrays(arrays, names))
+            codes, keys = self.codes[start : start + step], self.keys
+            if pieces > 1:
+                used, codes = np.unique(codes, return_inverse=True)
+                keys = [keys[i] for i in used.tolist()]
+            yield _blob(keys, codes, self.rows.slice(start, len(codes)), self.key_column)
 
     @staticmethod
     def read(blob: bytes) -> Parcel:
         """The parcel in a blob."""
         batch = ipc_batch(blob)
-        names = batch.schema.names
         key = batch.column(0)
+        keys = key.dictionary.to_pylist()
+        codes = key.indices.to_numpy().astype(np.int32)
         timestamps = batch.column(1).to_numpy()
-        origins = batch.column(2) if _ORIGIN in names[2:3] else None
-        if _PACKED in names[2:4]:
-            rows = Rows(timestamps, packed=batch.column(_PACKED), origins=origins)
-        else:
-            first = 3 if origins is not None else 2
-            columns = pa.RecordBatch.from_arrays(
-                batch.columns[first:], [name[len(_VALUE) :] for name in names[first:]]
-            )
-            rows = Rows(timestamps, columns=columns, origins=origins)
-        return Parcel(key.dictionary.to_pylist(), key.indices.to_numpy(), rows)
+        names = batch.schema.names
+        origins = batch.column(2) if names[2:3] == [_ORIGIN] else None
+        if names[-1] == _PACKED:
+            packed = batch.column(len(names) - 1)
+            return Parcel(keys, codes, Rows(timestamps, packed=packed, origins=origins))
+        layout = msgspec.msgpack.decode(batch.schema.metadata[_LAYOUT], type=list[Column])
+        own = iter(batch.columns[3 if origins is not None else 2 :])
+        arrays = []
+        for column in layout:
+            if column.source == _TIME:
+                arrays.append(batch.column(1))
+            elif column.source == _KEY:
+                shown = pa.array([decode_key(k) for k in keys], _RESTORABLE[column.type])
+                arrays.append(shown.take(key.indices))
+            else:
+                arrays.append(next(own))
+        columns = pa.RecordBatch.from_arrays(arrays, [column.name for column in layout])
+        return Parcel(keys, codes, Rows(timestamps, columns=columns, origins=origins))
 
     @staticmethod
     def merge(parcels: Sequence[Parcel]) -> Parcel:
@@ -96,6 +112,41 @@ class Parcel:
             codes.append(mapping[parcel.codes] if len(mapping) else parcel.codes)
         merged = np.concatenate(codes) if codes else np.empty(0, np.int32)
         return Parcel(list(index), merged, Rows.concat([p.rows for p in parcels]))
+
+
+def _blob(
+    keys: list[bytes], codes: np.ndarray[Any, Any], rows: Rows, key_column: str | None
+) -> bytes:
+    numbers = pa.array(codes, _code_type(len(keys)))
+    key = pa.DictionaryArray.from_arrays(numbers, pa.array(keys, pa.binary()))
+    arrays: list[Any] = [key, pa.array(rows.timestamps)]
+    names = [_KEY, _TIME]
+    if rows.origins is not None:
+        arrays.append(rows.origins)
+        names.append(_ORIGIN)
+    if rows.columns is None:
+        return ipc_bytes(pa.RecordBatch.from_arrays([*arrays, rows.packed], [*names, _PACKED]))
+    layout: list[Column] = []
+    for field, array in zip(rows.columns.schema, rows.columns.columns, strict=True):
+        layout.append(_column(field, rows.time_column, key_column))
+        if layout[-1].source == _VALUE:
+            arrays.append(array)
+            names.append(_VALUE + field.name)
+    batch = pa.RecordBatch.from_arrays(arrays, names)
+    return ipc_bytes(batch.replace_schema_metadata({_LAYOUT: msgspec.msgpack.encode(layout)}))
+
+
+def _column(field: pa.Field, time_column: str | None, key_column: str | None) -> Column:
+    if field.name == time_column:
+        return Column(field.name, _TIME)
+    if field.name == key_column and str(field.type) in _RESTORABLE:
+        return Column(field.name, _KEY, str(field.type))
+    return Column(field.name, _VALUE)
+
+
+def _code_type(keys: int) -> pa.DataType:
+    """The smallest type that numbers so many keys."""
+    return pa.int8() if keys < 2**7 else pa.int16() if keys < 2**15 else pa.int32()
 
 
 def ipc_bytes(batch: pa.RecordBatch) -> bytes:

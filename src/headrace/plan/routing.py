@@ -30,7 +30,7 @@ def keyed(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:
         return Parcel([encode_key(())], np.zeros(len(rows), np.int32), rows), []
     column = rows.column(spec.columns[0]) if spec.single and spec.columns else None
     if column is not None and column.null_count == 0:
-        done = _by_column(rows, column)
+        done = _by_column(rows, column, spec.columns[0] if spec.columns else "")
         if done is not None:
             return done, []
     return _by_value(rows, spec)
@@ -51,10 +51,10 @@ def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
         indices = np.flatnonzero(slot_of_row == slot)
         keys = [parcel.keys[i] for i in np.flatnonzero(mine).tolist()]
         codes = renumbered[parcel.codes[indices]].astype(np.int32)
-        yield slot, Parcel(keys, codes, parcel.rows.take(indices))
+        yield slot, Parcel(keys, codes, parcel.rows.take(indices), parcel.key_column)
 
 
-def _by_column(rows: Rows, column: pa.Array) -> Parcel | None:
+def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
     """The fast way: one Arrow column of text, integers or bytes, without bad cells."""
     kind = column.type
     if not (
@@ -72,7 +72,8 @@ def _by_column(rows: Rows, column: pa.Array) -> Parcel | None:
         return None  # the slow way finds out which rows are to blame
     if len(set(keys)) != len(keys):
         return None
-    return Parcel(keys, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32), rows)
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    return Parcel(keys, codes, rows, name)
 
 
 def _by_value(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:

@@ -67,7 +67,10 @@ class Memory(Sink):
 
     def open(self, opening: Opening) -> None:
         with self._lock:
+            is_new = opening.checkpoint != self._checkpoint
             self._admit(opening.checkpoint)
+            if is_new:  # what was delivered to another process is gone with it
+                self._high_water = opening.committed
 
     def encode(self, rows: Rows) -> bytes:
         return dump(rows)

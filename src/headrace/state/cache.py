@@ -147,8 +147,9 @@ class WorkerCache:
         if cached is not None:
             self._settle(cached, known)
         if cached is None or cached.chain not in known or _lost_deletions(cached, base):
-            cached = self._slots[where] = CachedSlot(chain, epoch)
+            cached = CachedSlot(chain, epoch)
             self._build(cached, view)
+            self._slots[where] = cached  # only once it is whole
         elif cached.chain != chain:
             newer = SlotView(
                 [e for e in base.entries if e.last_epoch > cached.epoch], intervals, segments

@@ -40,8 +40,8 @@ def choose(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     for start in range(len(ordered) - RUN_MIN + 1):
         if start and ordered[start].last_epoch == ordered[start - 1].last_epoch:
             continue
-        total = end = 0
-        for end in range(start, len(ordered)):
+        total, end = ordered[start].bytes, start + 1
+        for end in range(start + 1, len(ordered)):
             if ordered[end].bytes > max(GROWTH * total, SMALL_BYTES):
                 break
             total += ordered[end].bytes

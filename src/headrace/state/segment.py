@@ -101,15 +101,20 @@ class Segment:
         try:
             reader = pa.ipc.open_file(data)
             metadata = reader.schema.metadata or {}
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise CorruptCheckpoint(f"{name} is not a segment: {error}") from None
         if metadata.get(b"headrace") != b"segment":
             raise CorruptCheckpoint(f"{name} is an Arrow file, but not a segment of Headrace")
-        version = int(metadata.get(b"format", b"0"))
-        if version > FORMAT:
+        version = metadata.get(b"format", b"")
+        if not version.isdigit():
+            raise CorruptCheckpoint(f"{name} does not say in which format it is")
+        if int(version) > FORMAT:
             raise IncompatibleState(
-                f"{name} has segment format {version}; this Headrace reads up to {FORMAT}: upgrade"
+                f"{name} has segment format {int(version)}; this Headrace reads up to {FORMAT}: "
+                "upgrade it"
             )
+        if not reader.schema.equals(SCHEMA) or b"bloom" not in metadata:
+            raise CorruptCheckpoint(f"{name} has other columns than a segment")
         self.batch = reader.get_batch(0)
         self.hashes = self.batch.column(0).to_numpy()
         self.kinds = self.batch.column(2).to_numpy()

@@ -30,7 +30,7 @@ class Stored:
         self.runs: list[tuple[Segment, int, int]] = []
         """Rows of this key's hash, newest segment first."""
         self.version = 0
-        """The highest version of the class that wrote any of it."""
+        """The highest version of the class that wrote what is live, so merges do not change it."""
 
 
 class SlotView:
@@ -96,9 +96,10 @@ class SlotView:
             if key != keys[owner]:
                 continue
             stored = found[owner]
-            stored.version = max(stored.version, version)
             if field not in stored.fields:
                 stored.fields[field] = None if gone else (value, expires)
+                if not gone:
+                    stored.version = max(stored.version, version)
 
     def timed(
         self, parts: Sequence[tuple[Segment, int, int]] | None = None

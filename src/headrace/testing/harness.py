@@ -17,9 +17,10 @@ from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.driver import Driver, Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
-from headrace.engine.planning import Finish, Run
+from headrace.engine.planning import Run
 from headrace.errors import InvalidPipeline, NondeterministicCode
 from headrace.log.store import MemoryStore
+from headrace.model.codec import packed
 from headrace.model.computation import Computation
 from headrace.model.keys import encode_key
 from headrace.model.time import Duration, Instant, duration, instant
@@ -109,6 +110,7 @@ class Harness:
         self._runtime = Runtime(self._topology, MemoryStore(), WorkerCache())
         self._actions: list[tuple[Callable[[], None], str | None]] = []
         self._ended = False
+        self._failed = False
         self._driver: Driver | None = None
         self.crashes = 0
 
@@ -116,9 +118,11 @@ class Harness:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if exc[0] is None:
-            self.settle()
-        failpoints.disarm()
+        try:
+            if exc[0] is None and not self._failed:
+                self.settle()
+        finally:
+            failpoints.disarm()
 
     # What happens ---------------------------------------------------------
 
@@ -132,6 +136,7 @@ class Harness:
                 batch = []
                 self.crash()
             else:
+                packed(value)  # what cannot be encoded fails here, at the test's own line
                 batch.append(value)
         self._send(source, batch)
 
@@ -144,13 +149,18 @@ class Harness:
             self._actions.append((act, None))
 
     def advance(self, time: Duration) -> None:
-        """Time passes: the wall clock, and every source's watermark from its newest record on."""
+        """Time passes: the wall clock, and every source's watermark from its newest record on.
+
+        A source that has sent nothing yet keeps up with the others.
+        """
         micros = duration(time, what="advance")
 
         def act() -> None:
             self._now += micros
+            fronts = [s.front for s in self._sources.values() if s.front is not None]
+            silent = max(fronts) + micros if fronts else self._now
             for source in self._sources.values():
-                source.tick(micros)
+                source.tick(micros, silent)
 
         self._actions.append((act, None))
 
@@ -181,22 +191,24 @@ class Harness:
 
     def read(self, stream: str) -> list[Any]:
         """Every value that has come out of a stream."""
+        return [value for value, _ in self.records(stream)]
+
+    def records(self, stream: str) -> list[tuple[Any, int]]:
+        """(value, timestamp) of everything that has come out of a stream."""
         self.settle()
         if stream not in self._outputs:
             raise InvalidPipeline(
                 f"there is no stream {stream!r}; there are: {', '.join(self._outputs)}"
             )
-        return list(self._outputs[stream].rows)
-
-    def records(self, stream: str) -> list[tuple[Any, int]]:
-        """(value, timestamp) of everything that has come out of a stream."""
-        self.settle()
         return list(self._outputs[stream].records)
 
     def state(self, computation: str, key: Any) -> Any:
         """The object of a key, as the last commit left it; None where it has no state."""
         self.settle()
-        node = self._topology.keyed[computation]
+        node = self._topology.keyed.get(computation)
+        if node is None:
+            known = ", ".join(self._topology.keyed)
+            raise InvalidPipeline(f"{computation!r} keeps no state here; these do: {known}")
         checkpoint = Checkpoint(self._runtime.store)
         if checkpoint.get(computation, key) is None:
             return None
@@ -249,10 +261,14 @@ class Harness:
             failpoints.arm(crash_at, self._die)
             try:
                 self._run()
-                self._driver = None  # the failpoint was not met: a plain restart
+                # Not met on the way: then perhaps while the next driver takes over.
+                self._driver = None
+                self._run()
+                self._driver = None
             except Crash:
                 pass
-            failpoints.disarm(crash_at)
+            finally:
+                failpoints.disarm(crash_at)
             self.crashes += 1
             self._run()
         self._run()
@@ -262,10 +278,12 @@ class Harness:
         raise Crash
 
     def _run(self) -> None:
-        while isinstance(step := self._open().step(), Run):
-            pass
-        if isinstance(step, Finish):
-            return
+        try:
+            while isinstance(self._open().step(), Run):
+                pass
+        except Exception:
+            self._failed = True
+            raise
 
     def _open(self) -> Driver:
         if self._driver is None:

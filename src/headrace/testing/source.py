@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import InvalidPipeline
-from headrace.model.codec import packed
 from headrace.model.source import Range, Reading, Source, Timing
+from headrace.model.time import BEGINNING, LATEST
 
 SPLIT = "harness"
 
@@ -29,19 +29,22 @@ class HarnessSource(Source):
         self._items: list[tuple[Any, int] | None] = []
         self._floors: list[int] = []
         self._ended = False
+        self.front: int | None = None
+        """The time that the newest record, and what has passed since, have reached."""
 
     def send(self, value: Any) -> None:
         """Adds a record."""
-        packed(value)  # what cannot be encoded fails here, at the test's own line
+        newest = self._newest(value)
+        if newest is not None:
+            self.front = newest if self.front is None else max(self.front, newest)
         self._items.append((value, self._clock()))
-        self._floors.append(max(self.floor, self._newest(value) - self.timing.lateness_us))
+        self._floors.append(max(self.floor, (self.front or 0) - self.timing.lateness_us))
 
-    def tick(self, micros: int) -> None:
-        """Time passes: the floor rises from the newest record on."""
+    def tick(self, micros: int, silent: int) -> None:
+        """Time passes: the floor rises from the newest record on, or to `silent` without one."""
+        self.front = silent if self.front is None else self.front + micros
         self._items.append(None)
-        self._floors.append(
-            self.floor + self.timing.lateness_us + micros if self.floor else self._clock()
-        )
+        self._floors.append(max(self.floor, self.front))
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -52,15 +55,16 @@ class HarnessSource(Source):
         """Nothing older than this will come."""
         return self._floors[-1] if self._floors else 0
 
-    def _newest(self, value: Any) -> int:
+    def _newest(self, value: Any) -> int | None:
         given = self.timing.timestamp
         if given is None:
             return int(self._clock())
         try:
             raw = value[given] if isinstance(given, str) else given(value)
-            return self.timing.micros(raw)
+            micros = self.timing.micros(raw)
         except Exception:
-            return 0  # the reader rejects it, by the injector's policy
+            return None  # the reader rejects it, by the injector's policy
+        return micros if BEGINNING <= micros < LATEST else None
 
     def splits(self) -> Sequence[str]:
         return [SPLIT]

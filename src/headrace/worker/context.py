@@ -171,6 +171,7 @@ class HookContext(Context):
         self._began: tuple[bytes, int] | None = None
         self._origin = origin
         self._name = node.name
+        self._takes_timers = node.shape.takes_timers
         self.final = False
         self.watermark = 0
         self.key: Any = None
@@ -182,6 +183,11 @@ class HookContext(Context):
         self.in_timer = False
         self.on_timer_set: Callable[[CellId, int], None] | None = None
         self.on_forget: Callable[[], None] | None = None
+
+    def enter(self, key: Any, key_bytes: bytes) -> None:
+        """The hooks of a key begin, perhaps once more: its clock and dice begin anew."""
+        self.key, self.key_bytes = key, key_bytes
+        self._began = None
 
     # Services -------------------------------------------------------------
 
@@ -234,6 +240,8 @@ class HookContext(Context):
         hold: Instant | None = None,
     ) -> None:
         timers = self._keyed("timers")
+        if not self._takes_timers:
+            raise ValueError(f"{self._name!r} sets a timer, but has no process_timer")
         if clock not in ("event", "wall"):
             raise ValueError(f'set_timer: clock= is "event" or "wall", not {clock!r}')
         if (at is None) == (after is None):
@@ -243,6 +251,7 @@ class HookContext(Context):
         else:
             begin = self.time if clock == "event" else self.now()
             when = begin + duration(after, what="set_timer: after=")  # type: ignore[arg-type]
+            when = min(when, END)
         if hold is not None:
             held = min(
                 instant(hold, what="set_timer: hold="),
@@ -253,6 +262,7 @@ class HookContext(Context):
         cell = (self.key_bytes, clock, encode_part(tag))
         if clock == "event" and self.final and self.in_timer:
             self._emitter.counters.unfired += 1
+            timers.set(clock, cell, None)  # it replaces the one of its tag, and does not fire
             return
         timers.set(clock, cell, (when, held))
         if clock == "event" and self.on_timer_set is not None:

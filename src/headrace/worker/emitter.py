@@ -1,9 +1,8 @@
 """What a unit of work makes, and where it goes.
 
-Rows of every stream are collected; once the keyless computations that live here
-have run (`run_fused`), `finish` routes to keyed consumers, stages for sinks,
-writes feedback to the outbox, and closes with one control row to every slot that
-this host feeds.
+Rows of every stream are collected; `finish` runs the keyless computations that
+live here, routes to keyed consumers, stages for sinks, writes feedback to the
+outbox, and closes with one control row to every slot that this host feeds.
 
 Invariant (protocol B2): the digest covers everything that was made and nothing
 that differs between two honest attempts.
@@ -12,7 +11,7 @@ that differs between two honest attempts.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -46,9 +45,15 @@ class Emitter:
         self.staged: list[StagedFile] = []
         self.outbox: list[OutboxFile] = []
         self._streams: dict[str, list[Rows]] = {}
+        """Rows that have not left yet, by stream."""
+        self._sunk: dict[str, list[Rows]] = {}
+        """Rows that have left, for sinks."""
         self._blobs: list[tuple[Header, bytes]] = []
         self._made = xxhash.xxh3_128()
         self._histograms: dict[str, Histogram] = {}
+        self._dead: dict[str, int] = {}
+        self.keyless_hooks: dict[str, int] = {}
+        """Keyless computation -> how many hooks of it have run here: the ordinal of the next."""
 
     def emit(self, stream: str, rows: Rows) -> None:
         """Adds rows to a stream; they leave at `finish`."""
@@ -56,7 +61,7 @@ class Emitter:
             self._streams.setdefault(stream, []).append(rows)
 
     def emitted(self, stream: str) -> Rows | None:
-        """What has been emitted to a stream so far."""
+        """What has been emitted to a stream and has not left yet."""
         parts = self._streams.get(stream)
         return None if parts is None else Rows.concat(parts)
 
@@ -74,7 +79,9 @@ class Emitter:
     ) -> None:
         """Sends something aside with its error."""
         self.counters.dead += 1
-        if policy.limit is not None and self.counters.dead > policy.limit:
+        owner = str(letter.get("computation") or letter.get("stream"))
+        self._dead[owner] = self._dead.get(owner, 0) + 1
+        if policy.limit is not None and self._dead[owner] > policy.limit:
             raise UserCodeError(
                 f"more than {policy.limit} records went to {policy.stream!r} in one epoch; "
                 f"the last one: {letter.get('error')}"
@@ -83,28 +90,32 @@ class Emitter:
         rows.origins = pa.array([origin], pa.binary())
         self.emit(policy.stream, rows)
 
-    def finish(self, mark: Mark) -> tuple[str, list[tuple[Header, bytes]]]:
+    def finish(
+        self, mark: Mark, run_keyless: Callable[[Emitter], None]
+    ) -> tuple[str, list[tuple[Header, bytes]]]:
         """The digest of all that was made, and the rows to send."""
-        self._send_streams()
+        self._send_streams(run_keyless)
         digest = self._made.hexdigest()
         return digest, [*self._blobs, *self._controls(digest, mark)]
 
-    def _send_streams(self) -> None:
+    def _send_streams(self, run_keyless: Callable[[Emitter], None]) -> None:
         topology = self.runtime.topology
-        sent: set[str] = set()
-        # Dead letters of key extraction may add rows to streams already passed: go round again.
-        while todo := [s for s in self._streams if s not in sent]:
-            for stream in todo:
-                sent.add(stream)
-                rows = Rows.concat(self._streams[stream])
+        run_keyless(self)
+        while leaving := self._streams:
+            self._streams = {}
+            for stream, parts in leaving.items():
+                rows = Rows.concat(parts)
                 for node, index, given in topology.keyed_consumers(stream):
-                    self._route(stream, rows, node, index, given, sent)
-                for outlet in topology.outlets(stream):
-                    self._stage(outlet.name, stream, rows)
+                    self._route(stream, rows, node, index, given)
+                self._sunk.setdefault(stream, []).append(rows)
+            # Letters about keys that cannot be taken are rows too: go round with them alone.
+            if self._streams:
+                run_keyless(self)
+        for stream, parts in self._sunk.items():
+            for outlet in topology.outlets(stream):
+                self._stage(outlet.name, stream, Rows.concat(parts))
 
-    def _route(
-        self, stream: str, rows: Rows, node: Node, index: int, given: Input, sent: set[str]
-    ) -> None:
+    def _route(self, stream: str, rows: Rows, node: Node, index: int, given: Input) -> None:
         parcel, bad = keyed(rows, given.key)
         if bad:
             values = rows.take(np.array([b.index for b in bad])).values()
@@ -112,7 +123,6 @@ class Emitter:
                 self._reject(
                     node, stream, value, int(rows.timestamps[unkeyed.index]), unkeyed.error
                 )
-                sent.discard(node.errors.stream if isinstance(node.errors, To) else "")
         if node.percentile is not None and len(parcel.rows):
             histogram = Histogram.of(parcel.rows.timestamps)
             self._histograms.setdefault(node.name, Histogram()).merge(histogram)

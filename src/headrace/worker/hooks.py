@@ -11,9 +11,11 @@ key is loaded again and its other hooks run again, without the one that failed.
 from __future__ import annotations
 
 import heapq
+import pickle
+from collections.abc import Callable, Collection
 from typing import Any
 
-from headrace.errors import HeadraceError, UserCodeError
+from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.keys import decode_key
 from headrace.model.record import Record, Timer
 from headrace.model.time import END
@@ -75,6 +77,8 @@ class KeyedHooks:
             s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
         )
         self._due: list[tuple[int, bytes]] = []
+        self._fired = 0
+        self._careful = False
         self._state: KeyState | None = None
         self.last_time: dict[bytes, int] = {}
 
@@ -88,33 +92,75 @@ class KeyedHooks:
         due_wall: list[tuple[int, CellId]],
     ) -> KeyState:
         """All hooks of a key in this epoch; gives the state to seal."""
-        skipped: set[tuple[Any, ...]] = set()
-        outputs_mark, timers_mark = self.outputs.mark(), self.timers.mark(key)
-        metrics_mark = dict(self.emitter.counters.metrics)
         shown = decode_key(key)
+        policy = self.live.node.errors
+        if not isinstance(policy, To):
+            try:
+                self._run(key, shown, state, records, due, due_wall, frozenset())
+            except _Failed as failure:
+                raise self._stop(shown, failure) from failure.error
+            return state
+        skipped: set[tuple[Any, ...]] = set()
+        rewind = self._rewinder(key)
+        spare = pickle.dumps([record.value for record in records])
+        self._careful = False
         while True:
             try:
                 self._run(key, shown, state, records, due, due_wall, skipped)
+                keystate.check(self.live, state)
                 return state
             except _Failed as failure:
-                policy = self.live.node.errors
-                error = failure.error
-                if not (isinstance(policy, To) and isinstance(error, policy.only)):
-                    what = _what(failure)
-                    if isinstance(error, HeadraceError) and not isinstance(error, UserCodeError):
-                        what = f"{what}"
-                    raise UserCodeError(describe(self.live.node, shown, what, error)) from error
+                if not isinstance(failure.error, policy.only):
+                    raise self._stop(shown, failure) from failure.error
                 skipped.add(failure.hook)
-                self.outputs.rewind(outputs_mark)
-                self.timers.rewind(key, dict(timers_mark))
-                self.emitter.counters.metrics = dict(metrics_mark)
-                state = keystate.load(self.live, key, stored)
+                failed: _Failed | None = failure
+            except (TypeError, AttributeError) as error:
+                if self._careful:
+                    raise UserCodeError(
+                        f"computation {self.live.node.name!r}, key {shown!r:.100}: {error}"
+                    ) from error
+                # Some hook left what cannot be stored: find out which by looking after each.
+                self._careful, failed = True, None
+            time = self.context.time
+            rewind()
+            state = keystate.load(self.live, key, stored)
+            # A hook may have changed the values in its hands: the next run gets them anew.
+            records = [
+                Record(value, r.timestamp, r.key, r.stream, r.late)
+                for value, r in zip(pickle.loads(spare), records, strict=True)
+            ]
+            if failed is not None:
+                record = records[failed.hook[1]] if failed.record is not None else None
                 self.emitter.dead_letter(
                     policy,
-                    letter(self.emitter, self.live.node, shown, failure.record, error),
-                    failure.record.timestamp if failure.record else self.context.time,
+                    letter(self.emitter, self.live.node, shown, record, failed.error),
+                    record.timestamp if record is not None else time,
                     keyed_origin(self.live.node.name, key),
                 )
+
+    def _stop(self, shown: Any, failure: _Failed) -> HeadraceError:
+        """The error with which a failed hook stops the pipeline."""
+        error = failure.error
+        if isinstance(error, IncompatibleState | CorruptCheckpoint):
+            where = f"computation {self.live.node.name!r}, key {shown!r:.100}"
+            return type(error)(f"{where}: {error}")
+        return UserCodeError(describe(self.live.node, shown, _what(failure), error))
+
+    def _rewinder(self, key: bytes) -> Callable[[], None]:
+        """Takes back all that a key's hooks have collected from now on."""
+        outputs, timers, counters = self.outputs, self.timers, self.emitter.counters
+        made, behind, changed = outputs.mark(), outputs.behind, timers.mark(key)
+        metrics = dict(counters.metrics)
+        hooks, fired, unfired = counters.hooks, counters.timers, counters.unfired
+
+        def rewind() -> None:
+            outputs.rewind(made)
+            outputs.behind = behind
+            timers.rewind(key, dict(changed))
+            counters.metrics = dict(metrics)
+            counters.hooks, counters.timers, counters.unfired = hooks, fired, unfired
+
+        return rewind
 
     # One pass over a key --------------------------------------------------
 
@@ -126,10 +172,10 @@ class KeyedHooks:
         records: list[Record[Any]],
         due: list[tuple[int, CellId]],
         due_wall: list[tuple[int, CellId]],
-        skipped: set[tuple[Any, ...]],
+        skipped: Collection[tuple[Any, ...]],
     ) -> None:
         context = self.context
-        context.key, context.key_bytes = shown, key
+        context.enter(shown, key)
         context.watermark = self.before
         if self._with_origin:
             context.set_origin(keyed_origin(self.live.node.name, key))
@@ -137,6 +183,7 @@ class KeyedHooks:
         if self._plain and not due and not due_wall and not skipped and not self._ordered:
             self._run_records(key, state, records)
             return
+        self._fired = 0
         self._due = [(at, cell[2]) for at, cell in due]
         heapq.heapify(self._due)
         remaining = _oldest_remaining(records)
@@ -182,12 +229,12 @@ class KeyedHooks:
             context.watermark = record.timestamp
         try:
             state.object.process_record(record, context)
-            self._end(clock)
+            self._end(clock, state)
         except Exception as error:
             raise _Failed(hook, record, error) from error
         self.emitter.counters.hooks += 1
 
-    def _fire_due(self, limit: int, hook: int, skipped: set[tuple[Any, ...]]) -> int:
+    def _fire_due(self, limit: int, hook: int, skipped: Collection[tuple[Any, ...]]) -> int:
         limit = min(limit, self.now)
         while self._due and self._due[0][0] <= limit:
             at, entry = heapq.heappop(self._due)
@@ -197,16 +244,17 @@ class KeyedHooks:
                 continue  # cancelled, or replaced by another time
             self._fire("event", at, entry, hook, skipped)
             hook += 1
-            if hook > TIMERS_PER_KEY_MAX:
+            self._fired += 1
+            if self._fired > TIMERS_PER_KEY_MAX:
                 raise UserCodeError(
                     f"computation {self.live.node.name!r}, key {self.context.key!r}: more than "
-                    f"{TIMERS_PER_KEY_MAX:,} hooks in one epoch: does process_timer set a timer "
+                    f"{TIMERS_PER_KEY_MAX:,} timers in one epoch: does process_timer set a timer "
                     "that is due at once, for ever?"
                 )
         return hook
 
     def _fire(
-        self, clock: str, at: int, entry: bytes, hook: int, skipped: set[tuple[Any, ...]]
+        self, clock: str, at: int, entry: bytes, hook: int, skipped: Collection[tuple[Any, ...]]
     ) -> None:
         context, state = self.context, self._state
         if state is None:
@@ -226,7 +274,7 @@ class KeyedHooks:
         hook_clock = self._begin(at if clock == "event" else self.before)
         try:
             state.object.process_timer(timer, context)
-            self._end(hook_clock)
+            self._end(hook_clock, state)
         except Exception as error:
             raise _Failed(name, None, error) from error
         finally:
@@ -250,16 +298,20 @@ class KeyedHooks:
             keystate.expire(self.live, self._state, clock)
         return clock
 
-    def _end(self, clock: int) -> None:
-        if self._field_ttl and self._state is not None:
-            keystate.note_writes(self.live, self._state, clock)
-
-    def renew_ttl(self, key: bytes) -> None:
-        """The key was written: its time to live begins again."""
-        if self._ttl_us is not None:
+    def _end(self, clock: int, state: KeyState) -> None:
+        """A hook has run: what it wrote begins to live; with `_careful`, it must be storable."""
+        if self._careful:
+            keystate.check(self.live, state)
+        if self._ttl_us is None and not self._field_ttl:
+            return
+        wrote = keystate.note_writes(self.live, state, clock)
+        if wrote and self._ttl_us is not None:
             name = "wall" if self._wall_ttl else "event"
-            at = self.last_time.get(key, self.before) + self._ttl_us
-            self.timers.set(name, (key, name, TTL_TAG), (at, END))
+            at = min(clock + self._ttl_us, END)
+            cell = (self.context.key_bytes, name, TTL_TAG)
+            self.timers.set(name, cell, (at, END))
+            if name == "event":
+                self._timer_set(cell, at)
 
     # Called back by ctx ---------------------------------------------------
 

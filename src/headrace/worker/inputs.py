@@ -16,7 +16,7 @@ from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Control, Plan, TaskPlan
 from headrace.plan.parcel import Parcel, ipc_batch
-from headrace.plan.watermarks import FINAL, Histogram, Mark, feedback_input, merge
+from headrace.plan.watermarks import FINAL, UNBOUNDED, Histogram, Mark, feedback_input, merge
 from headrace.state.segment import verify
 from headrace.worker.arrivals import Arrival
 from headrace.worker.envelope import BLOB, CONTROL, Envelope
@@ -128,22 +128,21 @@ def host_mark(topology: Topology, task: TaskPlan, host: str, marks: dict[str, Ma
     if injector.final:
         return FINAL
     splits = dict(injector.marks)
-    for tasks in task.plan.reads:
-        for read in tasks:
-            if read.stream == host and read.label in marks:
-                splits[read.split] = _advance(
-                    splits.get(read.split), marks[read.label], read.range.last
-                )
+    reads = [r for tasks in task.plan.reads for r in tasks if r.stream == host]
+    for read in reads:
+        if read.label in marks:
+            splits[read.split] = _advance(splits.get(read.split), marks[read.label])
+    for read in reads:
+        if read.range.last:  # whichever of its parts came last: the whole split has ended
+            splits[read.split] = Mark(None, splits.get(read.split, UNBOUNDED).reached)
     return merge([*splits.values(), Mark(None, injector.reached)]).at_least(committed)
 
 
-def _advance(before: Mark | None, after: Mark, last: bool) -> Mark:
+def _advance(before: Mark | None, after: Mark) -> Mark:
     """A split's mark after one of its parts: parts of one split only push it forward."""
     reached = max(after.reached, before.reached if before else 0)
-    if last or after.bound is None:
-        return Mark(None, reached)
-    bound = before.bound if before is not None and before.bound is not None else 0
-    return Mark(max(after.bound, bound), reached)
+    bounds = [m.bound for m in (before, after) if m is not None and m.bound is not None]
+    return Mark(max(bounds, default=None), reached)
 
 
 def _feedback(runtime: Runtime, task: TaskPlan, node: Node, stream: str, slot: int) -> list[Parcel]:

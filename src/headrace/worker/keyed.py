@@ -144,7 +144,6 @@ class KeyedRun:
         return found
 
     def _change(self, key: bytes, state: KeyState, hooks: KeyedHooks) -> None:
-        before = len(self.cells)
         time = hooks.last_time.get(key, self.before)
         try:
             self.cells.extend(keystate.changes(self.live, key, state, time))
@@ -152,16 +151,15 @@ class KeyedRun:
             raise UserCodeError(
                 f"computation {self.node.name!r}, key {decode_key(key)!r:.100}: {error}"
             ) from error
-        if len(self.cells) > before and any(not c.tombstone for c in self.cells[before:]):
-            hooks.renew_ttl(key)
 
     # Ordered computations -------------------------------------------------
 
     def _ordered(self, groups: list[Grouped]) -> dict[bytes, list[Record[Any]]]:
         """What the watermark has passed, in time order; the rest is held."""
         ready: dict[bytes, list[tuple[tuple[Any, ...], Record[Any]]]] = {}
-        live = {cell for _, cell in self.slot.indexes["held"].due(self.now - 1)}
-        for cell, data in self.slot.view.held(self.now - 1) if live else ():
+        passed = self.now if self.now == END else self.now - 1
+        live = {cell for _, cell in self.slot.indexes["held"].due(passed)}
+        for cell, data in self.slot.view.held(passed) if live else ():
             if cell not in live:
                 continue
             live.discard(cell)
@@ -190,9 +188,9 @@ class KeyedRun:
                     self._held_values[cell] = encode_value(
                         (timestamp, index, origin, epoch, position, late, group.raw(position))
                     )
+        # By key, as the order in which held records lie in segments changes with compaction.
         return {
-            key: [record for _, record in sorted(records, key=_order)]
-            for key, records in ready.items()
+            key: [record for _, record in sorted(ready[key], key=_order)] for key in sorted(ready)
         }
 
     # The end --------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.errors import HeadraceError, UserCodeError
+from headrace.errors import UserCodeError
+from headrace.model.computation import Computation
 from headrace.model.record import Record
 from headrace.model.rows import Rows
 from headrace.model.time import END
@@ -47,7 +48,8 @@ def _run_records(
     context.final = emitter.task.plan.final or before == END
     context.key_bytes = emitter.label.encode()
     obj = live.object_class.__new__(live.object_class)
-    hook = 0
+    first = hook = emitter.keyless_hooks.get(node.name, 0)
+    spared = isinstance(node.errors, To)
     for index, stream, rows in inputs:
         rows = keep_on_time(emitter, node, rows, before)
         origins = rows.origins.to_pylist() if rows.origins is not None else None
@@ -57,15 +59,32 @@ def _run_records(
             context.hook, context.time = hook, times[i]
             hook += 1
             mark = outputs.mark()
+            metrics = dict(emitter.counters.metrics) if spared else {}
             try:
                 obj.process_record(record, context)
+                check_parameters(live, obj)
             except Exception as error:
                 outputs.rewind(mark)
+                if spared:
+                    emitter.counters.metrics = metrics
+                record.value = rows.slice(i, 1).values()[0]  # as it was before the hook had it
                 _fail(emitter, node, record, origins[i] if origins else b"", error)
             if origins is not None:
                 outputs.number(mark, origins[i], index)
-    emitter.counters.hooks += hook
+    emitter.counters.hooks += hook - first
+    emitter.keyless_hooks[node.name] = hook
     outputs.emit(emitter)
+
+
+def check_parameters(live: Live, obj: Computation) -> None:
+    """Without a key there is no state: a hook that leaves something on its object is wrong."""
+    if left := vars(obj):
+        names = ", ".join(left)
+        left.clear()
+        raise AttributeError(
+            f"{live.shape.cls.__qualname__} assigned {names} in a hook, but has no key and so keeps "
+            "nothing: give it a key and declare a field, or set it in __init__ or setup()"
+        )
 
 
 def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
@@ -91,8 +110,6 @@ def _fail(
             policy, letter(emitter, node, None, record, error), record.timestamp, origin
         )
         return
-    if isinstance(error, HeadraceError):
-        raise error
     raise UserCodeError(describe(node, None, f"record {record.value!r:.200}", error)) from error
 
 

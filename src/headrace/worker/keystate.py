@@ -24,7 +24,7 @@ from headrace.worker.runtime import Live
 class KeyState:
     """One key's object, with the bytes it was made from."""
 
-    __slots__ = ("dropped", "expires", "object", "stored", "written")
+    __slots__ = ("dropped", "expires", "object", "stored", "until", "written")
 
     def __init__(
         self,
@@ -38,9 +38,11 @@ class KeyState:
         """Stored fields that a migration left behind."""
         self.stored = stored
         self.expires = expires
-        """Of fields with a TTL: when the stored value ends."""
-        self.written: dict[str, tuple[bytes, int]] = {}
-        """Of fields with a TTL: bytes at the last write in this epoch, and its time."""
+        """Of fields with a TTL: when their value ends."""
+        self.until = dict(expires)
+        """The same, as it is stored."""
+        self.written: dict[str, bytes] = {}
+        """Of fields whose writes are watched: bytes at the last write in this epoch."""
 
 
 def load(live: Live, key: bytes, stored: Stored) -> KeyState:
@@ -69,12 +71,19 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
             try:
                 attributes[field.name] = field.codec.decode(cell[0])
             except msgspec.DecodeError as error:
-                raise _unfit(live, key, field, error) from None
+                raise unfit(live, key, field, error) from None
             kept[field.name] = cell[0]
             if field.ttl_us is not None:
                 expires[field.name] = cell[1]
     for field in shape.maps:
-        attributes[field.name] = Map(field.codec, MapCells(stored, key, field.name), field.ttl_us)
+        if stored.fields.get(field.name) is not None:
+            raise unfit(live, key, field, TypeError("it is a field, not a Map"))
+        attributes[field.name] = Map(
+            field.codec,
+            MapCells(stored, key, field.name),
+            field.ttl_us,
+            watched=shape.options.ttl_us is not None,
+        )
     return KeyState(obj, kept, expires, dropped)
 
 
@@ -91,14 +100,15 @@ def _migrate(
         try:
             attributes[field.name] = msgspec.convert(new[field.name], field.codec.type)
         except msgspec.ValidationError as error:
-            raise _unfit(live, key, field, error) from None
+            raise unfit(live, key, field, error) from None
     for field in live.shape.plain:
         if field.name in old:
             kept[field.name] = b""  # differs from any encoding, so it is written again
     return tuple(name for name in old if name not in kept)
 
 
-def _unfit(live: Live, key: bytes, field: Field, error: Exception) -> IncompatibleState:
+def unfit(live: Live, key: bytes, field: Field, error: Exception) -> IncompatibleState:
+    """The error for a stored field that is not of the declared type."""
     return IncompatibleState(
         f"computation {live.node.name!r}, key {decode_key(key)!r}: field {field.name!r} is stored "
         f"with another type than {field.type_text}: {error}. Raise the class's version= and "
@@ -117,20 +127,32 @@ def expire(live: Live, state: KeyState, clock: int) -> None:
         elif state.expires.get(field.name, END) <= clock:
             attributes[field.name] = field.fresh()
             state.expires.pop(field.name, None)
+            state.written[field.name] = field.initial_data
 
 
-def note_writes(live: Live, state: KeyState, clock: int) -> None:
-    """Remembers when fields with a TTL were last written, after a hook."""
+def note_writes(live: Live, state: KeyState, clock: int) -> bool:
+    """After a hook, where there are TTLs: whether it wrote; what it wrote lives from now on."""
     attributes = vars(state.object)
+    watch_all = live.shape.options.ttl_us is not None
+    wrote = False
     for field in live.shape.plain:
-        if field.ttl_us is None:
+        if field.ttl_us is None and not watch_all:
             continue
-        data = field.codec.encode(attributes[field.name])
-        before = state.written.get(field.name)
-        known = before[0] if before else state.stored.get(field.name, field.initial_data)
+        try:
+            data = field.codec.encode(attributes[field.name])
+        except TypeError as error:
+            raise _unstorable(live, field, error) from None
+        known = state.written.get(field.name)
+        if known is None:
+            known = state.stored.get(field.name, field.initial_data)
         if data != known:
-            state.written[field.name] = (data, clock)
-            state.expires[field.name] = clock + field.ttl_us
+            wrote = True
+            state.written[field.name] = data
+            if field.ttl_us is not None:
+                state.expires[field.name] = clock + field.ttl_us
+    for field in live.shape.maps:
+        wrote = _map_of(live, state, field).note() or wrote
+    return wrote
 
 
 def reset(live: Live, state: KeyState) -> None:
@@ -138,9 +160,25 @@ def reset(live: Live, state: KeyState) -> None:
     attributes = vars(state.object)
     for field in live.shape.plain:
         attributes[field.name] = field.fresh()
+        state.written[field.name] = field.initial_data
     for field in live.shape.maps:
-        attributes[field.name].clear()
+        entries = _map_of(live, state, field)
+        entries.clear()
+        entries.note()  # to forget is not to write
     state.expires.clear()
+
+
+def check(live: Live, state: KeyState) -> None:
+    """Raises TypeError or AttributeError where the object is not as its class declares it."""
+    attributes = vars(state.object)
+    _check_attributes(live, attributes)
+    for field in live.shape.plain:
+        try:
+            field.codec.encode(attributes[field.name])
+        except TypeError as error:
+            raise _unstorable(live, field, error) from None
+    for field in live.shape.maps:
+        _map_of(live, state, field).check()
 
 
 def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell]:
@@ -149,20 +187,19 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
     attributes = vars(state.object)
     version = shape.options.version
     where: int | None = None
-    if len(attributes) != len(shape.fields):
-        extra = ", ".join(sorted(set(attributes) - {f.name for f in shape.fields}))
-        raise AttributeError(
-            f"{shape.cls.__qualname__} assigned {extra} in a hook: declare it as a field "
-            f"(`{extra}: int = state(0)`), or set it in __init__ or setup()"
-        )
+    _check_attributes(live, attributes)
     for field in shape.plain:
         name = field.name
         try:
-            data = field.codec.encode(attributes[name])
-        except (TypeError, ValueError, OverflowError) as error:
-            raise TypeError(f"{shape.cls.__qualname__}.{name} is {error}") from None
+            data, attributes[name] = field.codec.settle(attributes[name])
+        except TypeError as error:
+            raise _unstorable(live, field, error) from None
+        except KeyError:
+            raise _strange(live, attributes) from None
         old = state.stored.get(name)
-        if data == old or (old is None and data == field.initial_data):
+        if old is None and data == field.initial_data:
+            continue
+        if data == old and (field.ttl_us is None or state.expires.get(name) == state.until.get(name)):
             continue
         where = hash_key(key) if where is None else where
         gone = data == field.initial_data
@@ -172,13 +209,17 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
         )
         if gone:
             state.stored.pop(name, None)
+            state.expires.pop(name, None)
+            state.until.pop(name, None)
         else:
             state.stored[name] = data
+            if field.ttl_us is not None:
+                state.until[name] = expires
     for name in state.dropped:
         yield Cell(hash_key(key), key, FIELD, name, b"", b"", time, END, version, True)
     state.dropped = ()
     for field in shape.maps:
-        for entry, value, expires in attributes[field.name].settle():
+        for entry, value, expires in _map_of(live, state, field).settle():
             where = hash_key(key) if where is None else where
             yield Cell(
                 where,
@@ -193,3 +234,36 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
                 value is None,
             )
     state.written.clear()
+
+
+def _check_attributes(live: Live, attributes: dict[str, Any]) -> None:
+    if len(attributes) != len(live.shape.fields):
+        raise _strange(live, attributes)
+
+
+def _strange(live: Live, attributes: dict[str, Any]) -> AttributeError:
+    """Says which attributes a hook has added or removed."""
+    fields = live.shape.fields
+    name = live.shape.cls.__qualname__
+    extra = sorted(set(attributes) - {field.name for field in fields})
+    if extra:
+        return AttributeError(
+            f"{name} assigned {', '.join(extra)} in a hook: declare it as a field "
+            f"(`{extra[0]}: int = state(0)`), or set it in __init__ or setup()"
+        )
+    gone = ", ".join(field.name for field in fields if field.name not in attributes)
+    return AttributeError(f"{name} deleted {gone} in a hook: assign the empty value instead")
+
+
+def _map_of(live: Live, state: KeyState, field: Field) -> Map[Any, Any]:
+    found = vars(state.object).get(field.name)
+    if isinstance(found, Map):
+        return found
+    raise TypeError(
+        f"{live.shape.cls.__qualname__}.{field.name} is a Map, but a hook assigned "
+        f"{found!r:.80} to it: clear() it and update() it instead"
+    )
+
+
+def _unstorable(live: Live, field: Field, error: Exception) -> TypeError:
+    return TypeError(f"{live.shape.cls.__qualname__}.{field.name} is {error}")

@@ -59,8 +59,7 @@ def _run(
         run = KeyedRun(runtime, task, node, slot, emitter, now=mark.value)
         delta, hold = run.run(arrivals)
         after = _output_mark(node.name in topology.in_cycle, mark, hold)
-        run_fused(emitter)
-        digest, rows = emitter.finish(after)
+        digest, rows = emitter.finish(after, run_fused)
     except Torn as torn:
         return [], Report(
             label=label,

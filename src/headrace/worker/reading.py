@@ -34,8 +34,7 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
         emitter = Emitter(runtime, task, read.stream, read.label)
         try:
             mark, newest = _read(runtime, task, read, emitter)
-            run_fused(emitter)
-            digest, rows = emitter.finish(mark)
+            digest, rows = emitter.finish(mark, run_fused)
             report = Report(
                 label=read.label,
                 host=read.stream,
@@ -88,7 +87,7 @@ def stamp(reading: Reading, timing: Timing, wall: int) -> tuple[Rows, Any, list[
     positions = np.asarray(reading.positions, np.int64)
     timestamps, reasons = _timestamps(reading, timing, wall, len(positions))
     if reading.columns is not None:
-        rows = Rows(timestamps, columns=reading.columns)
+        rows = Rows(timestamps, columns=reading.columns, time_column=_time_column(reading, timing))
     else:
         cells: list[bytes] = []
         for i, value in enumerate(reading.values or ()):
@@ -151,6 +150,15 @@ def _timestamps(
         except (ValueError, OverflowError) as error:
             reasons[i] = str(error)
     return timestamps, reasons
+
+
+def _time_column(reading: Reading, timing: Timing) -> str | None:
+    """The column that equals the timestamps as they are."""
+    given = timing.timestamp
+    if not isinstance(given, str) or reading.timestamps is not None or reading.columns is None:
+        return None
+    plain = timing.unit_us == 1.0 and reading.columns.schema.field(given).type == pa.int64()
+    return given if plain and not reading.columns.column(given).null_count else None
 
 
 def _raw(value: Any, given: Any, i: int, reasons: dict[int, str]) -> Any:

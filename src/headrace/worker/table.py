@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import uuid
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -14,14 +16,17 @@ from headrace.errors import HeadraceError, UserCodeError
 from headrace.model.context import TableContext
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, one_batch, python_list
-from headrace.model.time import BEGINNING, END
+from headrace.model.state import Field
+from headrace.model.time import BEGINNING, END, instant
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.state.segment import FIELD, Cell
 from headrace.state.view import Stored
+from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival
-from headrace.worker.emitter import Emitter, keyed_origin
-from headrace.worker.keyless import describe, keep_on_time
+from headrace.worker.emitter import Emitter, keyed_origin, keyless_origin
+from headrace.worker.keyless import check_parameters, describe, keep_on_time
+from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
 
 if TYPE_CHECKING:
@@ -47,10 +52,12 @@ def run_keyless_table(
     emitter: Emitter, live: Live, inputs: list[tuple[int, str, Rows]], before: int
 ) -> None:
     """The same without keys, in the task that made the rows."""
-    for _, stream, rows in inputs:
+    for index, stream, rows in inputs:
         rows = keep_on_time(emitter, live.node, rows, before)
         if len(rows):
-            context = BareTableContext(emitter, live.node, rows.timestamps)
+            hook = emitter.keyless_hooks.get(live.node.name, 0)
+            emitter.keyless_hooks[live.node.name] = hook + 1
+            context = KeylessTableContext(emitter, live.node, index, rows, hook)
             context.watermark = before
             arrival = Arrival(0, stream, Parcel([], np.zeros(0, np.int32), rows))
             _call(live, _table(live.node, rows, [arrival], None, None), context)
@@ -71,6 +78,7 @@ def _call(live: Live, table: pa.Table, context: Any) -> None:
     obj = live.object_class.__new__(live.object_class)
     try:
         obj.process_table(table, context)
+        check_parameters(live, obj)
     except HeadraceError:
         raise
     except Exception as error:
@@ -85,11 +93,7 @@ def _table(
     if rows.columns is not None:
         table = pa.Table.from_batches([rows.columns])
     else:
-        values = rows.values()
-        if values and all(isinstance(value, dict) for value in values):
-            table = pa.Table.from_pylist(values)
-        else:
-            table = pa.table({"value": values})
+        table = _packed_table(node, rows.values())
     extra: dict[str, Any] = {"timestamp": pa.array(rows.timestamps)}
     if keys is not None:
         extra = {"key": keys, "key_index": pa.array(codes, pa.int32()), **extra}
@@ -105,16 +109,36 @@ def _table(
     return table
 
 
-class BareTableContext(TableContext):
-    """`ctx` of keyless tables: services and productions only."""
+def _packed_table(node: Node, values: list[Any]) -> pa.Table:
+    """A column per name that occurs in any of the dicts; anything else as one column `value`."""
+    if values and all(isinstance(value, dict) for value in values):
+        names = dict.fromkeys(name for value in values for name in value)
+        columns = {name: [value.get(name) for value in values] for name in names}
+    else:
+        columns = {"value": values}
+    arrays: dict[str, pa.Array] = {}
+    for name, cells in columns.items():
+        try:
+            arrays[name] = pa.array(cells)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise UserCodeError(
+                f"computation {node.name!r}: the values of {name!r} do not fit one Arrow column "
+                f"({error}); use process_record, or make them alike before"
+            ) from None
+    return pa.table(arrays)
 
-    def __init__(self, emitter: Emitter, node: Node, timestamps: Any) -> None:
+
+class BareTableContext(TableContext):
+    """`ctx` of tables: services and productions only."""
+
+    def __init__(self, emitter: Emitter, node: Node, timestamps: Any, hook: int = 0) -> None:
         plan = emitter.task.plan
         self._emitter = emitter
         self._node = node
         self._newest = int(timestamps.max()) if len(timestamps) else BEGINNING
         self._services = HookServices(plan.wall, plan.seed, node.name)
-        self._services.begin(emitter.label.encode(), 0)
+        self._services.begin(emitter.label.encode(), hook)
+        self._behind = BEGINNING
         self.watermark = 0
         self.final = plan.final
 
@@ -146,11 +170,14 @@ class BareTableContext(TableContext):
         if timestamp is None and "timestamp" in table.schema.names:
             timestamp = "timestamp"
         if isinstance(timestamp, str):
-            times = table.column(timestamp).to_numpy().astype(np.int64)
+            times = _micros(table.column(timestamp), timestamp)
         elif timestamp is None:
             times = np.full(count, self._newest, np.int64)
+        elif isinstance(timestamp, int | datetime):
+            times = np.full(count, instant(timestamp, what="produce_table: timestamp="), np.int64)
         else:
             times = np.broadcast_to(np.asarray(timestamp, np.int64), (count,)).copy()
+        self._emitter.counters.behind += int((times < self._behind).sum())
         rows = Rows(times, columns=one_batch(table))
         stream = self._stream(to)
         if stream in self._emitter.runtime.topology.needs_origin:
@@ -171,19 +198,40 @@ class BareTableContext(TableContext):
         return pa.array([label + i.to_bytes(8, "big") for i in range(count)], pa.binary())
 
 
+class KeylessTableContext(BareTableContext):
+    """`ctx` of keyless tables."""
+
+    def __init__(self, emitter: Emitter, node: Node, index: int, rows: Rows, hook: int) -> None:
+        super().__init__(emitter, node, rows.timestamps, hook)
+        self._index, self._causes = index, rows.origins
+
+    def _origins(self, count: int) -> pa.Array:
+        if self._causes is not None and len(self._causes) == count:
+            # A row for each row: each comes from the one in its place.
+            causes = self._causes.to_pylist()
+            return pa.array([keyless_origin(c, self._index, 0) for c in causes], pa.binary())
+        return super()._origins(count)
+
+
 class KeyedTableContext(BareTableContext):
     """`ctx` of keyed tables: state by position of the distinct keys."""
 
     def __init__(self, run: KeyedRun, keys: list[bytes], codes: Any, timestamps: Any) -> None:
         super().__init__(run.emitter, run.node, timestamps)
+        self._behind = run.task.outs.get(run.node.name, BEGINNING)
+        self._live = run.live
         self._fields = run.live.shape.plain
         self._version = run.live.shape.options.version
         self._keys = keys
         self._shown = [decode_key(key) for key in keys]
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
         self._stored: list[Stored] = run.slot.view.fetch(keys, self._hashes, maps=False)
-        clocks = np.full(len(keys), run.before, np.int64)
-        np.maximum.at(clocks, codes, timestamps)
+        self._migrated = self._migrate()
+        if run.live.shape.options.clock == "wall":
+            clocks = np.full(len(keys), run.task.plan.wall, np.int64)
+        else:
+            clocks = np.full(len(keys), run.before, np.int64)
+            np.maximum.at(clocks, codes, timestamps)
         self._clocks = clocks
         self._written: dict[str, list[bytes]] = {}
         self.watermark = run.before
@@ -191,19 +239,49 @@ class KeyedTableContext(BareTableContext):
 
     def key_column(self, codes: Any) -> pa.Array:
         """The keys of the rows."""
-        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(self._shown))
+        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), self._key_array())
+
+    def _key_array(self) -> pa.Array:
+        """The distinct keys; keys of several parts are structs of `part_0`, `part_1`, ..."""
+        shown = self._shown
+        try:
+            if shown[0] and all(isinstance(k, tuple) and len(k) == len(shown[0]) for k in shown):
+                parts = [pa.array(part) for part in zip(*shown, strict=True)]
+                return pa.StructArray.from_arrays(parts, [f"part_{i}" for i in range(len(parts))])
+            return pa.array(shown)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise UserCodeError(
+                f"computation {self._node.name!r}: its keys do not fit one Arrow column ({error}); "
+                "use process_record"
+            ) from None
+
+    def _migrate(self) -> dict[int, KeyState]:
+        """Keys that another version of the class has written, as this one sees them."""
+        return {
+            i: keystate.load(self._live, self._keys[i], stored)
+            for i, stored in enumerate(self._stored)
+            if stored.version not in (0, self._version)
+        }
 
     def read(self) -> pa.Table:
-        columns: dict[str, Any] = {"key": pa.array(self._shown)}
+        columns: dict[str, Any] = {"key": self._key_array()}
+        clocks = self._clocks.tolist()
         for field in self._fields:
-            decode, cells = field.codec.decode, []
-            for stored, clock in zip(self._stored, self._clocks.tolist(), strict=True):
-                cell = stored.fields.get(field.name)
-                live = cell is not None and (field.ttl_us is None or cell[1] > clock)
-                cells.append(decode(cell[0]) if live and cell else field.fresh())
+            cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
             kind = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
             columns[field.name] = pa.array(cells, kind.get(field.codec.type))
         return pa.table(columns)
+
+    def _value(self, i: int, field: Field, clock: int) -> Any:
+        if i in self._migrated:
+            return vars(self._migrated[i].object)[field.name]
+        cell = self._stored[i].fields.get(field.name)
+        if cell is None or (field.ttl_us is not None and cell[1] <= clock):
+            return field.fresh()
+        try:
+            return field.codec.decode(cell[0])
+        except msgspec.DecodeError as error:
+            raise keystate.unfit(self._live, self._keys[i], field, error) from None
 
     def write(self, columns: pa.Table | dict[str, Any] | None = None, **more: Any) -> None:
         given: dict[str, Any] = dict(more)
@@ -234,14 +312,26 @@ class KeyedTableContext(BareTableContext):
         """What is to be written."""
         found: list[Cell] = []
         hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
+        for i, state in self._migrated.items():
+            for field in self._fields:
+                if field.name in self._written:
+                    data = self._written[field.name][i]
+                    setattr(state.object, field.name, field.codec.decode(data))
+            keystate.note_writes(self._live, state, clocks[i])
+            found.extend(keystate.changes(self._live, self._keys[i], state, clocks[i]))
         for field in self._fields:
             written = self._written.get(field.name)
             if written is None:
                 continue
             for i, data in enumerate(written):
+                if i in self._migrated:
+                    continue
                 cell = self._stored[i].fields.get(field.name)
                 gone = data == field.initial_data
-                if (gone and cell is None) or (cell is not None and cell[0] == data):
+                if gone and cell is None:
+                    continue
+                # With a TTL also the same value is a write: it lives from now on.
+                if cell is not None and cell[0] == data and field.ttl_us is None:
                     continue
                 expires = END if field.ttl_us is None else clocks[i] + field.ttl_us
                 found.append(
@@ -265,6 +355,15 @@ class KeyedTableContext(BareTableContext):
             origins = [keyed_origin(self._node.name, key) for key in self._keys]
             return pa.array(origins, pa.binary())
         return super()._origins(count)
+
+
+def _micros(column: pa.ChunkedArray, name: str) -> Any:
+    """A column of timestamps as microseconds."""
+    if column.null_count:
+        raise ValueError(f"produce_table: column {name!r} has no timestamp in some rows")
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
+    return column.to_numpy().astype(np.int64)
 
 
 def _as_list(values: Any) -> list[Any]:

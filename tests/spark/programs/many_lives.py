@@ -2,8 +2,7 @@
 
     python -m tests.spark.programs.many_lives DIRECTORY EPOCH_RECORDS SEED
 
-First every failpoint kills it, at its second arrival of that life where there is one; then SIGKILL
-does, at random moments; then it is left alone. Prints one line of JSON per life: how it ended and
+Every failpoint kills it, and SIGKILL does at random moments; then it is left alone. Prints one line of JSON per life: how it ended and
 at which epoch. Forking saves the imports; nothing here has started a thread yet.
 """
 
@@ -23,6 +22,7 @@ from tests.spark.support import run_local
 
 RANDOM_KILLS = 15
 ENDED = 0
+TIMES = {"before-takeover": 1, "after-takeover": 1, "before-collect": 1, "after-collect": 1}
 
 
 def life(where: Path, epoch_records: int, failpoint: str | None) -> None:
@@ -72,12 +72,16 @@ def last_epoch(where: Path) -> int:
 def main() -> None:
     where, epoch_records, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     dice = random.Random(seed)
+    # Plans are written on their own at first only; later they ride in commits.
+    first = [("before-plan-write:1", None), ("after-plan-write:1", None)]
     lives: list[tuple[str | None, float | None]] = [
-        (f"{name}:{1 if 'takeover' in name else dice.randint(1, 2)}", None)
+        (f"{name}:{dice.randint(1, TIMES.get(name, 3))}", None)
         for name in failpoints.NAMES
+        if not name.endswith("plan-write")
     ]
-    lives += [(None, dice.uniform(0.02, 0.4)) for _ in range(RANDOM_KILLS)]
+    lives += [(None, dice.uniform(0.02, 0.3)) for _ in range(RANDOM_KILLS)]
     dice.shuffle(lives)
+    lives = [*first, *lives]
     for failpoint, seconds in [*lives, (None, None)]:
         how = live(where, epoch_records, failpoint, seconds)
         epoch = last_epoch(where)

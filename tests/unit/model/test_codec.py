@@ -1,0 +1,143 @@
+"""State values: what is written is what is read, or it is refused."""
+
+import pickle
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import InvalidPipeline, InvalidRecord
+from headrace.model.codec import Codec, packed
+
+
+@dataclass
+class Basket:
+    items: list[str] = field(default_factory=list)
+    tags: set[str] = field(default_factory=set)
+    next: "Basket | None" = None
+
+
+@dataclass
+class Loose:
+    anything: list = field(default_factory=list)
+
+
+class Point(msgspec.Struct):
+    x: float
+    y: float
+
+
+class Unknown:
+    pass
+
+
+def codec(declared):
+    return Codec(declared, where="C.f")
+
+
+@given(st.dictionaries(st.text(), st.lists(st.integers(-(2**63), 2**64 - 1))))
+def test_typed_values_come_back_as_they_were(value):
+    c = codec(dict[str, list[int]])
+    assert c.decode(c.encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (tuple[int, ...], (1, 2)),
+        (set[str], {"b", "a"}),
+        (dict[tuple[int, str], float], {(1, "a"): 0.5}),
+        (datetime, datetime(2024, 1, 1, tzinfo=UTC)),
+        (Basket, Basket(["x"], {"b", "a"}, Basket())),
+        (Point, Point(1.0, 2.0)),
+        (int | None, None),
+        (Any, {"a": [1, None, b"x"]}),
+    ],
+    ids=str,
+)
+def test_rich_types_come_back_as_they_were(declared, value):
+    c = codec(declared)
+    assert c.decode(c.encode(value)) == value
+
+
+def test_sets_are_written_in_one_order_also_inside_a_class():
+    many = {f"tag {i}" for i in range(50)}
+    backwards = set(sorted(many, reverse=True))
+    assert codec(Basket).encode(Basket([], many)) == codec(Basket).encode(Basket([], backwards))
+
+
+def test_dicts_keep_their_order():
+    c = codec(dict[str, int])
+    assert list(c.decode(c.encode({"b": 1, "a": 2}))) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (int, True),
+        (int, 1.0),
+        (int, "1"),
+        (int, None),
+        (str, b"x"),
+        (list[int], ["x"]),
+        (int, 2**70),
+        (int, np.int64(3)),
+        (dict[str, int], {1: 1}),
+        (str, "\ud800"),
+    ],
+    ids=repr,
+)
+def test_a_value_of_another_type_is_refused(declared, value):
+    with pytest.raises(TypeError, match="declared as"):
+        codec(declared).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (Any, (1, 2)),
+        (list, [(1, 2)]),
+        (dict, {"a": {1, 2}}),
+        (object, datetime(2024, 1, 1, tzinfo=UTC)),
+        (Loose, Loose([(1, 2)])),
+        (dict[str, Any], {"a": Point(1.0, 2.0)}),
+    ],
+    ids=repr,
+)
+def test_a_loose_type_that_would_change_its_value_is_refused(declared, value):
+    with pytest.raises(TypeError, match="declare the exact type"):
+        codec(declared).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "kept"),
+    [(float, 5, 5.0), (list[float], [1, 2], [1.0, 2.0]), (list[int], (1, 2), [1, 2])],
+    ids=str,
+)
+def test_what_stays_warm_is_what_would_be_read(declared, given, kept):
+    c = codec(declared)
+    data, settled = c.settle(given)
+    assert repr(settled) == repr(kept) == repr(c.decode(data))
+    assert c.encode(settled) == data
+
+
+@pytest.mark.parametrize("declared", [Unknown, Unknown | None, complex, list[Unknown]], ids=str)
+def test_a_type_that_cannot_be_encoded_is_refused_at_once(declared):
+    with pytest.raises(InvalidPipeline, match=r"C\.f.*cannot be encoded"):
+        codec(declared)
+
+
+def test_a_codec_travels_to_workers():
+    c = pickle.loads(pickle.dumps(codec(dict[str, set[int]])))
+    assert c.decode(c.encode({"a": {2, 1}})) == {"a": {1, 2}}
+
+
+@pytest.mark.parametrize("value", [object(), 2**70, "\ud800", {"a": Unknown()}], ids=repr)
+def test_a_record_that_cannot_be_encoded_says_so(value):
+    with pytest.raises(InvalidRecord, match="the value cannot be encoded"):
+        packed(value)
