@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace import Computation, Context, Pipeline, Record, UserCodeError, sinks, sources, state
+from headrace import Computation, Context, Pipeline, Record, UserCodeError, failpoints, sinks, sources, state
 
 pytestmark = pytest.mark.spark
 
@@ -60,8 +60,10 @@ def test_spark_reads_back_from_parquet_csv_and_jsonl_what_was_produced(
             reader = reader.schema(f"{schema}, epoch int")
         found = reader.format(name).load(str(tmp_path / name))
         assert "epoch" in found.columns, "directories tell the epoch"
+        # Spark's CSV reader takes a quoted empty cell for a missing one.
+        expected = [(r[0], r[1] or None, *r[2:]) for r in EXPECTED] if name == "csv" else EXPECTED
         rows = found.select("id", "name", "share", "ts", "seen", "at").collect()
-        assert sorted(tuple(row) for row in rows) == EXPECTED, name
+        assert sorted(tuple(row) for row in rows) == expected, name
         assert {row[0] for row in found.select("epoch").distinct().collect()} == {1, 2, 3}
 
 
@@ -92,7 +94,7 @@ def test_parquet_is_partitioned_by_a_column(spark: SparkSession, tmp_path: Path)
 
 
 class Alarm(Computation):
-    """Produces at once, then fails: what was weak has left by then."""
+    """Tells of every record; to be told twice does no harm."""
 
     def process_record(self, record: Record[dict[str, Any]], ctx: Context) -> None:
         ctx.produce({"id": record.value["id"]})
@@ -107,7 +109,7 @@ class Fail(Computation):
         ctx.produce(record.value)
 
 
-def alarms(weak: Any, strong: Any, **more: Any) -> Pipeline:
+def alarms(weak: Any, strong: Any) -> Pipeline:
     p = Pipeline("alarms")
     p.read("records", sources.memory(RECORDS, timestamp="ts"))
     p.compute(Alarm, inputs={"records": "id"}, outputs="alarms", strong=False)
@@ -120,8 +122,6 @@ def alarms(weak: Any, strong: Any, **more: Any) -> Pipeline:
 def test_weak_productions_are_out_before_the_commit_and_strong_ones_after_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from headrace import failpoints
-
     weak, strong = sinks.memory(), sinks.memory()
     seen: list[tuple[int, int]] = []
     failpoints.arm(
@@ -142,8 +142,6 @@ def test_weak_files_can_be_read_though_their_epoch_never_commits(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     p = alarms(sinks.jsonl(tmp_path / "weak"), sinks.jsonl(tmp_path / "strong"))
-    from headrace import failpoints
-
     class Stopped(Exception):
         """In the place of a crash."""
 

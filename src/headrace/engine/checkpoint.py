@@ -17,6 +17,7 @@ from headrace.log.identity import read_identity
 from headrace.log.store import DiskStore, Store
 from headrace.model.codec import decode_value
 from headrace.model.keys import decode_key, encode_key, hash_key
+from headrace.model.time import BEGINNING, END
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import WHOLE
 from headrace.state.segment import ENTRY, Segment
@@ -72,26 +73,38 @@ class Checkpoint:
 
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
         """The state of one key; None where there is none."""
-        return _plain(self.stored(computation, key), encode_key(key)) or None
+        stored = self.stored(computation, key)
+        return _plain(stored, encode_key(key), self._clock(computation)) or None
 
     def scan(self, computation: str) -> Iterator[tuple[Any, dict[str, Any]]]:
         """(key, state) of every key, in the order of hashes."""
-        view = self.view(computation)
+        view, clock = self.view(computation), self._clock(computation)
         keys = sorted(set(view.all_keys()))
         encoded = [key for _, key in keys]
         hashes = np.array([h for h, _ in keys], np.uint64)
         for key, stored in zip(encoded, view.fetch(encoded, hashes, maps=True), strict=True):
-            state = _plain(stored, key)
+            state = _plain(stored, key, clock)
             if state:
                 yield decode_key(key), state
 
+    def _clock(self, computation: str) -> int:
+        """The time by which state has expired: the watermark, or the wall clock of the last plan."""
+        ledger = self._ledger
+        if computation in ledger.by_wall:
+            return ledger.wall
+        watermark = ledger.ins.get(computation, BEGINNING)
+        return ledger.newest if watermark == END else watermark
 
-def _plain(stored: Stored, key: bytes) -> dict[str, Any]:
+
+def _plain(stored: Stored, key: bytes, clock: int) -> dict[str, Any]:
     state: dict[str, Any] = {
-        name: decode_value(cell[0]) for name, cell in stored.fields.items() if cell is not None
+        name: decode_value(cell[0])
+        for name, cell in stored.fields.items()
+        if cell is not None and cell[1] > clock
     }
     for name in _maps(stored, key):
-        entries = sorted(MapCells(stored, key, name).scan(None, None))
+        found = MapCells(stored, key, name).scan(None, None)
+        entries = sorted((entry, cell) for entry, cell in found if cell[1] > clock)
         if entries:
             state[name] = {decode_key(entry): decode_value(cell[0]) for entry, cell in entries}
     return state

@@ -121,7 +121,11 @@ class Deliverer:
         except Exception as error:
             raise SinkError(
                 f"sink {outlet.name!r} refused epoch {epoch}: {type(error).__name__}: {error}. "
-                "The epoch is committed and will be delivered when the pipeline starts again"
+                + (
+                    "It was a weak delivery, before the commit; the epoch has not happened"
+                    if weak
+                    else "The epoch is committed and will be delivered when the pipeline starts again"
+                )
             ) from error
 
     def _part(self, sink: str, file: StagedFile) -> Part:

@@ -116,6 +116,7 @@ class Driver:
         self.ledger.generation = self.log.generation
         reach("after-takeover")
         self._adopt_names()
+        self._refuse_orphaned_feedback()
         self.settings = Settings(
             until=self.options.until,
             readers=self._substrate.parallelism,
@@ -291,6 +292,19 @@ class Driver:
                 if node.name not in self.ledger.slots and alias in self.ledger.slots:
                     self.ledger.rename(alias, node.name)
                     self._renamed[alias] = node.name
+
+    def _refuse_orphaned_feedback(self) -> None:
+        """Feedback that waits for a consumer which is gone would be lost without a word (D6)."""
+        for consumer, files in self.ledger.outbox.items():
+            node = self.topology.keyed.get(consumer)
+            streams = {given.stream for given in node.inputs} if node else set()
+            for file in files:
+                if file.stream not in streams or file.stream not in self.graph.feedback:
+                    raise IncompatibleState(
+                        f"{file.rows} feedback records of {file.stream!r} wait for computation "
+                        f"{consumer!r}, which no longer reads them: run the pipeline as it was "
+                        'until it has caught up (until="caught_up"), then change it'
+                    )
 
     def _rings(self) -> dict[str, Ring]:
         rings: dict[str, Ring] = {}

@@ -20,9 +20,10 @@ def fingerprint(graph: Graph) -> str:
     """Sixteen hex digits that change when the pipeline's meaning may."""
     lines = [graph.name]
     for injector in graph.injectors.values():
-        lines.append(
-            f"read {injector.stream} {injector.source.describe()} {_policy(injector.errors)}"
-        )
+        source = injector.source
+        lines.append(f"read {injector.stream} {source.describe()} {_policy(injector.errors)}")
+        timing = source.timing
+        lines.extend(f"timing {k}={_value(getattr(timing, k))}" for k in timing.__slots__)
     for node in graph.nodes.values():
         cls = type(node.template)
         lines.append(
@@ -43,7 +44,9 @@ def fingerprint(graph: Graph) -> str:
 
 
 def _policy(policy: str | To) -> str:
-    return f"to {policy.stream}" if isinstance(policy, To) else policy
+    if not isinstance(policy, To):
+        return policy
+    return f"to {policy.stream} {[kind.__qualname__ for kind in policy.only]} {policy.limit}"
 
 
 def _class_text(cls: type) -> str:
@@ -59,6 +62,11 @@ def _value(value: Any) -> str:
         return _function_text(value)
     if isinstance(value, str | int | float | bool | bytes | tuple | type(None)):
         return repr(value)
+    named = callable(value) and hasattr(value, "__qualname__")  # str.lower, a class
+    return f"{getattr(value, '__module__', '')}.{value.__qualname__}" if named else _kind(value)
+
+
+def _kind(value: Any) -> str:
     return type(value).__qualname__
 
 

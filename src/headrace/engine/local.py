@@ -1,6 +1,6 @@
 """The substrate without Spark: the same tasks, one after another, in this process.
 
-The harness and the simulator run on it; so do epochs that need no cluster.
+The harness runs on it; so do epochs that need no cluster.
 """
 
 from __future__ import annotations

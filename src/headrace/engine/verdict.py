@@ -110,6 +110,7 @@ def _commit(
         newest=max((r.newest for r in ordered), default=BEGINNING),
         adoptions=adoptions,
         digests={r.label: r.digest for r in ordered},
+        by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
     )
 
 

@@ -1,7 +1,7 @@
 """`Store`: the only way to the checkpoint's files.
 
 Names are relative, with `/`. A store on disk serves runs; a store in memory
-serves the harness and the simulator, which put faults in front of it.
+serves the harness.
 """
 
 from __future__ import annotations

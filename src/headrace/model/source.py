@@ -165,10 +165,17 @@ class Source(ABC):
         """The records of a range. Runs on an executor."""
 
     def low_watermark(self, split: str, position: int) -> int | None:
-        """The source's own word: nothing at or after `position` is older than this."""
+        """The source's own word: nothing at or after `position` is older than this.
+
+        Tasks ask too, of a pickled copy: it must depend on its arguments alone.
+        """
         if self.timing.starts is None:
             return None
         return instant(self.timing.starts(split), what=f"starts({split!r})")
+
+    def columns(self) -> Sequence[str] | None:
+        """The columns of its values, where they are known before anything is read."""
+        return None
 
     def settle(self, split: str, position: int) -> None:
         """Epochs up to `position` are committed: the source may let go of what lies before."""

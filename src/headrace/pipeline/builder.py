@@ -138,8 +138,8 @@ class PipelineBuilder:
         for field in node.shape.fields:
             if field.name in vars(template):
                 raise InvalidPipeline(
-                    f"{where}: __init__ assigns {field.name!r}, which is state, and so would have no "
-                    f"effect; give it there: `{field.name}: ... = state(default)`"
+                    f"{where}: __init__ assigns {field.name!r}, which is state, and so would have "
+                    f"no effect; give it there: `{field.name}: ... = state(default)`"
                 )
         if node.keyless and node.shape.fields:
             raise InvalidPipeline(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ def to(
     """Sends late or failed records to `stream`.
 
     For errors: `only` these exceptions go there, others stop the pipeline; more
-    than `limit` of them in one epoch stop it too.
+    than `limit` of them from one slot in one epoch stop it too.
     """
     kinds: tuple[Any, ...] = only if isinstance(only, tuple) else (only,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
@@ -121,6 +121,3 @@ class Graph:
     def consumers(self, stream: str) -> list[Node]:
         """The computations that subscribe to a stream."""
         return [n for n in self.nodes.values() if any(i.stream == stream for i in n.inputs)]
-
-
-Function = Callable[..., Any]

@@ -79,12 +79,18 @@ def _check_feedback(graph: Graph, produced: dict[str, list[str]], where: str) ->
 
 
 def _check_columns(graph: Graph, where: str) -> None:
-    """Key columns that a source, if it knows its columns, does not have."""
+    """Columns that a source, if it knows its columns, does not have."""
+    known = {name: injector.source.columns() for name, injector in graph.injectors.items()}
+    for stream, injector in graph.injectors.items():
+        given_time, columns = injector.source.timing.timestamp, known[stream]
+        if isinstance(given_time, str) and columns is not None and given_time not in columns:
+            raise InvalidPipeline(
+                f"{where}: {stream!r} takes timestamps from column {given_time!r}, which is not "
+                f"there; there are: {', '.join(columns)}"
+            )
     for node in graph.nodes.values():
         for given in node.inputs:
-            injector = graph.injectors.get(given.stream)
-            known = getattr(injector.source, "known_columns", None) if injector else None
-            columns = known() if callable(known) else None
+            columns = known.get(given.stream)
             for name in given.key.columns or ():
                 if columns is not None and name not in columns:
                     raise InvalidPipeline(

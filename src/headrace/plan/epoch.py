@@ -211,5 +211,7 @@ class Commit(msgspec.Struct, frozen=True):
     adoptions: list[Adoption] = []
     digests: dict[str, str] = {}
     """Label -> digest of all that it made."""
+    by_wall: tuple[str, ...] = ()
+    """Computations whose TTLs are judged by the wall clock."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""

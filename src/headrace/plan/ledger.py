@@ -52,6 +52,8 @@ class Ledger(msgspec.Struct):
     outbox: dict[str, list[OutboxFile]] = {}
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
+    by_wall: tuple[str, ...] = ()
+    """Computations whose TTLs are judged by the wall clock."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0
@@ -75,6 +77,7 @@ class Ledger(msgspec.Struct):
         self.open_plan = None
         for old, new in commit.renamed.items():
             self.rename(old, new)
+        self.by_wall = commit.by_wall
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)

@@ -45,5 +45,5 @@ class RunSummary(msgspec.Struct, frozen=True):
     reason: str
     """"end", "caught_up" or "stopped"."""
     notes: tuple[str, ...] = ()
-    """What the end left behind: timers that did not fire, holds that no longer count."""
+    """What the end left behind: timers that did not fire, records that a loop kept."""
     counts: dict[str, int] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -89,6 +90,11 @@ class DataFrameSource(SequenceSource):
             if str(orphan) != self.root:
                 shutil.rmtree(orphan, ignore_errors=True)
         self.extents = extents_of(self.root, "", 0)
+
+    def columns(self) -> Sequence[str] | None:
+        found = getattr(self._frame, "column_names", None)  # Arrow's `columns` are arrays
+        found = getattr(self._frame, "columns", None) if found is None else found
+        return None if found is None else [str(name) for name in found]
 
     def refresh(self) -> bool:
         return True

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from headrace.errors import SourceError
+from headrace.errors import HeadraceError, SourceError
 from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Range, Reading, Source, Timing, Workspace
 from headrace.model.time import instant
@@ -62,6 +62,9 @@ class FileSource(Source):
             self._names = self.files.names()
         return self._names
 
+    def columns(self) -> Sequence[str] | None:
+        return first_columns(self.format, self.files)
+
     def plan(self, split: str, start: int, records: int) -> Range | None:
         path = self.files.path(split)
         length = self._length(split, path)
@@ -108,6 +111,15 @@ class FileSource(Source):
         return length
 
 
+def first_columns(format: FileFormat, files: FileSet) -> Sequence[str] | None:
+    """The columns of the first file; None where that must wait for the reading."""
+    try:
+        names = files.names()
+        return format.columns_of(files.path(names[0])) if names else None
+    except HeadraceError:
+        return None  # the run will meet the same error and say more about it
+
+
 class OrderedFileSource(SequenceSource):
     """All files as one split, in the order of their names.
 
@@ -147,6 +159,9 @@ class OrderedFileSource(SequenceSource):
                 "or start a new checkpoint"
             )
         self._append(names)
+
+    def columns(self) -> Sequence[str] | None:
+        return first_columns(self.format, self.files)
 
     def refresh(self) -> bool:
         return self.bounded

@@ -52,6 +52,10 @@ class FileFormat(ABC):
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
         """The records of a range; `name` is for messages."""
 
+    def columns_of(self, path: str) -> Sequence[str] | None:
+        """The columns of a file, where they are known without reading it."""
+        return None
+
     def weight(self, path: str, start: int, end: int) -> int:
         """How much work a range is, in the unit of `cut_from`."""
         return end - start

@@ -70,6 +70,9 @@ class ParquetFormat(FileFormat):
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         self.columns = None if columns is None else list(columns)
 
+    def columns_of(self, path: str) -> Sequence[str] | None:
+        return self.columns or footer(path).names
+
     def length(self, path: str) -> int:
         return int(footer(path).ends[-1])
 

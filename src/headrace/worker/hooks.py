@@ -36,6 +36,10 @@ TIMERS_PER_KEY_MAX = 100_000
 """A key that fires more timers than this in one epoch sets timers in a loop."""
 
 
+_STOPS = (IncompatibleState, CorruptCheckpoint)
+"""Errors that no record is to blame for."""
+
+
 class _Failed(Exception):
     """A hook raised; which one, and what."""
 
@@ -110,7 +114,7 @@ class KeyedHooks:
                 keystate.check(self.live, state)
                 return state
             except _Failed as failure:
-                if not isinstance(failure.error, policy.only):
+                if isinstance(failure.error, _STOPS) or not isinstance(failure.error, policy.only):
                     raise self._stop(shown, failure) from failure.error
                 skipped.add(failure.hook)
                 failed: _Failed | None = failure
@@ -141,7 +145,7 @@ class KeyedHooks:
     def _stop(self, shown: Any, failure: _Failed) -> HeadraceError:
         """The error with which a failed hook stops the pipeline."""
         error = failure.error
-        if isinstance(error, IncompatibleState | CorruptCheckpoint):
+        if isinstance(error, _STOPS):
             where = f"computation {self.live.node.name!r}, key {shown!r:.100}"
             return type(error)(f"{where}: {error}")
         return UserCodeError(describe(self.live.node, shown, _what(failure), error))

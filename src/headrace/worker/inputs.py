@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
+from headrace.log import paths
 from headrace.model.rows import Rows
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
@@ -153,7 +154,7 @@ def _feedback(runtime: Runtime, task: TaskPlan, node: Node, stream: str, slot: i
     for file in sorted(task.outbox.get(node.name, ()), key=lambda f: f.label):
         if file.stream != stream:
             continue
-        name = f"outbox/{file.name}"
+        name = f"{paths.OUTBOX}/{file.name}"
         data = runtime.store.read(name)
         verify(name, data)
         for blob in ipc_batch(data).column(0).to_pylist():

@@ -82,8 +82,8 @@ def check_parameters(live: Live, obj: Computation) -> None:
         names = ", ".join(left)
         left.clear()
         raise AttributeError(
-            f"{live.shape.cls.__qualname__} assigned {names} in a hook, but has no key and so keeps "
-            "nothing: give it a key and declare a field, or set it in __init__ or setup()"
+            f"{live.shape.cls.__qualname__} assigned {names} in a hook, but has no key and so "
+            "keeps nothing: give it a key and declare a field, or set it in __init__ or setup()"
         )
 
 
