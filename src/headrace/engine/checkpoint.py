@@ -88,7 +88,7 @@ class Checkpoint:
                 yield decode_key(key), state
 
     def _clock(self, computation: str) -> int:
-        """The time by which state has expired: the watermark, or the wall clock of the last plan."""
+        """The time that TTLs are judged by: the watermark, or the last plan's wall clock."""
         ledger = self._ledger
         if computation in ledger.by_wall:
             return ledger.wall

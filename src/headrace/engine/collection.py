@@ -41,6 +41,10 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
                 store.delete(f"{directory}/{name}")
                 gone += 1
         gone += _sweep(store, directory)
+    for name in store.list(paths.WORK):  # left by a driver that died while its job ran
+        if _epoch(name) <= closed:
+            store.delete(f"{paths.WORK}/{name}")
+            gone += 1
     log.trim(history.needed_from())
     reach("after-collect")
     return gone

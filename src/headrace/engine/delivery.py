@@ -124,7 +124,7 @@ class Deliverer:
                 + (
                     "It was a weak delivery, before the commit; the epoch has not happened"
                     if weak
-                    else "The epoch is committed and will be delivered when the pipeline starts again"
+                    else "The epoch is committed, and is delivered when the pipeline starts again"
                 )
             ) from error
 

@@ -283,6 +283,7 @@ class Driver:
         for name in self.graph.outlets:
             self.store.make_directory(paths.staged_directory(name))
         self.store.make_directory(paths.OUTBOX)
+        self.store.make_directory(paths.WORK)
         self.store.make_directory(paths.log_directory(1))
 
     def _adopt_names(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.engine.planning import Offer, missing
+from headrace.errors import SourceError
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.model.source import Range, Source, Timing, Workspace
@@ -76,6 +77,14 @@ class Sources:
             splits[split] = BEGINNING if own is None else own
             seen = self._first_seen.setdefault((name, split), wall)
             news[split] = state.news if state is not None else seen
+        for split, state in known.items():
+            # One that is expected may come back, and holds the watermark until then.
+            lost = split not in splits and split not in source.timing.expected
+            if lost and not state.finished:
+                raise SourceError(
+                    f"stream {name!r}: {split!r} of {source.describe()} is gone, but is not yet read "
+                    "to its end: put it back, or start a new checkpoint"
+                )
         waiting = _too_far_ahead(source.timing, splits, known, news, wall)
         ranges: dict[str, Sequence[Range]] = {}
         each = max(1, share // max(1, len(splits) - len(waiting)))

@@ -1,9 +1,10 @@
 """How many records an epoch should take: back-pressure by epoch size. Pure.
 
 An epoch costs a fixed time (Spark's stages, the commit) and a time per record.
-Both are estimated, and the size is chosen so that the epoch takes its target
-time; but never so small that the fixed cost outweighs the work, as a loaded
-machine would otherwise spend itself on ever smaller epochs.
+Both are estimated by a line through the last epochs, and the size is chosen so
+that the epoch takes its target time; but never so small that the fixed cost
+outweighs the work, as a loaded machine would otherwise spend itself on ever
+smaller epochs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ RECORDS_MIN = 100
 RECORDS_MAX = 4_000_000
 FIRST = 10_000
 
+MEMORY = 0.85
+"""How much an epoch counts beside the one after it."""
+SPREAD_MIN = 0.2
+"""Epochs of one size say nothing about the fixed cost: their sizes must differ by this share."""
+
 
 class Pace(msgspec.Struct):
     """The size of the next epoch."""
@@ -21,8 +27,11 @@ class Pace(msgspec.Struct):
     target_s: float
     fixed: int | None = None
     records: int = FIRST
-    overhead_s: float | None = None
-    """The estimated fixed cost: the fastest epoch seen, forgotten slowly."""
+    overhead_s: float = 0.0
+    """The estimated fixed cost of an epoch."""
+    _epochs: int = 0
+    _sums: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    """Decaying sums of 1, records, seconds, records squared and records times seconds."""
 
     def next(self) -> int:
         """Records for the next epoch."""
@@ -30,16 +39,27 @@ class Pace(msgspec.Struct):
 
     def took(self, records: int, seconds: float) -> None:
         """An epoch of `records` took `seconds`."""
-        if self.overhead_s is None:
-            self.overhead_s = seconds
+        self._epochs += 1
+        if self._epochs == 1:
             return  # workers were starting: the first epoch tells nothing about the pace
-        self.overhead_s = min(seconds, self.overhead_s * 1.05)
+        per_record = self._learn(records, seconds)
         if records < self.records // 2:
-            return  # there was not more to read, which tells nothing either
-        work = max(seconds - self.overhead_s, 0.05 * seconds)
-        wanted = max(self.target_s - self.overhead_s, self.overhead_s) * records / work
+            return  # there was not more to read
+        wanted = max(self.target_s - self.overhead_s, self.overhead_s) / per_record
         wanted = min(3.0 * self.records, max(0.5 * self.records, wanted))
         self.records = int(min(RECORDS_MAX, max(RECORDS_MIN, wanted)))
+
+    def _learn(self, records: int, seconds: float) -> float:
+        """Takes in an epoch; gives the time per record, above the fixed cost."""
+        new = (1.0, records, seconds, records * records, records * seconds)
+        n, x, y, xx, xy = (MEMORY * old + more for old, more in zip(self._sums, new, strict=True))
+        self._sums = (n, x, y, xx, xy)
+        spread = n * xx - x * x
+        if spread > (SPREAD_MIN * x) ** 2:
+            slope = (n * xy - x * y) / spread
+            self.overhead_s = (y - slope * x) / n
+        self.overhead_s = min(max(self.overhead_s, 0.0), 0.9 * y / n)
+        return max((y - n * self.overhead_s) / max(x, 1.0), 1e-9)
 
     def halve(self) -> None:
         """An epoch failed for its size or its substrate: try a smaller one."""

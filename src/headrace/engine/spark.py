@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import xxhash
 from pyspark import cloudpickle
@@ -22,21 +23,26 @@ from pyspark.sql.functions import col
 from headrace.engine.local import read_all, reports_in, run_epoch
 from headrace.engine.tasks import (
     ROW_SCHEMA,
+    WORK_PROPERTY,
     FirstLevelFunction,
     LevelFunction,
     ReadFunction,
     Shipment,
+    WorkOrder,
 )
 from headrace.errors import InvalidPipeline, StoreError
+from headrace.log import paths
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Report, TaskPlan
 from headrace.state.cache import WorkerCache
+from headrace.state.segment import digest_of
 from headrace.worker.envelope import Envelope, pack_header, partitions, unpack_header
 from headrace.worker.runtime import Runtime
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
 
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -59,57 +65,79 @@ class SparkSubstrate:
         _probe(self._session, self.parallelism, store)
         # The driver takes the short way with a runtime of its own.
         self._runtime = Runtime(topology, store, WorkerCache())
-        self._root = store.root or ""
+        self._store = store
         self._shipment: Shipment | None = None
-
-    def _ship(self) -> Shipment:
-        """The pipeline, pickled once: at the first epoch, when sources are prepared."""
-        if self._shipment is None:
-            pipeline = pickled(self._runtime.topology)
-            digest = xxhash.xxh3_128_hexdigest(pipeline)
-            self._shipment = Shipment(pipeline, digest, self._root)
-        return self._shipment
+        self._chains: dict[tuple[bool, tuple[int, ...]], DataFrame] = {}
 
     def run(self, task: TaskPlan) -> Sequence[Report]:
         """One epoch, one job."""
         topology, plan = self._runtime.topology, task.plan
         if topology.depth == 0 and plan.short:
             return run_epoch(self._runtime, task)
-        shipment = self._ship().with_plan(task)
         here: list[Envelope] = []
+        order = WorkOrder(task)
         if plan.short:
             rows = read_all(self._runtime, task)
             here = [row for row in rows if row.header.level > topology.depth]
-            moving = [
-                (row.partition, pack_header(row.header), row.body)
-                for row in rows
-                if row.header.level <= topology.depth
-            ]
-            slots = partitions(topology, plan, 1)
-            frame = self._numbers(slots).mapInArrow(
-                FirstLevelFunction(shipment, moving), ROW_SCHEMA
+            order = WorkOrder(
+                task,
+                [
+                    (row.partition, pack_header(row.header), row.body)
+                    for row in rows
+                    if row.header.level <= topology.depth
+                ],
             )
-            level = 2
-        else:
-            frame = self._numbers(partitions(topology, plan, 0)).mapInArrow(
-                ReadFunction(shipment), ROW_SCHEMA
-            )
-            level = 1
-        for at in range(level, topology.depth + 1):
-            slots = partitions(topology, plan, at)
-            frame = frame.repartitionById(slots, col("partition")).mapInArrow(
-                LevelFunction(shipment, at), ROW_SCHEMA
-            )
+        first = 1 if plan.short else 0
+        sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
         arrived = (
-            Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in frame.collect()
+            Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2]))
+            for row in self._collect(plan.short, sizes, order)
         )
         return reports_in([*here, *arrived])
 
+    def _collect(self, short: bool, sizes: tuple[int, ...], order: WorkOrder) -> list[Any]:
+        data = msgspec.msgpack.encode(order)
+        context = _context(self.spark)
+        if context is None:  # Spark Connect: the order travels with the functions
+            return self._chain(short, sizes, self._ship(data)).collect()
+        chain = self._chains.get((short, sizes))
+        if chain is None:
+            chain = self._chains[short, sizes] = self._chain(short, sizes, self._ship())
+        epoch = order.task.plan.epoch
+        name = f"{paths.WORK}/{paths.content_name(epoch, 'order', digest_of(data))}"
+        self._store.write_volatile(name, data)
+        try:
+            context.setLocalProperty(WORK_PROPERTY, name)
+            # A new frame over the same plan: it is executed anew, shuffles and all, but neither
+            # built nor analysed anew. Collecting the old frame would skip stages it has seen.
+            return chain.select("*").collect()
+        finally:
+            self._store.delete(name)
+
+    def _chain(self, short: bool, sizes: tuple[int, ...], shipment: Shipment) -> DataFrame:
+        """The frames of an epoch: one level over numbers, each further one behind a shuffle."""
+        numbers = self._session.range(0, sizes[0], 1, sizes[0])
+        function = FirstLevelFunction(shipment) if short else ReadFunction(shipment)
+        frame = numbers.mapInArrow(function, ROW_SCHEMA)
+        for level, slots in enumerate(sizes[1:], 2 if short else 1):
+            frame = frame.repartitionById(slots, col("partition")).mapInArrow(
+                LevelFunction(shipment, level), ROW_SCHEMA
+            )
+        return frame
+
+    def _ship(self, order: bytes | None = None) -> Shipment:
+        """The pipeline, pickled once: at the first epoch, when sources are prepared."""
+        if self._shipment is None:
+            pipeline = pickled(self._runtime.topology)
+            digest = xxhash.xxh3_128_hexdigest(pipeline)
+            self._shipment = Shipment(pipeline, digest, self._store.root or "")
+        if order is None:
+            return self._shipment
+        known = self._shipment
+        return Shipment(known.pipeline, known.pipeline_digest, known.root, order)
+
     def close(self) -> None:
         """The session belongs to the user."""
-
-    def _numbers(self, count: int) -> Any:
-        return self._session.range(0, count, 1, count)
 
 
 def _probe(session: SparkSession, tasks: int, store: Store) -> None:
@@ -170,8 +198,16 @@ def pickled(topology: Topology) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def _parallelism(spark: SparkSession) -> int:
+def _context(spark: SparkSession) -> SparkContext | None:
+    """The session's context; Spark Connect has none."""
     try:
-        return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # Spark Connect has no context
-        return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))
+        return spark.sparkContext
+    except Exception:
+        return None
+
+
+def _parallelism(spark: SparkSession) -> int:
+    context = _context(spark)
+    if context is not None:
+        return max(1, int(context.defaultParallelism))
+    return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))

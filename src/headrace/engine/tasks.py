@@ -1,8 +1,10 @@
 """The functions that Spark's Python workers run, and what they keep between tasks.
 
-They are pickled for every job, so they carry bytes that were made once: the
-pipeline (unpickled once per process, found by its digest) and the epoch's small
-plan. Spark reuses Python workers; caches live in this module.
+A function is pickled with the pipeline, which a worker unpickles once and then
+finds by its digest. What differs from epoch to epoch, the *work order*, lies in a
+file of the checkpoint, named by a local property of the job: so Spark is given
+the same frames again and again and need not analyse, pickle and plan them anew.
+Spark reuses Python workers; caches live in this module.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from headrace.log.store import DiskStore
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import TaskPlan
 from headrace.state.cache import WorkerCache
+from headrace.state.segment import verify
 from headrace.worker.envelope import Envelope, pack_header, unpack_header
 from headrace.worker.level import run_level
 from headrace.worker.reading import run_reader
 from headrace.worker.runtime import Runtime
 
-# As an object: a schema given as text is parsed by the JVM, once per stage and epoch.
+WORK_PROPERTY = "headrace.work"
+
+# As an object: a schema given as text is parsed by the JVM, once per stage.
 ROW_SCHEMA = (
     StructType()
     .add("partition", IntegerType())
@@ -36,43 +41,52 @@ _ARROW_SCHEMA = pa.schema(
 )
 _BATCH_BYTES = 32 << 20
 
-_plan_decoder = msgspec.msgpack.Decoder(TaskPlan)
+
+class WorkOrder(msgspec.Struct, frozen=True):
+    """What every task of an epoch must know: the plan and, the short way, the routed rows."""
+
+    task: TaskPlan
+    rows: list[tuple[int, bytes, bytes]] = []
+
+
+_order_decoder = msgspec.msgpack.Decoder(WorkOrder)
 _cache = WorkerCache()
 _runtimes: dict[tuple[str, str], Runtime] = {}
-_plans: dict[str, TaskPlan] = {}
+_orders: dict[str, WorkOrder] = {}
 
 
 class Shipment:
-    """What every task of an epoch gets: the pipeline, the place of the state, the plan."""
+    """The pipeline and the place of its state; without local properties, the work order too."""
 
-    __slots__ = ("pipeline", "pipeline_digest", "plan", "plan_digest", "root")
+    __slots__ = ("order", "pipeline", "pipeline_digest", "root")
 
-    def __init__(self, pipeline: bytes, pipeline_digest: str, root: str) -> None:
+    def __init__(
+        self, pipeline: bytes, pipeline_digest: str, root: str, order: bytes | None = None
+    ) -> None:
         self.pipeline = pipeline
         self.pipeline_digest = pipeline_digest
         self.root = root
-        self.plan = b""
-        self.plan_digest = ""
+        self.order = order
 
-    def with_plan(self, task: TaskPlan) -> Shipment:
-        """The same pipeline with an epoch's plan."""
-        shipment = Shipment(self.pipeline, self.pipeline_digest, self.root)
-        shipment.plan = msgspec.msgpack.encode(task)
-        shipment.plan_digest = f"{self.root} {task.plan.epoch} {task.plan.seed}"
-        return shipment
-
-    def open(self) -> tuple[Runtime, TaskPlan]:
-        """The pipeline and the plan in this process."""
+    def open(self) -> tuple[Runtime, WorkOrder]:
+        """The pipeline and the work order in this process."""
         where = (self.pipeline_digest, self.root)
         runtime = _runtimes.get(where)
         if runtime is None:
             topology: Topology = cloudpickle.loads(self.pipeline)
             runtime = _runtimes[where] = Runtime(topology, DiskStore(self.root), _cache)
-        task = _plans.get(self.plan_digest)
-        if task is None:
-            _plans.clear()
-            task = _plans[self.plan_digest] = _plan_decoder.decode(self.plan)
-        return runtime, task
+        if self.order is not None:
+            return runtime, _order_decoder.decode(self.order)
+        context: Any = TaskContext.get()
+        name = context.getLocalProperty(WORK_PROPERTY)
+        known = f"{self.root}/{name}"
+        order = _orders.get(known)
+        if order is None:
+            data = runtime.store.read(name)
+            verify(name, data)
+            _orders.clear()
+            order = _orders[known] = _order_decoder.decode(data)
+        return runtime, order
 
 
 class ReadFunction:
@@ -82,30 +96,29 @@ class ReadFunction:
         self.shipment = shipment
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        runtime, task = self.shipment.open()
+        runtime, order = self.shipment.open()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                if number < len(task.plan.reads):
-                    yield from to_batches(run_reader(runtime, task, number))
+                if number < len(order.task.plan.reads):
+                    yield from to_batches(run_reader(runtime, order.task, number))
 
 
 class FirstLevelFunction:
-    """Level 1 where the driver has read and routed itself: rows come with the function."""
+    """Level 1 where the driver has read and routed itself: rows come with the work order."""
 
-    def __init__(self, shipment: Shipment, rows: list[tuple[int, bytes, bytes]]) -> None:
+    def __init__(self, shipment: Shipment) -> None:
         self.shipment = shipment
-        self.rows = rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        runtime, task = self.shipment.open()
+        runtime, order = self.shipment.open()
         for batch in batches:
             for slot in batch.column(0).to_pylist():
                 mine = (
-                    Envelope(p, unpack_header(header), body)
-                    for p, header, body in self.rows
-                    if p == slot
+                    Envelope(partition, unpack_header(header), body)
+                    for partition, header, body in order.rows
+                    if partition == slot
                 )
-                yield from to_batches(run_level(runtime, task, 1, slot, mine))
+                yield from to_batches(run_level(runtime, order.task, 1, slot, mine))
 
 
 class LevelFunction:
@@ -116,16 +129,16 @@ class LevelFunction:
         self.level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        runtime, task = self.shipment.open()
+        runtime, order = self.shipment.open()
         context: Any = TaskContext.get()
         slot = context.partitionId()
         rows = [row for batch in batches for row in from_batch(batch)]
-        yield from to_batches(run_level(runtime, task, self.level, slot, rows))
+        yield from to_batches(run_level(runtime, order.task, self.level, slot, rows))
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:
     """Rows from Arrow."""
-    columns = (batch.column(i).to_pylist() for i in range(3))
+    columns = (batch.column(i).to_pylist() for i in range(batch.num_columns))
     for partition, header, body in zip(*columns, strict=True):
         yield Envelope(partition, unpack_header(header), body)
 

@@ -65,18 +65,19 @@ def make_directory(path: str | Path) -> None:
             sync_directory(made.parent)
 
 
-def write(path: str | Path, data: bytes, *, temporary: str | None = None) -> None:
-    """Writes a whole file under its name, durably, replacing what lay there."""
+def write(path: str | Path, data: bytes, *, durable: bool = True) -> None:
+    """Writes a whole file under its name, replacing what lay there."""
     path = Path(path)
-    aside = path.with_name(temporary or f".{path.name}.{secrets.token_hex(6)}.tmp")
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     with explained("write", path):
         try:
-            _write_through(aside, data)
+            _write_through(aside, data, durable=durable)
             os.replace(aside, path)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+        if durable:
+            sync_directory(path.parent)
 
 
 def put_if_absent(path: str | Path, data: bytes) -> bool:
@@ -96,12 +97,13 @@ def put_if_absent(path: str | Path, data: bytes) -> bool:
     return True
 
 
-def _write_through(path: Path, data: bytes) -> None:
+def _write_through(path: Path, data: bytes, *, durable: bool = True) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -5,6 +5,7 @@ log/000000/00000000000000000042            entry 42 of the epoch log
 state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
+work/<epoch>-order-<digest>                an epoch's work order, while its job runs
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
 """
@@ -22,6 +23,7 @@ STATE = "state"
 OUTBOX = "outbox"
 STAGED = "staged"
 SOURCES = "sources"
+WORK = "work"
 SINKS = "sinks"
 
 LOG_DIRECTORY_ENTRIES = 1000

@@ -30,6 +30,10 @@ class Store(ABC):
     def write(self, name: str, data: bytes) -> None:
         """Writes a file durably, replacing what has that name."""
 
+    def write_volatile(self, name: str, data: bytes) -> None:
+        """Writes a file whole, but not durably: it need not outlive a power loss."""
+        self.write(name, data)
+
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Writes a file durably unless the name is taken; says whether it did."""
@@ -79,6 +83,9 @@ class DiskStore(Store):
 
     def write(self, name: str, data: bytes) -> None:
         files.write(self._path(name), data)
+
+    def write_volatile(self, name: str, data: bytes) -> None:
+        files.write(self._path(name), data, durable=False)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return files.put_if_absent(self._path(name), data)

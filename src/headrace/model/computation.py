@@ -76,6 +76,15 @@ class Computation:
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Runs once per slot and epoch, instead of `process_record`, over Arrow columns."""
 
+    def combine_table(self, table: pa.Table) -> pa.Table:
+        """Optional, beside `process_table`: combines records before they travel.
+
+        Runs where records are made. The table has their columns, `key_index` and
+        `timestamp`; the result has `key_index` and whatever `process_table` then gets in
+        their place. It must not matter how often or over which records it runs.
+        """
+        return table
+
     @classmethod
     def migrate(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
         """Turns the fields that `version` wrote into those of this version."""
@@ -87,6 +96,7 @@ class Shape:
 
     __slots__ = (
         "cls",
+        "combines",
         "fields",
         "maps",
         "options",
@@ -105,11 +115,14 @@ class Shape:
         self.takes_records = cls.process_record is not Computation.process_record
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
+        self.combines = cls.combine_table is not Computation.combine_table
         name = cls.__qualname__
         if self.takes_records and self.takes_table:
             raise InvalidPipeline(f"{name} has process_record and process_table; keep one of them")
         if not (self.takes_records or self.takes_table):
             raise InvalidPipeline(f"{name} has neither process_record nor process_table")
+        if self.combines and not self.takes_table:
+            raise InvalidPipeline(f"{name} has combine_table, which needs process_table beside it")
         if self.takes_table and self.options.ordered:
             raise InvalidPipeline(
                 f"{name}: process_table sees an epoch's records at once; "

@@ -81,6 +81,11 @@ class _Entry:
         self.written = self.stored if self.present else None
         """Its bytes at the last write, which a TTL counts from."""
 
+    def image(self, codec: Codec, touched: bool) -> tuple[Any, ...]:
+        """What it is now, to come back to."""
+        data = codec.encode(self.value) if self.present else None
+        return data, self.expires, self.written, touched
+
 
 class Map(Generic[K, V]):
     """State that is stored, changed and expired entry by entry, in key order.
@@ -89,7 +94,17 @@ class Map(Generic[K, V]):
     order of the keys: numbers by size, text by code point.
     """
 
-    __slots__ = ("_codec", "_fresh", "_seen", "_source", "_touched", "_ttl_us", "_watched", "clock")
+    __slots__ = (
+        "_codec",
+        "_fresh",
+        "_seen",
+        "_source",
+        "_touched",
+        "_ttl_us",
+        "_undo",
+        "_watched",
+        "clock",
+    )
 
     def __init__(
         self,
@@ -108,12 +123,16 @@ class Map(Generic[K, V]):
         """Entries that user code has had in its hands since `settle`."""
         self._fresh: dict[bytes, _Entry] = {}
         """Where writes are watched: those of the running hook."""
+        self._undo: dict[bytes, tuple[Any, ...] | None] | None = None
+        """Where there must be a way back: what the running hook has touched, as it was."""
         self.clock = 0
         """The running hook's time, by which entries expire; the worker sets it."""
 
     def _look(self, key: K) -> _Entry:
         encoded = encode_part(key)
         entry = self._seen.get(encoded)
+        if self._undo is not None and encoded not in self._undo:
+            self._undo[encoded] = entry and entry.image(self._codec, encoded in self._touched)
         if entry is None:
             entry = _Entry(self._codec, self._source.get(encoded), self.clock)
             self._seen[encoded] = entry
@@ -233,9 +252,32 @@ class Map(Generic[K, V]):
 
     def check(self) -> None:
         """Raises TypeError where an entry is not of the declared type."""
-        for entry in self._touched.values():
+        for name in self._touched if self._undo is None else self._undo:
+            entry = self._seen[name]
             if entry.present:
                 self._codec.encode(entry.value)
+
+    def remember(self) -> None:
+        """From now on there is a way back to here."""
+        self._undo = {}
+
+    def undo(self) -> None:
+        """Back to where `remember` was called."""
+        for name, image in (self._undo or {}).items():
+            self._fresh.pop(name, None)
+            if image is None:
+                del self._seen[name], self._touched[name]
+                continue
+            entry = self._seen[name]
+            data, entry.expires, entry.written, touched = image
+            entry.present = data is not None
+            entry.value = None if data is None else self._codec.decode(data)
+            if not touched:
+                del self._touched[name]
+
+    def trust(self) -> None:
+        """There will be no way back any more."""
+        self._undo = None
 
     def settle(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """(entry, new bytes or None, expires) of each change, which then counts as stored."""

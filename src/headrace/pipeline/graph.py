@@ -93,6 +93,11 @@ class Node:
         """Whether its records wait for the watermark."""
         return self.shape.options.ordered
 
+    @property
+    def combines(self) -> bool:
+        """Whether its records are combined where they are made; late ones sent aside are not."""
+        return self.shape.combines and not isinstance(self.late, To)
+
     def emitted(self) -> tuple[str, ...]:
         """Every stream it may produce to, policies included."""
         aside = [p.stream for p in (self.late, self.errors) if isinstance(p, To)]

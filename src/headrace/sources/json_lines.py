@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Unpack
 
 import msgspec
@@ -13,6 +14,9 @@ from headrace.sources.lines import LineFormat, Lines, not_utf8
 from headrace.sources.options import TimingOptions
 
 _decode = msgspec.json.Decoder().decode
+# The decoder takes half a pair at the end of a text for truncated input.
+_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -69,4 +73,7 @@ def _why(error: Exception, raw: bytes) -> str:
         raw.decode("utf-8")
     except UnicodeDecodeError as found:
         return not_utf8(found, raw)
+    half = _HALF.search(_PAIR.sub(b"", raw))
+    if half is not None:
+        return f"not JSON: {half[0].decode()} is half of a surrogate pair, which is no character"
     return f"not JSON: {error}"

@@ -29,6 +29,7 @@ from headrace.plan.parcel import Parcel, ipc_bytes
 from headrace.plan.routing import keyed, route
 from headrace.plan.watermarks import Histogram, Mark
 from headrace.state.segment import digest_of
+from headrace.worker.combining import combined
 from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
 
@@ -126,6 +127,8 @@ class Emitter:
         if node.percentile is not None and len(parcel.rows):
             histogram = Histogram.of(parcel.rows.timestamps)
             self._histograms.setdefault(node.name, Histogram()).merge(histogram)
+        if node.combines and len(parcel.rows):
+            parcel = combined(self.runtime.live(node), self._on_time(node, parcel))
         if stream in self.runtime.topology.graph.feedback:
             self._post(stream, node, index, parcel)
             return
@@ -136,6 +139,15 @@ class Emitter:
                 self._made.update(msgspec.msgpack.encode(header))
                 self._made.update(blob)
                 self._blobs.append((header, blob))
+
+    def _on_time(self, node: Node, parcel: Parcel) -> Parcel:
+        """Judges lateness before rows are combined; see `keep_on_time` for all others."""
+        late = parcel.rows.timestamps < self.task.ins.get(node.name, 0)
+        self.counters.late += int(late.sum())
+        if node.late != "drop" or not late.any():
+            return parcel
+        kept = np.flatnonzero(~late)
+        return Parcel(parcel.keys, parcel.codes[kept], parcel.rows.take(kept), parcel.key_column)
 
     def _reject(
         self, node: Node, stream: str, value: object, timestamp: int, error: BaseException

@@ -4,15 +4,15 @@ Order within a key (protocol D7, D8): records keep their order (arrival, or time
 for ordered computations); a due timer fires as soon as no remaining record is
 older than it; wall-time timers come last.
 
-A hook that raises leaves no trace. Nothing is copied for that beforehand: the
-key is loaded again and its other hooks run again, without the one that failed.
+A hook that raises leaves no trace. Nothing is copied for that beforehand: the key
+is loaded again and its hooks run again, this time each with a way back.
 """
 
 from __future__ import annotations
 
 import heapq
 import pickle
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, UserCodeError
@@ -83,6 +83,8 @@ class KeyedHooks:
         self._due: list[tuple[int, bytes]] = []
         self._fired = 0
         self._careful = False
+        """Whether each hook is looked after, and undone if it failed."""
+        self._originals: list[Any] = []
         self._state: KeyState | None = None
         self.last_time: dict[bytes, int] = {}
 
@@ -97,72 +99,79 @@ class KeyedHooks:
     ) -> KeyState:
         """All hooks of a key in this epoch; gives the state to seal."""
         shown = decode_key(key)
-        policy = self.live.node.errors
-        if not isinstance(policy, To):
+        if not isinstance(self.live.node.errors, To):
             try:
-                self._run(key, shown, state, records, due, due_wall, frozenset())
+                self._run(key, shown, state, records, due, due_wall)
             except _Failed as failure:
-                raise self._stop(shown, failure) from failure.error
+                raise self._stop(failure) from failure.error
             return state
-        skipped: set[tuple[Any, ...]] = set()
         rewind = self._rewinder(key)
-        spare = pickle.dumps([record.value for record in records])
-        self._careful = False
-        while True:
-            try:
-                self._run(key, shown, state, records, due, due_wall, skipped)
-                keystate.check(self.live, state)
-                return state
-            except _Failed as failure:
-                if isinstance(failure.error, _STOPS) or not isinstance(failure.error, policy.only):
-                    raise self._stop(shown, failure) from failure.error
-                skipped.add(failure.hook)
-                failed: _Failed | None = failure
-            except (TypeError, AttributeError) as error:
-                if self._careful:
-                    raise UserCodeError(
-                        f"computation {self.live.node.name!r}, key {shown!r:.100}: {error}"
-                    ) from error
-                # Some hook left what cannot be stored: find out which by looking after each.
-                self._careful, failed = True, None
-            time = self.context.time
+        values = pickle.dumps([record.value for record in records])
+        try:
+            self._run(key, shown, state, records, due, due_wall)
+            keystate.check(self.live, state)
+            return state
+        except (_Failed, TypeError, AttributeError):
+            # A hook may have failed for what an earlier one left. Once more, then, with a look
+            # after each, from the stored state and with values that no hook has had in its hands.
             rewind()
-            state = keystate.load(self.live, key, stored)
-            # A hook may have changed the values in its hands: the next run gets them anew.
-            records = [
-                Record(value, r.timestamp, r.key, r.stream, r.late)
-                for value, r in zip(pickle.loads(spare), records, strict=True)
-            ]
-            if failed is not None:
-                record = records[failed.hook[1]] if failed.record is not None else None
-                self.emitter.dead_letter(
-                    policy,
-                    letter(self.emitter, self.live.node, shown, record, failed.error),
-                    record.timestamp if record is not None else time,
-                    keyed_origin(self.live.node.name, key),
-                )
+        state = keystate.load(self.live, key, stored)
+        self._originals = pickle.loads(values)
+        again = [
+            Record(value, r.timestamp, r.key, r.stream, r.late)
+            for value, r in zip(pickle.loads(values), records, strict=True)
+        ]
+        self._careful = True
+        try:
+            self._run(key, shown, state, again, due, due_wall)
+        finally:
+            self._careful = False
+            keystate.trust(self.live, state)
+        return state
 
-    def _stop(self, shown: Any, failure: _Failed) -> HeadraceError:
-        """The error with which a failed hook stops the pipeline."""
+    def _set_aside(self, failure: _Failed) -> None:
+        """What a hook did is undone; its record goes to the stream that the policy names."""
+        policy = self.live.node.errors
         error = failure.error
+        if (
+            not isinstance(policy, To)
+            or isinstance(error, _STOPS)
+            or not isinstance(error, policy.only)
+        ):
+            raise self._stop(failure) from error
+        record = failure.record
+        if record is not None:
+            record.value = self._originals[failure.hook[1]]
+        self.emitter.dead_letter(
+            policy,
+            letter(self.emitter, self.live.node, self.context.key, record, error),
+            self.context.time,
+            keyed_origin(self.live.node.name, self.context.key_bytes),
+        )
+
+    def _stop(self, failure: _Failed) -> HeadraceError:
+        """The error with which a failed hook stops the pipeline."""
+        error, shown = failure.error, self.context.key
         if isinstance(error, _STOPS):
             where = f"computation {self.live.node.name!r}, key {shown!r:.100}"
             return type(error)(f"{where}: {error}")
         return UserCodeError(describe(self.live.node, shown, _what(failure), error))
 
     def _rewinder(self, key: bytes) -> Callable[[], None]:
-        """Takes back all that a key's hooks have collected from now on."""
+        """Takes back all that a key's hooks collect from now on."""
         outputs, timers, counters = self.outputs, self.timers, self.emitter.counters
         made, behind, changed = outputs.mark(), outputs.behind, timers.mark(key)
         metrics = dict(counters.metrics)
         hooks, fired, unfired = counters.hooks, counters.timers, counters.unfired
+        due = list(self._due)
 
         def rewind() -> None:
             outputs.rewind(made)
             outputs.behind = behind
-            timers.rewind(key, dict(changed))
-            counters.metrics = dict(metrics)
+            timers.rewind(key, changed)
+            counters.metrics = metrics
             counters.hooks, counters.timers, counters.unfired = hooks, fired, unfired
+            self._due = due
 
         return rewind
 
@@ -176,7 +185,6 @@ class KeyedHooks:
         records: list[Record[Any]],
         due: list[tuple[int, CellId]],
         due_wall: list[tuple[int, CellId]],
-        skipped: Collection[tuple[Any, ...]],
     ) -> None:
         context = self.context
         context.enter(shown, key)
@@ -184,7 +192,8 @@ class KeyedHooks:
         if self._with_origin:
             context.set_origin(keyed_origin(self.live.node.name, key))
         self._state = state
-        if self._plain and not due and not due_wall and not skipped and not self._ordered:
+        quick = self._plain and not self._ordered and not self._careful
+        if quick and not due and not due_wall:
             self._run_records(key, state, records)
             return
         self._fired = 0
@@ -193,15 +202,14 @@ class KeyedHooks:
         remaining = _oldest_remaining(records)
         hook = 0
         for i, record in enumerate(records):
-            hook = self._fire_due(remaining[i], hook, skipped)
+            hook = self._fire_due(remaining[i], hook)
             context.hook = hook
             hook += 1
-            if ("record", i) not in skipped:
-                self._record(record, ("record", i))
-        hook = self._fire_due(self.now, hook, skipped)
+            self._record(record, ("record", i))
+        hook = self._fire_due(self.now, hook)
         for at, cell in due_wall:
             if self.timers.get("wall", cell) == (at, self._hold_of("wall", cell)):
-                self._fire("wall", at, cell[2], hook, skipped)
+                self._fire("wall", at, cell[2], hook)
                 hook += 1
 
     def _run_records(self, key: bytes, state: KeyState, records: list[Record[Any]]) -> None:
@@ -228,6 +236,7 @@ class KeyedHooks:
         if state is None:
             return
         context.time, context.in_timer = record.timestamp, False
+        undo = self._undoer(state) if self._careful else None
         clock = self._begin(record.timestamp)
         if self._ordered:
             context.watermark = record.timestamp
@@ -235,10 +244,26 @@ class KeyedHooks:
             state.object.process_record(record, context)
             self._end(clock, state)
         except Exception as error:
-            raise _Failed(hook, record, error) from error
+            failure = _Failed(hook, record, error)
+            if undo is None:
+                raise failure from error
+            undo()
+            self._set_aside(failure)
+            return
         self.emitter.counters.hooks += 1
 
-    def _fire_due(self, limit: int, hook: int, skipped: Collection[tuple[Any, ...]]) -> int:
+    def _undoer(self, state: KeyState) -> Callable[[], None]:
+        """Takes back all that the next hook does."""
+        rewind = self._rewinder(self.context.key_bytes)
+        savepoint = keystate.Savepoint(self.live, state)
+
+        def undo() -> None:
+            rewind()
+            savepoint.restore()
+
+        return undo
+
+    def _fire_due(self, limit: int, hook: int) -> int:
         limit = min(limit, self.now)
         while self._due and self._due[0][0] <= limit:
             at, entry = heapq.heappop(self._due)
@@ -246,7 +271,7 @@ class KeyedHooks:
             timed = self.timers.get("event", cell)
             if timed is None or timed[0] != at:
                 continue  # cancelled, or replaced by another time
-            self._fire("event", at, entry, hook, skipped)
+            self._fire("event", at, entry, hook)
             hook += 1
             self._fired += 1
             if self._fired > TIMERS_PER_KEY_MAX:
@@ -257,9 +282,7 @@ class KeyedHooks:
                 )
         return hook
 
-    def _fire(
-        self, clock: str, at: int, entry: bytes, hook: int, skipped: Collection[tuple[Any, ...]]
-    ) -> None:
+    def _fire(self, clock: str, at: int, entry: bytes, hook: int) -> None:
         context, state = self.context, self._state
         if state is None:
             return
@@ -268,19 +291,22 @@ class KeyedHooks:
             if not context.final:
                 context.forget()
             return
-        name = ("timer", clock, at, entry)
-        if name in skipped:
-            return
         context.hook, context.in_timer = hook, True
         context.time = at if clock == "event" else self.now if self.now != END else self.wall
         context.watermark = at if self._ordered and clock == "event" else self.now
         timer = Timer(decode_key(entry), at, clock)
+        undo = self._undoer(state) if self._careful else None
         hook_clock = self._begin(at if clock == "event" else self.before)
         try:
             state.object.process_timer(timer, context)
             self._end(hook_clock, state)
         except Exception as error:
-            raise _Failed(name, None, error) from error
+            failure = _Failed(("timer", clock, at, entry), None, error)
+            if undo is None:
+                raise failure from error
+            undo()
+            self._set_aside(failure)
+            return
         finally:
             context.in_timer = False
             context.watermark = self.before

@@ -78,7 +78,7 @@ class KeyedRun:
         return self._seal()
 
     def _on_time(self, arrival: Arrival) -> Arrival:
-        if arrival.feedback:
+        if arrival.feedback or self.node.combines:
             return arrival
         parcel = arrival.parcel
         late = parcel.rows.timestamps < self.before

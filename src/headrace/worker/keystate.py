@@ -181,6 +181,36 @@ def check(live: Live, state: KeyState) -> None:
         _map_of(live, state, field).check()
 
 
+class Savepoint:
+    """Where a key stands before a hook. It costs an encoding of all its fields."""
+
+    def __init__(self, live: Live, state: KeyState) -> None:
+        attributes = vars(state.object)
+        self._live, self._state = live, state
+        self._fields = [(f, f.codec.encode(attributes[f.name])) for f in live.shape.plain]
+        self._maps = [(f.name, _map_of(live, state, f)) for f in live.shape.maps]
+        for _, entries in self._maps:
+            entries.remember()
+        self._expires, self._written = dict(state.expires), dict(state.written)
+
+    def restore(self) -> None:
+        """Back to it."""
+        attributes = vars(self._state.object)
+        attributes.clear()
+        for field, data in self._fields:
+            attributes[field.name] = field.codec.decode(data)
+        for name, entries in self._maps:
+            entries.undo()
+            attributes[name] = entries
+        self._state.expires, self._state.written = self._expires, self._written
+
+
+def trust(live: Live, state: KeyState) -> None:
+    """There will be no way back any more."""
+    for field in live.shape.maps:
+        _map_of(live, state, field).trust()
+
+
 def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell]:
     """What is to be written for a key; the state then counts as stored."""
     shape = live.shape
@@ -199,7 +229,8 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
         old = state.stored.get(name)
         if old is None and data == field.initial_data:
             continue
-        if data == old and (field.ttl_us is None or state.expires.get(name) == state.until.get(name)):
+        lives_on = state.expires.get(name) == state.until.get(name)
+        if data == old and (field.ttl_us is None or lives_on):
             continue
         where = hash_key(key) if where is None else where
         gone = data == field.initial_data

@@ -24,6 +24,7 @@ from headrace.state.segment import FIELD, Cell
 from headrace.state.view import Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival
+from headrace.worker.combining import value_table
 from headrace.worker.emitter import Emitter, keyed_origin, keyless_origin
 from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.keystate import KeyState
@@ -90,10 +91,7 @@ def _table(
     node: Node, rows: Rows, arrivals: list[Arrival], keys: pa.Array | None, codes: Any
 ) -> pa.Table:
     """The value columns, then key, key_index, timestamp and, with several inputs, stream."""
-    if rows.columns is not None:
-        table = pa.Table.from_batches([rows.columns])
-    else:
-        table = _packed_table(node, rows.values())
+    table = value_table(node, rows)
     extra: dict[str, Any] = {"timestamp": pa.array(rows.timestamps)}
     if keys is not None:
         extra = {"key": keys, "key_index": pa.array(codes, pa.int32()), **extra}
@@ -107,25 +105,6 @@ def _table(
         elif name == "key_index":
             raise UserCodeError(f"computation {node.name!r}: the records have a column 'key_index'")
     return table
-
-
-def _packed_table(node: Node, values: list[Any]) -> pa.Table:
-    """A column per name that occurs in any of the dicts; anything else as one column `value`."""
-    if values and all(isinstance(value, dict) for value in values):
-        names = dict.fromkeys(name for value in values for name in value)
-        columns = {name: [value.get(name) for value in values] for name in names}
-    else:
-        columns = {"value": values}
-    arrays: dict[str, pa.Array] = {}
-    for name, cells in columns.items():
-        try:
-            arrays[name] = pa.array(cells)
-        except (pa.ArrowException, TypeError, OverflowError) as error:
-            raise UserCodeError(
-                f"computation {node.name!r}: the values of {name!r} do not fit one Arrow column "
-                f"({error}); use process_record, or make them alike before"
-            ) from None
-    return pa.table(arrays)
 
 
 class BareTableContext(TableContext):

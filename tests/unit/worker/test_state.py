@@ -1,11 +1,11 @@
 """State through the harness: kept by key, checked, written only where it changed."""
 
 import pytest
+from tests.unit.pipelines import at, one
 
 from headrace import Computation, IncompatibleState, InvalidPipeline, Map, UserCodeError, state, to
 from headrace.state.segment import ENTRY, FIELD, Segment
 from headrace.testing import CRASH, Harness
-from tests.unit.pipelines import at, one
 
 
 class Counter(Computation):

@@ -1,0 +1,77 @@
+"""Combining where records are made: fewer rows travel, and one hot key makes no hot slot.
+
+A computation with `combine_table` beside `process_table` has it run over what a
+task made for it, before the shuffle. Late records are judged here, against the
+same committed watermark, as a combined row has no single time of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import UserCodeError
+from headrace.model.rows import Rows, one_batch
+from headrace.pipeline.graph import Node
+from headrace.plan.parcel import Parcel
+from headrace.worker.runtime import Live
+
+
+def combined(live: Live, parcel: Parcel) -> Parcel:
+    """The parcel with the rows that `combine_table` made of it."""
+    table = value_table(live.node, parcel.rows)
+    table = table.append_column("key_index", pa.array(parcel.codes, pa.int32()))
+    if "timestamp" not in table.schema.names:
+        table = table.append_column("timestamp", pa.array(parcel.rows.timestamps))
+    obj = live.object_class.__new__(live.object_class)
+    try:
+        made = obj.combine_table(table)
+        if isinstance(made, dict):
+            made = pa.table(made)
+        codes = made.column("key_index").to_numpy().astype(np.int32)
+        return Parcel(parcel.keys, codes, _rows(made, codes, parcel))
+    except Exception as error:
+        raise UserCodeError(
+            f"computation {live.node.name!r}: combine_table over {table.num_rows:,} records: "
+            f"{type(error).__name__}: {error}. It gets the records with key_index and timestamp, "
+            "and returns a table that has key_index"
+        ) from error
+
+
+def _rows(made: pa.Table, codes: np.ndarray[Any, Any], parcel: Parcel) -> Rows:
+    if "timestamp" in made.schema.names:
+        times = made.column("timestamp").to_numpy().astype(np.int64)
+    else:
+        newest = np.zeros(len(parcel.keys), np.int64)
+        np.maximum.at(newest, parcel.codes, parcel.rows.timestamps)
+        times = newest[codes]
+    names = [name for name in made.schema.names if name not in ("key_index", "timestamp")]
+    return Rows(times, columns=one_batch(made.select(names)))
+
+
+def value_table(node: Node, rows: Rows) -> pa.Table:
+    """The values of rows as columns."""
+    if rows.columns is not None:
+        return pa.Table.from_batches([rows.columns])
+    return _packed_table(node, rows.values())
+
+
+def _packed_table(node: Node, values: list[Any]) -> pa.Table:
+    """A column per name that occurs in any of the dicts; anything else as one column `value`."""
+    if values and all(isinstance(value, dict) for value in values):
+        names = dict.fromkeys(name for value in values for name in value)
+        columns = {name: [value.get(name) for value in values] for name in names}
+    else:
+        columns = {"value": values}
+    arrays: dict[str, pa.Array] = {}
+    for name, cells in columns.items():
+        try:
+            arrays[name] = pa.array(cells)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise UserCodeError(
+                f"computation {node.name!r}: the values of {name!r} do not fit one Arrow column "
+                f"({error}); use process_record, or make them alike before"
+            ) from None
+    return pa.table(arrays)

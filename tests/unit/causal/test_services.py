@@ -1,0 +1,133 @@
+"""Clock, dice and ids: the same on every retry, different wherever they should be."""
+
+import uuid
+
+from tests.unit.pipelines import at, one
+
+from headrace import Computation, state, to
+from headrace.causal.services import HookServices
+from headrace.testing import CRASH, Harness
+from headrace.testing.harness import START
+
+
+class Draw(Computation):
+    n: int = state(0)
+
+    def process_record(self, record, ctx):
+        self.n += 1
+        value = record.value.get("n")
+        if value == "quiet":
+            return
+        drawn = [str(ctx.uuid()), ctx.random.random(), ctx.now()]
+        ctx.set_timer(record.timestamp, at=record.timestamp + 1000)
+        if value == "fail":
+            raise ValueError("no")
+        ctx.produce({"k": ctx.key, "t": record.timestamp, "drawn": drawn})
+
+    def process_timer(self, timer, ctx):
+        ctx.produce(
+            {
+                "k": ctx.key,
+                "t": timer.timestamp,
+                "drawn": [str(ctx.uuid()), ctx.random.random(), ctx.now()],
+            }
+        )
+
+
+class Bare(Computation):
+    def process_record(self, record, ctx):
+        ctx.produce([str(ctx.uuid()), ctx.random.random(), ctx.now()])
+
+
+def drawn(h):
+    return {(row["k"], row["t"]): row["drawn"] for row in h.read("out")}
+
+
+def run(*items, **options):
+    with Harness(one(Draw, **options)) as h:
+        h.send("in", *items)
+        h.end()
+        return drawn(h)
+
+
+def test_a_crash_and_a_replay_draw_the_same():
+    def answers(crash):
+        with Harness(one(Draw)) as h:
+            h.send("in", at(1), at(2), at(3, "b"))
+            if crash:
+                h.crash(at="before-commit-write")
+            h.send("in", at(4))
+            return {k: v for k, v in drawn(h).items() if k[1] < 4}
+
+    assert answers(crash=True) == answers(crash=False)
+
+
+def test_every_hook_of_every_key_draws_its_own():
+    found = run(*(at(t, k) for t in range(5) for k in "abc"))
+    assert len(found) == 30
+    assert len({d[0] for d in found.values()}) == len({d[1] for d in found.values()}) == 30
+
+
+def test_skipping_a_record_shifts_nobody_elses_dice():
+    values = [at(1), at(2), at(3), at(3, "b")]
+    expected = run(*values)
+    for skipped in ("quiet", "fail"):
+        changed = [at(1), at(2, n=skipped), at(3), at(3, "b")]
+        found = run(*changed, errors=to("dead"))
+        for place in (("a", 1), ("a", 3), ("b", 3)):
+            assert found[place] == expected[place], (skipped, place)
+
+
+def test_now_is_the_plans_time_and_moves_by_a_microsecond_a_call():
+    services = HookServices(1000, 1, "C")
+    services.begin(b"key", 0)
+    assert [services.now(), services.now()] == [1000, 1001]
+    services.begin(b"key", 1)
+    assert services.now() == 1000
+
+
+def test_now_in_a_pipeline_follows_its_clock():
+    with Harness(one(Bare)) as h:
+        h.send("in", at(1))
+        h.advance("10s")
+        h.send("in", at(20_000_000))
+        first, second = (row[2] for row in h.read("out"))
+        assert START <= first < START + 1000
+        assert START + 10_000_000 <= second < START + 10_001_000
+
+
+def test_ids_are_uuids_that_depend_on_all_that_names_them():
+    ids = set()
+    for seed in (1, 2):
+        for computation in ("C", "D"):
+            for key in (b"a", b"b", b"a\n1"):
+                for hook in (0, 1, 11):
+                    services = HookServices(0, seed, computation)
+                    services.begin(key, hook)
+                    ids |= {services.uuid(), services.uuid()}
+    assert len(ids) == 2 * 2 * 3 * 3 * 2
+    assert all(isinstance(i, uuid.UUID) and i.version == 4 for i in ids)
+
+
+def test_dice_go_on_within_a_hook():
+    services = HookServices(0, 1, "C")
+    services.begin(b"a", 0)
+    assert len({services.random.random() for _ in range(10)}) == 10
+
+
+def test_keyless_code_draws_by_place_and_repeats_it_after_a_crash():
+    def answers(*crash):
+        with Harness(one(Bare, key=None)) as h:
+            h.send("in", at(1), at(1), at(2), *crash)
+            return h.read("out")
+
+    assert answers() == answers(CRASH)
+    assert len({row[0] for row in answers()}) == 3
+
+
+def test_two_epochs_draw_differently():
+    with Harness(one(Bare)) as h:
+        h.send("in", at(1))
+        h.send("in", at(1))
+        one_, two = h.read("out")
+        assert one_[0] != two[0] and one_[1] != two[1]

@@ -1,0 +1,110 @@
+"""Small pipelines and drivers without Spark, for tests of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace import Computation, state
+from headrace.engine.driver import Driver, Options
+from headrace.engine.fingerprint import fingerprint
+from headrace.engine.local import run_epoch
+from headrace.engine.planning import Run
+from headrace.log.store import MemoryStore, Store
+from headrace.model.sink import Sink
+from headrace.model.source import Source
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Report, TaskPlan
+from headrace.sinks import memory as memory_sink
+from headrace.sources import memory
+from headrace.state.cache import WorkerCache
+from headrace.worker.runtime import Runtime
+
+
+class Count(Computation):
+    """Counts per key, and forgets keys that reach a multiple of five."""
+
+    n: int = state(0)
+
+    def process_record(self, record, ctx):
+        self.n += 1
+        ctx.produce({"k": ctx.key, "n": self.n})
+        if self.n % 5 == 0:
+            ctx.forget()
+
+
+def counting(
+    values: Sequence[Any] | Source, sink: Sink | None = None, name: str = "counting"
+) -> Topology:
+    """values -> Count by value -> counts -> a sink."""
+    pipeline = PipelineBuilder(name)
+    source = values if isinstance(values, Source) else memory(values, timestamps=range(len(values)))
+    pipeline.read("values", source)
+    pipeline.compute(Count, inputs={"values": lambda value: f"key {value}"}, outputs="counts")
+    pipeline.stream("counts").write(memory_sink() if sink is None else sink)
+    return pipeline.freeze()
+
+
+class Local:
+    """A substrate in this process; `disturb` may change what it reports."""
+
+    spark = None
+
+    def __init__(self, topology: Topology, store: Store, parallelism: int = 2) -> None:
+        self.runtime = Runtime(topology, store, WorkerCache())
+        self.parallelism = parallelism
+        self.disturb: Callable[[TaskPlan, list[Report]], Sequence[Report]] | None = None
+        self.tasks: list[TaskPlan] = []
+
+    def run(self, task: TaskPlan) -> Sequence[Report]:
+        self.tasks.append(task)
+        reports = run_epoch(self.runtime, task)
+        return reports if self.disturb is None else self.disturb(task, reports)
+
+    def close(self) -> None:
+        pass
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self, now: int = 1_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+
+def driver_of(
+    topology: Topology,
+    store: Store | None = None,
+    *,
+    clock: Callable[[], int] | None = None,
+    open: bool = True,
+    **options: Any,
+) -> Driver:
+    """A driver that has taken over."""
+    store = MemoryStore() if store is None else store
+    options = {"slots": 2, "epoch_records": 3, "background": False, **options}
+    driver = Driver(
+        topology,
+        fingerprint(topology.graph),
+        store,
+        Local(topology, store),
+        Options(**options),
+        clock=clock or Clock(),
+        seeds=lambda: 7,
+    )
+    if open:
+        driver.open()
+    return driver
+
+
+def run(driver: Driver, epochs: int = 10_000) -> int:
+    """Steps until there is nothing to do; gives how many epochs were run."""
+    done = 0
+    while done < epochs and isinstance(driver.step(), Run):
+        done += 1
+    return done

@@ -1,0 +1,65 @@
+"""Small makers for tests of state: cells, segments in a store, views over entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from headrace.log import paths
+from headrace.log.store import Store
+from headrace.model.keys import encode_key, hash_key
+from headrace.model.time import END
+from headrace.plan.epoch import Entry
+from headrace.plan.ring import WHOLE, Interval
+from headrace.state.segment import FIELD, TIMER, Cell, Segment, digest_of, encode_segment
+from headrace.state.view import SlotView, Stored
+
+
+def field(key: object, name: str, value: bytes | None, *, time: int = 0, expires: int = END) -> Cell:
+    """A version of a field; None deletes it."""
+    encoded = encode_key(key)
+    return Cell(
+        hash_key(encoded), encoded, FIELD, name, b"", value or b"", time, expires, 1, value is None
+    )
+
+
+def timer(key: object, tag: bytes, at: int | None, *, hold: int | None = None) -> Cell:
+    """A version of an event-time timer; None cancels it."""
+    encoded = encode_key(key)
+    time, held = (0, END) if at is None else (at, at if hold is None else hold)
+    return Cell(
+        hash_key(encoded), encoded, TIMER, "event", tag, b"", time, held, 1, at is None
+    )  # fmt: skip
+
+
+def written(
+    store: Store,
+    cells: Iterable[Cell],
+    epoch: int,
+    *,
+    interval: Interval = WHOLE,
+    last_epoch: int | None = None,
+    label: str = "C/0",
+) -> Entry:
+    """A segment in a store, and its manifest entry."""
+    cells = list(cells)
+    data = encode_segment(cells)
+    name = f"{paths.state_directory('C')}/{paths.content_name(epoch, label, digest_of(data), '.arrow')}"
+    store.write(name, data)
+    return Entry(name, interval, last_epoch or epoch, len(cells), len(data))
+
+
+def view_of(
+    store: Store, entries: Sequence[Entry], intervals: Sequence[Interval] = (WHOLE,)
+) -> SlotView:
+    """A view over entries."""
+    segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}
+    return SlotView(entries, intervals, segments)
+
+
+def fetched(view: SlotView, *keys: object, maps: bool = False) -> list[Stored]:
+    """A multi-get."""
+    encoded = [encode_key(key) for key in keys]
+    hashes = np.fromiter(map(hash_key, encoded), np.uint64, len(encoded))
+    return view.fetch(encoded, hashes, maps=maps)

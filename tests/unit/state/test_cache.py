@@ -1,0 +1,204 @@
+"""What a worker keeps between tasks is valid only as long as the plan says so (PROTOCOL C4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.model.keys import encode_key
+from headrace.plan.epoch import Entry, SlotBase
+from headrace.plan.ledger import next_chain
+from headrace.plan.ring import WHOLE, Interval
+from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
+from headrace.state.segment import Cell
+from headrace.log.store import MemoryStore
+from tests.unit.state.support import field, timer, written
+
+KEY = encode_key("k")
+CELL = (KEY, "event", b"t")
+
+
+class Slot:
+    """One slot's committed history."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.entries: tuple[Entry, ...] = ()
+        self.chains: tuple[tuple[int, str], ...] = ((0, ""),)
+
+    @property
+    def base(self) -> SlotBase:
+        return SlotBase(self.entries, self.chains)
+
+    def segment(self, *cells: Cell) -> Entry:
+        return written(self.store, cells, self.chains[-1][0] + 1)
+
+    def commit(self, entry: Entry) -> None:
+        epoch, chain = self.chains[-1]
+        self.entries = (entry, *self.entries)
+        self.chains = (*self.chains, (epoch + 1, next_chain(chain, entry.segment)))[-16:]
+
+    def open(self, worker: WorkerCache, *intervals: Interval) -> OpenSlot:
+        return worker.open(self.store, "id", "C", 0, self.base, intervals or (WHOLE,))
+
+
+def leave(found: OpenSlot, entry: Entry | None, timed=None, objects=()) -> None:
+    changes = {"event": {CELL: timed}} if timed != () else {}
+    found.leave(entry.segment if entry else None, changes, list(objects))
+
+
+def test_what_a_task_left_counts_once_a_plan_names_its_delta() -> None:
+    slot, worker = Slot(), WorkerCache()
+    found = slot.open(worker)
+    delta = slot.segment(timer("k", b"t", 10), field("k", "n", b"1"))
+    leave(found, delta, (10, 10), [(KEY, "object", False)])
+    assert found.indexes["event"].get(CELL) is None, "visible before the commit"
+    slot.commit(delta)
+    again = slot.open(worker)
+    assert again.indexes["event"].get(CELL) == (10, 10)
+    assert again.objects.take(KEY) == ("object", True)
+
+
+def test_the_dropped_attempts_version_is_not_the_committed_version() -> None:
+    slot, worker = Slot(), WorkerCache()
+    leave(slot.open(worker), slot.segment(timer("k", b"t", 10)), (10, 10), [(KEY, "dropped", True)])
+    slot.commit(slot.segment(timer("k", b"t", 77)))  # the same epoch, another attempt
+    again = slot.open(worker)
+    assert again.indexes["event"].get(CELL) == (77, 77)
+    assert again.objects.take(KEY) == (None, False)
+
+
+def test_an_object_handed_to_user_code_does_not_come_back_from_a_failed_attempt() -> None:
+    slot, worker = Slot(), WorkerCache()
+    delta = slot.segment(field("k", "n", b"1"))
+    leave(slot.open(worker), delta, (), [(KEY, {"n": 1}, False)])
+    slot.commit(delta)
+    taken, _ = slot.open(worker).objects.take(KEY)
+    taken["n"] = 999  # and then the hook raises: the task never leaves
+    assert slot.open(worker).objects.take(KEY) == (None, False)
+
+
+def test_an_attempt_that_changed_nothing_gives_its_objects_back() -> None:
+    slot, worker = Slot(), WorkerCache()
+    leave(slot.open(worker), None, (), [(KEY, "object", False)])
+    assert slot.open(worker).objects.take(KEY) == ("object", True)
+
+
+def test_a_worker_catches_up_from_what_another_committed() -> None:
+    slot, mine, other = Slot(), WorkerCache(), WorkerCache()
+    delta = slot.segment(timer("k", b"t", 10), field("k", "n", b"1"))
+    leave(slot.open(mine), delta, (10, 10), [(KEY, "old", False)])
+    slot.commit(delta)
+    slot.open(mine)
+    theirs = slot.segment(timer("k", b"t", 20))
+    leave(slot.open(other), theirs, (20, 20))
+    slot.commit(theirs)
+    found = slot.open(mine)
+    assert found.indexes["event"].get(CELL) == (20, 20)
+    assert found.objects.take(KEY) == (None, False), "the other worker changed this key"
+
+
+def test_catching_up_reads_only_what_is_newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(*(timer(f"k{i}", b"t", i) for i in range(50))))
+    slot.open(worker)
+    slot.commit(slot.segment(timer("k", b"t", 5)))
+    built = []
+    monkeypatch.setattr(WorkerCache, "_build", lambda *_: built.append(1))
+    assert len(slot.open(worker).indexes["event"]) == 51
+    assert not built
+
+
+def test_a_deletion_that_a_merge_dropped_is_not_missed() -> None:
+    slot, mine = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 10), field("k", "n", b"1")))
+    found = slot.open(mine)
+    found.objects.give(KEY, "alive", again=True)
+    slot.commit(slot.segment(timer("k", b"t", None), field("k", "n", None)))
+    # Everything is merged to the bottom; nothing of the key is left to be read.
+    merged = written(slot.store, [], 3, last_epoch=2, label="C/0~")
+    slot.entries = (Entry(merged.segment, WHOLE, 2, 0, merged.bytes, True),)
+    found = slot.open(mine)
+    assert found.indexes["event"].get(CELL) is None
+    assert found.objects.take(KEY) == (None, False)
+
+
+def test_a_merge_of_what_is_known_already_leaves_the_cache_warm() -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 10)))
+    slot.commit(slot.segment(timer("k", b"u", 20)))
+    slot.open(worker).objects.give(KEY, "warm", again=True)
+    merged = written(
+        slot.store, [timer("k", b"t", 10), timer("k", b"u", 20)], 3, last_epoch=2, label="C/0~"
+    )
+    slot.entries = (Entry(merged.segment, WHOLE, 2, 2, merged.bytes, True),)
+    found = slot.open(worker)
+    assert found.objects.take(KEY) == ("warm", True)
+    assert len(found.indexes["event"]) == 2
+
+
+def test_a_worker_that_slept_longer_than_the_plan_remembers_builds_anew() -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 1)))
+    slot.open(worker).objects.give(KEY, "stale", again=True)
+    for at in range(2, 30):
+        slot.commit(slot.segment(timer("k", b"t", at)))
+    found = slot.open(worker)
+    assert found.indexes["event"].get(CELL) == (29, 29)
+    assert found.objects.take(KEY) == (None, False)
+
+
+def test_other_intervals_checkpoints_and_stores_are_other_slots() -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 1)))
+    slot.open(worker).objects.give(KEY, "mine", again=True)
+    elsewhere = worker.open(slot.store, "restored", "C", 0, slot.base, (WHOLE,))
+    assert len(elsewhere.objects) == 0
+    assert len(slot.open(worker, Interval(0, 5)).objects) == 0
+    assert len(slot.open(worker).objects) == 1
+
+
+def test_a_ring_that_moves_away_and_back_does_not_revive_what_was_cached_before() -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 1)))
+    slot.open(worker).objects.give(KEY, "before the move", again=True)
+    slot.commit(slot.segment(timer("k", b"t", 2)))
+    slot.chains = ((2, "a digest of other rings"),)
+    found = slot.open(worker)
+    assert found.indexes["event"].get(CELL) == (2, 2)
+    assert len(found.objects) == 0
+
+
+def test_a_slot_whose_building_failed_is_not_taken_for_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 1)))
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkerCache, "_build", fail)
+        with pytest.raises(MemoryError):
+            slot.open(worker)
+    assert slot.open(worker).indexes["event"].get(CELL) == (1, 1)
+
+
+def test_the_object_cache_is_bounded_and_a_scan_pushes_nothing_warm_out() -> None:
+    cache = ObjectCache(limit=10)
+    for i in range(6):
+        cache.give(b"warm %d" % i, i, again=True)
+    for i in range(1000):
+        cache.give(b"cold %d" % i, i, again=False)
+        assert len(cache) <= 10
+    assert all(cache.take(b"warm %d" % i) == (i, True) for i in range(6))
+
+
+def test_a_dropped_object_is_gone_from_both_stages() -> None:
+    cache = ObjectCache()
+    cache.give(b"a", 1, again=True)
+    cache.give(b"b", 2, again=False)
+    cache.drop(b"a")
+    cache.drop(b"b")
+    cache.drop(b"c")
+    assert len(cache) == 0 and cache.take(b"a") == (None, False)

@@ -1,0 +1,160 @@
+"""Compaction: what is merged, and that nobody can tell from reading (PROTOCOL C1, C2, C7)."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from headrace.log.store import MemoryStore
+from headrace.model.keys import encode_key, hash_key
+from headrace.plan.epoch import Entry
+from headrace.plan.ledger import SlotLedger, recut
+from headrace.plan.ring import WHOLE, Interval, Ring
+from headrace.state.compaction import RUN_MIN, choose, hull_of, is_bottom, merge
+from headrace.state.segment import Cell, Segment
+from tests.unit.state.support import fetched, field, timer, view_of, written
+
+
+def entry(epoch: int, size: int, interval: Interval = WHOLE) -> Entry:
+    return Entry(f"s{epoch}-{interval.low}", interval, epoch, 1, size)
+
+
+def merged(store: MemoryStore, run: list[Entry], entries: list[Entry], expired: int = 0) -> Entry:
+    """The entry that takes a run's place."""
+    parts = [(Segment.open(store, e.segment), e.interval) for e in run]
+    batch = merge(parts, bottom=is_bottom(run, entries), expired_before=expired)
+    cells = [Cell(*row.values()) for row in batch.to_pylist()]
+    last = max(e.last_epoch for e in run)
+    return written(store, cells, 99, interval=hull_of(run), last_epoch=last, label="C/0~")
+
+
+@pytest.mark.parametrize("size", [1, 1000, 2 << 20, 500 << 20])
+def test_segments_of_like_size_are_merged_however_large_they_are(size: int) -> None:
+    entries = [entry(epoch, size) for epoch in range(1, RUN_MIN + 1)]
+    assert choose(entries[:-1]) == ()
+    assert set(choose(entries)) == set(entries)
+
+
+def test_a_run_takes_all_entries_of_equal_last_epoch_or_none() -> None:
+    halves = Ring.even(2)
+    entries = [
+        entry(epoch, 10, halves.intervals(slot)[0]) for epoch in range(1, 30) for slot in (0, 1)
+    ]
+    huge = [entry(0, 1 << 40, halves.intervals(slot)[0]) for slot in (0, 1)]
+    one_huge = [entry(5, 1 << 40, halves.intervals(0)[0])]
+    for given in (entries, entries + huge, [e for e in entries if e.last_epoch > 5] + one_huge
+                  + [entry(5, 10, halves.intervals(1)[0])]):  # fmt: skip
+        run = choose(given)
+        assert len(run) >= RUN_MIN
+        epochs = {e.last_epoch for e in run}
+        assert all(e in run for e in given if e.last_epoch in epochs)
+        # Contiguous: nothing outside the run lies between its oldest and its newest.
+        assert not any(min(epochs) <= e.last_epoch <= max(epochs) for e in given if e not in run)
+
+
+@pytest.mark.parametrize("sizes", ["small", "large", "wild"])
+def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldom(
+    sizes: str,
+) -> None:
+    dice = random.Random(sizes)
+    draw = {
+        "small": lambda: 200_000,
+        "large": lambda: 5 << 20,
+        "wild": lambda: int(2 ** dice.uniform(8, 26)),
+    }[sizes]
+    entries: list[Entry] = []
+    added = rewritten = 0
+    most = 0
+    for epoch in range(1, 2001):
+        size = draw()
+        added += size
+        entries.insert(0, entry(epoch, size))
+        while run := choose(entries):
+            total = sum(e.bytes for e in run)
+            rewritten += total
+            last = max(e.last_epoch for e in run)
+            kept = [e for e in entries if e not in run]
+            merge_result = Entry(f"m{epoch}", WHOLE, last, 1, total)
+            entries = sorted([*kept, merge_result], key=lambda e: -e.last_epoch)
+        most = max(most, len(entries))
+    assert most <= 24
+    assert rewritten / added <= 12
+
+
+def test_a_bottom_merge_drops_tombstones_and_expired_rows_and_no_other_merge_does() -> None:
+    store = MemoryStore()
+    old = written(store, [field("a", "n", b"1"), field("b", "n", b"1")], 1)
+    delta = written(store, [field("a", "n", None), field("b", "n", b"2", expires=50)], 2)
+    newer = written(store, [field("c", "n", b"3", expires=200)], 3)
+    entries = [newer, delta, old]
+    middle = merged(store, [newer, delta], entries, expired=100)
+    assert not is_bottom([newer, delta], entries)
+    assert middle.rows == 3
+    bottom = merged(store, entries, entries, expired=100)
+    assert bottom.rows == 1
+    for manifest in (entries, [middle, old], [bottom]):
+        a, b, c = fetched(view_of(store, manifest), "a", "b", "c")
+        assert a.fields.get("n") is None
+        assert b.fields.get("n") in (None, (b"2", 50))  # hidden from readers, as it has expired
+        assert c.fields["n"] == (b"3", 200)
+
+
+def test_timers_are_never_taken_for_expired_rows() -> None:
+    store = MemoryStore()
+    entries = [written(store, [timer("a", b"t", 10, hold=5)], 1)]
+    assert merged(store, entries, entries, expired=10**9).rows == 1
+
+
+def test_an_expired_row_that_is_dropped_uncovers_nothing() -> None:
+    """Value without TTL at epoch 1, overwritten with one that expired: a run above the bottom."""
+    store = MemoryStore()
+    old = written(store, [field("a", "n", b"forever")], 1)
+    run = [
+        written(store, [field("z", "n", b"")], 3),
+        written(store, [field("a", "n", b"x", expires=5)], 2),
+    ]
+    entries = [*run, old]
+    manifest = [merged(store, run, entries, expired=100), old]
+    assert fetched(view_of(store, manifest), "a")[0].fields["n"] == (b"x", 5)
+
+
+def cell_in(low: int, name: str, value: bytes | None) -> Cell:
+    return Cell(low, b"key", 0, name, b"", value or b"", 0, tombstone=value is None)
+
+
+def test_a_deleted_key_stays_deleted_after_split_compaction_of_one_side_and_merge() -> None:
+    """[Split, compact away a tombstone on one side, merge: the deleted key was alive again.]"""
+    store = MemoryStore()
+    key = encode_key("k")
+    where = hash_key(key)
+    one, two = Ring((0,), (0,)), Ring((0, where // 2), (0, 1))
+    written_first = written(store, [field("k", "n", b"alive")], 1)
+    deleted = written(store, [field("k", "n", None)], 2)
+    slots = {0: SlotLedger((deleted, written_first))}
+    # Split: the key lies in slot 1.
+    slots = recut(slots, one, two)
+    # Compact slot 1 to its bottom: the tombstone and the value go.
+    entries = list(slots[1].entries)
+    assert is_bottom(entries, entries)
+    result = merged(store, entries, entries)
+    assert result.rows == 0
+    slots[1] = SlotLedger((result,))
+    # Merge: slot 0's entries are of the same files, but must not reach into slot 1's interval.
+    slots = recut(slots, two, one)
+    view = view_of(store, slots[0].entries, one.intervals(0))
+    assert fetched(view, "k")[0].fields.get("n") is None
+
+
+def test_the_hull_of_a_run_is_never_wider_than_its_entries() -> None:
+    run = [entry(1, 1, Interval(5, 10)), entry(2, 1, Interval(8, 20))]
+    assert hull_of(run) == Interval(5, 20)
+    assert is_bottom(run, [*run, entry(0, 1, Interval(21, 30))])
+    assert not is_bottom(run, [*run, entry(0, 1, Interval(20, 30))])
+    assert is_bottom(run, [*run, entry(3, 1)])
+
+
+def test_a_merge_of_nothing_is_an_empty_segment() -> None:
+    store = MemoryStore()
+    entries = [written(store, [field("a", "n", None)], 1)]
+    assert merged(store, entries, entries).rows == 0
+    assert pa.types.is_uint64(Segment.open(store, entries[0].segment).batch.schema.field(0).type)
