@@ -24,8 +24,9 @@ from headrace.errors import (
 )
 from headrace.model.computation import Computation
 from headrace.model.context import Context, TableContext
+from headrace.model.map import Map
 from headrace.model.record import Record, Timer
-from headrace.model.state import Map, state
+from headrace.model.state import state
 from headrace.model.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from headrace.pipeline.builder import Stream
 from headrace.pipeline.graph import to

@@ -1,4 +1,4 @@
-"""Hypothesis without surprises: the same examples in every run, so that a failure can be repeated."""
+"""Hypothesis without surprises: the same examples in every run, so failures can be repeated."""
 
 from hypothesis import HealthCheck, settings
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.property.slots import KEYS, NAME, Slots, random_changes
 
 from headrace.model.keys import hash_key
 from headrace.state.cache import OpenSlot, WorkerCache
 from headrace.state.segment import FIELD, TIMER
 from headrace.state.timeindex import TimeIndex
-from tests.property.slots import KEYS, NAME, Slots, random_changes
 
 
 def opened(worker: WorkerCache, slots: Slots, slot: int) -> OpenSlot:
@@ -32,11 +32,15 @@ def fields_in(found: OpenSlot, key: bytes) -> dict[str, bytes]:
     return {name: cell[0] for name, cell in stored.fields.items() if cell is not None}
 
 
-def attempt(dice: random.Random, worker: WorkerCache, slots: Slots, slot: int, changes: dict) -> None:
+def attempt(
+    dice: random.Random, worker: WorkerCache, slots: Slots, slot: int, changes: dict
+) -> None:
     """A task: takes objects, lets user code change them, writes a delta, leaves."""
     found = opened(worker, slots, slot)
     mine = {i: now for i, now in changes.items() if slots.owner(i[0]) == slot}
-    touched = {i[0] for i in mine} | {k for k in KEYS if slots.owner(k) == slot and dice.random() < 0.3}
+    touched = {i[0] for i in mine} | {
+        k for k in KEYS if slots.owner(k) == slot and dice.random() < 0.3
+    }
     objects: list[tuple[bytes, Any, bool]] = []
     for key in sorted(touched):
         warm, again = found.objects.take(key)

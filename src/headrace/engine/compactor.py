@@ -107,7 +107,10 @@ class Compactor:
             future = self._pool.submit(self._merge, name, slot, tuple(run), bottom, expired)
         else:
             future = Future()
-            future.set_result(self._merge(name, slot, tuple(run), bottom, expired))
+            try:
+                future.set_result(self._merge(name, slot, tuple(run), bottom, expired))
+            except Exception as error:
+                future.set_exception(error)  # met when it is asked for, as from the background
         self._running[name, slot] = future
 
     def _merge(

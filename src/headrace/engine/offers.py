@@ -82,8 +82,8 @@ class Sources:
             lost = split not in splits and split not in source.timing.expected
             if lost and not state.finished:
                 raise SourceError(
-                    f"stream {name!r}: {split!r} of {source.describe()} is gone, but is not yet read "
-                    "to its end: put it back, or start a new checkpoint"
+                    f"stream {name!r}: {split!r} of {source.describe()} is gone, but is not yet "
+                    "read to its end: put it back, or start a new checkpoint"
                 )
         waiting = _too_far_ahead(source.timing, splits, known, news, wall)
         ranges: dict[str, Sequence[Range]] = {}

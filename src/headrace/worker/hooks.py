@@ -122,11 +122,9 @@ class KeyedHooks:
             for value, r in zip(pickle.loads(values), records, strict=True)
         ]
         self._careful = True
-        try:
-            self._run(key, shown, state, again, due, due_wall)
-        finally:
-            self._careful = False
-            keystate.trust(self.live, state)
+        self._run(key, shown, state, again, due, due_wall)
+        self._careful = False
+        keystate.trust(self.live, state)
         return state
 
     def _set_aside(self, failure: _Failed) -> None:

@@ -14,7 +14,8 @@ import msgspec
 from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
 from headrace.model.keys import decode_key, hash_key
-from headrace.model.state import Field, Map
+from headrace.model.map import Map
+from headrace.model.state import Field
 from headrace.model.time import END
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import MapCells, Stored

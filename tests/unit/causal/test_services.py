@@ -18,6 +18,8 @@ class Draw(Computation):
         value = record.value.get("n")
         if value == "quiet":
             return
+        if value == "fail at once":
+            raise ValueError("no")
         drawn = [str(ctx.uuid()), ctx.random.random(), ctx.now()]
         ctx.set_timer(record.timestamp, at=record.timestamp + 1000)
         if value == "fail":
@@ -71,7 +73,7 @@ def test_every_hook_of_every_key_draws_its_own():
 def test_skipping_a_record_shifts_nobody_elses_dice():
     values = [at(1), at(2), at(3), at(3, "b")]
     expected = run(*values)
-    for skipped in ("quiet", "fail"):
+    for skipped in ("quiet", "fail", "fail at once"):
         changed = [at(1), at(2, n=skipped), at(3), at(3, "b")]
         found = run(*changed, errors=to("dead"))
         for place in (("a", 1), ("a", 3), ("b", 3)):
@@ -123,6 +125,21 @@ def test_keyless_code_draws_by_place_and_repeats_it_after_a_crash():
 
     assert answers() == answers(CRASH)
     assert len({row[0] for row in answers()}) == 3
+
+
+def test_a_failed_record_at_the_end_does_not_make_the_others_draw_on():
+    expected = run(at(1))
+    assert run(at(1), at(2, n="fail at once"), errors=to("dead")) == expected
+
+
+def test_keyless_code_draws_anew_for_letters_about_keys():
+    # They are made when rows leave, after the other letters of the same task.
+    p = one(Draw, read_errors=to("dead"), errors=to("dead"))
+    p.compute(Bare, inputs={"dead": None}, outputs="ids", name="Bare")
+    with Harness(p) as h:
+        h.send("in", {"no": "time"}, {"t": 1, "no": "key"})
+        ids = [row[0] for row in h.read("ids")]
+        assert len(ids) == len(set(ids)) == 2
 
 
 def test_two_epochs_draw_differently():

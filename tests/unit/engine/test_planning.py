@@ -76,7 +76,13 @@ def next_step(
     readers: int = 2,
 ):
     return decide(
-        given, ledger, {"s": offer}, settings(until, readers), wall=wall, seed=1, final_rounds=rounds
+        given,
+        ledger,
+        {"s": offer},
+        settings(until, readers),
+        wall=wall,
+        seed=1,
+        final_rounds=rounds,
     )
 
 

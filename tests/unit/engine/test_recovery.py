@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.unit.engine.support import counting, driver_of, run
 
 from headrace import Computation, failpoints, state
+from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.recovery import SNAPSHOT_EVERY, History, recover
 from headrace.errors import CorruptCheckpoint, Fenced, StoreError, UserCodeError
 from headrace.log import paths
@@ -13,7 +15,6 @@ from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
 from headrace.log.store import MemoryStore
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.sources import memory
-from tests.unit.engine.support import counting, driver_of, run
 
 VALUES = [i * 7 % 10 for i in range(300)]
 
@@ -224,7 +225,6 @@ def test_state_that_followed_a_renamed_computation_is_still_there_after_a_restar
 
         def process_record(self, record, ctx):
             self.n += 1
-            ctx.produce(self.n)
 
     def named(name: str, values: int, **options):
         pipeline = PipelineBuilder("p")
@@ -238,10 +238,6 @@ def test_state_that_followed_a_renamed_computation_is_still_there_after_a_restar
     run(driver_of(topology, store, until="caught_up"), 1)
     again = driver_of(topology, store, until="caught_up")
     run(again)
-    entries = [e for slot in again.ledger.slots["New"].values() for e in slot.entries]
-    assert any(paths.state_directory("Old") in e.segment for e in entries) or len(entries) > 1
-    from headrace.engine.checkpoint import Checkpoint
-
     assert Checkpoint(store).get("New", "k") == {"n": again.ledger.counters.records}
     assert "Old" not in again.ledger.slots
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.unit.engine.support import Local, counting, driver_of
 
 from headrace.engine.verdict import Dropped, judge
 from headrace.errors import HeadraceError, InvalidRecord, UserCodeError
@@ -12,7 +13,6 @@ from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Report, TaskPlan
 from headrace.plan.watermarks import Mark
 from headrace.worker.level import TORN
-from tests.unit.engine.support import Local, counting, driver_of
 
 
 @pytest.fixture

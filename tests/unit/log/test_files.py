@@ -1,4 +1,4 @@
-"""The three promises of durable files, under a full disk, without permission and between two steps."""
+"""The promises of durable files: with a full disk, without permission, between two steps."""
 
 import errno
 import os

@@ -7,7 +7,9 @@ from headrace.log import paths
 DIGEST = "0123456789abcdef" * 2
 
 
-@pytest.mark.parametrize("name", ["a", "a/b", "..", ".hidden", "a b", "ä€𝄞", "x-y-z", "a\0b", "%2F"])
+@pytest.mark.parametrize(
+    "name", ["a", "a/b", "..", ".hidden", "a b", "ä€𝄞", "x-y-z", "a\0b", "%2F"]
+)
 def test_a_users_name_is_one_visible_component_and_comes_back(name: str) -> None:
     component = paths.safe(name)
     assert "/" not in component and "\0" not in component and not component.startswith(".")

@@ -18,7 +18,7 @@ PARTS = st.recursive(
 )
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042 - whose str() is not its value
     RED = "red"
 
 

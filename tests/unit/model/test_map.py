@@ -155,3 +155,33 @@ def test_a_change_in_place_prolongs_from_its_own_hook_not_from_a_later_read():
     assert m["a"] == [1, 2]
     assert not m.note()
     assert [expires for _, _, expires in m.settle()] == [100]
+
+
+@given(st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 3)), max_size=6), st.data())
+def test_undo_takes_back_all_that_came_after_remember(begin, data):
+    m = a_map(begin, of=list[int], ttl_us=10, expires=100)
+    m.clock = 50
+    model = {}
+    for step in range(2):
+        if step:
+            m.note()
+            model = {k: list(v) for k, v in m.items()}
+            m.remember()
+            m.clock = data.draw(st.sampled_from([50, 99, 100]))
+        for _ in range(4):
+            key = data.draw(st.integers(0, 9))
+            act = data.draw(st.sampled_from(["set", "pop", "push", "clear"]))
+            if act == "set":
+                m[key] = [step]
+            elif act == "pop":
+                m.pop(key, None)
+            elif act == "push" and key in m:
+                m[key].append(7)
+            elif act == "clear" and key == 0:
+                m.clear()
+    m.undo()
+    m.trust()
+    m.clock = 50
+    assert m == model
+    differing = {k for k in begin.keys() | model.keys() if begin.get(k) != model.get(k)}
+    assert {encode_part(key) for key in differing} <= set(changed(m))

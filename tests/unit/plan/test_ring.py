@@ -1,5 +1,7 @@
 """The ring: every hash has exactly one owner."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ EDGES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
 @pytest.mark.parametrize("slots", [1, 2, 3, 7, 64])
 def test_an_even_ring_gives_every_hash_to_the_slot_whose_interval_has_it(slots: int) -> None:
     ring = Ring.even(slots)
-    bounds = [b for low in ring.lows for b in (low, low - 1) if 0 <= b]
+    bounds = [b for low in ring.lows for b in (low, low - 1) if b >= 0]
     hashes = np.array([*EDGES, *bounds], np.uint64)
     for value, slot in zip(hashes.tolist(), ring.place(hashes).tolist(), strict=True):
         owners = [
@@ -25,7 +27,7 @@ def test_intervals_of_all_slots_cover_the_key_space_without_gap_or_overlap() -> 
     ring = Ring((0, 100, 5000, 2**63), (2, 0, 2, 1))
     found = sorted(i for slot in ring.slots for i in ring.intervals(slot))
     assert found[0].low == 0 and found[-1].high == HASH_SPACE
-    assert all(a.high == b.low for a, b in zip(found, found[1:], strict=False))
+    assert all(a.high == b.low for a, b in pairwise(found))
     assert ring.intervals(2) == (Interval.between(0, 100), Interval.between(5000, 2**63))
     assert ring.slots == (0, 1, 2)
 

@@ -69,7 +69,7 @@ def test_numbers_text_and_truth_values_are_different_keys_or_none() -> None:
 
 
 def test_an_enum_is_its_value() -> None:
-    class Colour(str, enum.Enum):
+    class Colour(enum.StrEnum):
         RED = "red"
 
     parcel, _ = keyed(Rows.of([1, 2], [0, 0]), spec(lambda i: Colour.RED if i == 1 else "red"))

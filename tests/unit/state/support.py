@@ -16,7 +16,9 @@ from headrace.state.segment import FIELD, TIMER, Cell, Segment, digest_of, encod
 from headrace.state.view import SlotView, Stored
 
 
-def field(key: object, name: str, value: bytes | None, *, time: int = 0, expires: int = END) -> Cell:
+def field(
+    key: object, name: str, value: bytes | None, *, time: int = 0, expires: int = END
+) -> Cell:
     """A version of a field; None deletes it."""
     encoded = encode_key(key)
     return Cell(
@@ -45,7 +47,8 @@ def written(
     """A segment in a store, and its manifest entry."""
     cells = list(cells)
     data = encode_segment(cells)
-    name = f"{paths.state_directory('C')}/{paths.content_name(epoch, label, digest_of(data), '.arrow')}"
+    file = paths.content_name(epoch, label, digest_of(data), ".arrow")
+    name = f"{paths.state_directory('C')}/{file}"
     store.write(name, data)
     return Entry(name, interval, last_epoch or epoch, len(cells), len(data))
 

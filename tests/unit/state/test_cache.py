@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.state.support import field, timer, written
 
+from headrace.log.store import MemoryStore
 from headrace.model.keys import encode_key
 from headrace.plan.epoch import Entry, SlotBase
 from headrace.plan.ledger import next_chain
 from headrace.plan.ring import WHOLE, Interval
 from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
 from headrace.state.segment import Cell
-from headrace.log.store import MemoryStore
-from tests.unit.state.support import field, timer, written
 
 KEY = encode_key("k")
 CELL = (KEY, "event", b"t")

@@ -4,6 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.log.store import MemoryStore
 from headrace.model.keys import encode_key, hash_key
@@ -12,7 +13,6 @@ from headrace.plan.ledger import SlotLedger, recut
 from headrace.plan.ring import WHOLE, Interval, Ring
 from headrace.state.compaction import RUN_MIN, choose, hull_of, is_bottom, merge
 from headrace.state.segment import Cell, Segment
-from tests.unit.state.support import fetched, field, timer, view_of, written
 
 
 def entry(epoch: int, size: int, interval: Interval = WHOLE) -> Entry:

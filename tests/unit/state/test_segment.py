@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.state.support import field, timer, written
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
@@ -20,7 +21,6 @@ from headrace.state.segment import (
     encode_batch,
     encode_segment,
 )
-from tests.unit.state.support import field, timer, written
 
 
 def named(data: bytes) -> str:

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.log.store import MemoryStore
 from headrace.model.keys import encode_key, hash_key
 from headrace.plan.ring import Interval
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import MapCells
-from tests.unit.state.support import fetched, field, timer, view_of, written
 
 
 @pytest.fixture

@@ -113,6 +113,38 @@ def test_a_failed_timer_is_gone_and_its_key_as_it_was():
         assert letter["error"] == "RuntimeError: no seven" and letter["value"] is None
 
 
+def test_many_bad_records_of_one_key_cost_one_more_run_and_not_one_each():
+    ran = []
+
+    class Watched(Ledger):
+        def process_record(self, record, ctx):
+            ran.append(1)
+            super().process_record(record, ctx)
+
+    with Harness(one(Watched, errors=to("dead")), twice=False) as h:
+        h.send("in", *(at(t, n=-1 if t % 2 else 2) for t in range(300)))
+        assert len(h.read("dead")) == 150
+        assert len(ran) <= 2 * 300
+
+
+def test_a_map_that_a_failed_hook_replaced_is_back():
+    class Replaces(Computation):
+        names: Map[str, int] = state()
+        n: int = state(0)
+
+        def process_record(self, record, ctx):
+            self.n += 1
+            self.names[str(self.n)] = self.n
+            if record.value["n"] < 0:
+                self.names = {}
+                del self.n
+
+    with Harness(one(Replaces, errors=to("dead"))) as h:
+        h.send("in", at(1, n=1), at(2, n=-1), at(3, n=1))
+        assert list(h.state("C", "a").names) == ["1", "2"]
+        assert "is a Map" in h.read("dead")[0]["error"] or "deleted" in h.read("dead")[0]["error"]
+
+
 def test_only_the_named_errors_go_aside():
     with Harness(one(Ledger, errors=to("dead", only=ValueError))) as h:
         h.send("in", at(1, n=-1))

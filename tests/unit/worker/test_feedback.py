@@ -92,6 +92,20 @@ def test_feedback_records_are_never_late_and_those_below_are_on_time():
         assert not any(late for _, late in h.read("after"))
 
 
+def test_a_feedback_record_behind_the_watermark_is_delivered_at_the_watermark():
+    class Behind(Computation):
+        def process_record(self, record, ctx):
+            if record.stream == "in":
+                ctx.produce({"k": ctx.key}, to="back", timestamp=3)
+            else:
+                ctx.produce([record.timestamp, ctx.watermark, record.late], to="out")
+
+    with Harness(loop(Behind)) as h:
+        h.send("in", at(10))
+        h.send("in", at(50))
+        assert h.read("out") == [[3, 0, False], [10, 10, False]]
+
+
 def test_the_watermark_of_a_loop_makes_progress_one_epoch_behind():
     with Harness(loop()) as h:
         h.send("in", at(100, n=2))

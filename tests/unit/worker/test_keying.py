@@ -24,7 +24,7 @@ class Bare(Computation):
         ctx.produce([ctx.key, record.key])
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042 - whose str() is not its value
     RED = "red"
 
 

@@ -180,9 +180,13 @@ def test_fields_that_are_not_written_stay_and_initial_values_are_not_stored():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_timestamps_may_be_a_column_of_any_unit(unit):
-    do = f"ctx.produce_table({{'a': [1], 'w': pa.array([2_000_000_000], pa.timestamp('us')).cast(pa.timestamp('{unit}'))}}, timestamp='w')"
-    with Harness(one(Do)) as h:
-        h.send("in", at(1, do=do))
+    class Stamp(Computation):
+        def process_table(self, table, ctx):
+            when = pa.array([2_000_000_000], pa.timestamp("us")).cast(pa.timestamp(unit))
+            ctx.produce_table({"a": [1], "when": when}, timestamp="when")
+
+    with Harness(one(Stamp)) as h:
+        h.send("in", at(1))
         assert [t for _, t in h.records("out")] == [2_000_000_000]
 
 

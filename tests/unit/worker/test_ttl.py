@@ -172,6 +172,15 @@ def test_a_class_ttl_forgets_the_key_and_its_timers_whatever_the_cut():
     ]
 
 
+@pytest.mark.parametrize("cut", [1, 2, 100])
+def test_a_key_is_forgotten_before_its_later_timers_whatever_the_cut(cut):
+    with Harness(one(Whole), epoch_records=cut) as h:
+        h.send("in", at(1, write=True, timer=True), at(5, "b"), at(2000, "b"))
+        h.end()
+        assert [row for row in h.read("out") if row[0] == "timer"] == []
+        assert h.state("C", "a") is None
+
+
 def test_a_key_that_nobody_touches_is_forgotten_when_the_watermark_passes():
     with Harness(one(Whole)) as h:
         h.send("in", at(1, "a", write=True), at(2, "b", write=True))

@@ -57,8 +57,8 @@ def test_late_means_behind_the_watermark_that_the_previous_epoch_committed():
 def test_late_records_are_dropped_and_counted_if_asked(key):
     with Harness(one(Late, key=key, late="drop")) as h:
         h.send("in", at(100))
-        h.send("in", at(99), at(101), at(98, "b"))
-        assert [t for t, _, _ in h.read("out")] == [100, 101]
+        h.send("in", at(99), at(101), at(98, "b"), at(100))
+        assert [t for t, _, _ in h.read("out")] == [100, 101, 100]
         assert h.counts["late"] == 2
 
 

@@ -1,0 +1,277 @@
+"""`Map`: state that is stored, changed and expired entry by entry.
+
+A map knows which of its entries user code has had in its hands; only those are
+looked at again, so the cost of a hook follows what it touched and not what is
+there. What lies below, it asks its `MapSource`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from headrace.errors import IncompatibleState
+from headrace.model.codec import Codec
+from headrace.model.keys import decode_key, encode_part
+from headrace.model.time import END
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Unset(enum.Enum):
+    """A default that nobody gives."""
+
+    UNSET = 0
+
+
+_UNSET: Any = _Unset.UNSET
+
+
+class MapSource(Protocol):
+    """Where a `Map` finds the entries that it has not seen yet: (bytes, expires)."""
+
+    def get(self, entry: bytes) -> tuple[bytes, int] | None: ...
+    def scan(
+        self, low: bytes | None, high: bytes | None
+    ) -> Iterator[tuple[bytes, tuple[bytes, int]]]: ...
+
+
+class _Entry:
+    """An entry of a map that user code has touched."""
+
+    __slots__ = ("expires", "present", "stored", "until", "value", "written")
+
+    def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
+        self.stored = found[0] if found else None
+        self.until = self.expires = found[1] if found else END
+        """When it ends, as it is stored and as it is now."""
+        self.present = found is not None and self.expires > clock
+        self.value = _decoded(codec, found[0]) if found and self.present else None
+        self.written = self.stored if self.present else None
+        """Its bytes at the last write, which a TTL counts from."""
+
+    def image(self, codec: Codec, touched: bool) -> tuple[Any, ...]:
+        """What it is now, to come back to."""
+        data = codec.encode(self.value) if self.present else None
+        return data, self.expires, self.written, touched
+
+
+class Map(Generic[K, V]):
+    """State that is stored, changed and expired entry by entry, in key order.
+
+    It reads like a dict. Changing a value in place is seen. Iteration is in the
+    order of the keys: numbers by size, text by code point.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_fresh",
+        "_seen",
+        "_source",
+        "_touched",
+        "_ttl_us",
+        "_undo",
+        "_watched",
+        "clock",
+    )
+
+    def __init__(
+        self,
+        codec: Codec,
+        source: MapSource,
+        ttl_us: int | None = None,
+        *,
+        watched: bool = False,
+    ) -> None:
+        self._codec = codec
+        self._source = source
+        self._ttl_us = ttl_us
+        self._watched = watched or ttl_us is not None
+        self._seen: dict[bytes, _Entry] = {}
+        self._touched: dict[bytes, _Entry] = {}
+        """Entries that user code has had in its hands since `settle`."""
+        self._fresh: dict[bytes, _Entry] = {}
+        """Where writes are watched: those of the running hook."""
+        self._undo: dict[bytes, tuple[Any, ...] | None] | None = None
+        """Where there must be a way back: what the running hook has touched, as it was."""
+        self.clock = 0
+        """The running hook's time, by which entries expire; the worker sets it."""
+
+    def _look(self, key: K) -> _Entry:
+        encoded = encode_part(key)
+        entry = self._seen.get(encoded)
+        if self._undo is not None and encoded not in self._undo:
+            touched = encoded in self._touched
+            self._undo[encoded] = None if entry is None else entry.image(self._codec, touched)
+        if entry is None:
+            entry = _Entry(self._codec, self._source.get(encoded), self.clock)
+            self._seen[encoded] = entry
+        elif entry.present and entry.expires <= self.clock:
+            entry.present, entry.value, entry.written = False, None, None
+        self._touched[encoded] = entry
+        if self._watched:
+            self._fresh[encoded] = entry
+        return entry
+
+    def __getitem__(self, key: K) -> V:
+        entry = self._look(key)
+        if not entry.present:
+            raise KeyError(key)
+        return entry.value  # type: ignore[return-value]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        entry = self._look(key)
+        entry.present, entry.value = True, value
+        entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
+        entry.written = None  # also a write of the same value is a write
+
+    def __delitem__(self, key: K) -> None:
+        self.pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self._look(key).present  # type: ignore[arg-type]
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value at `key`, or `default`."""
+        entry = self._look(key)
+        return entry.value if entry.present else default
+
+    def pop(self, key: K, default: Any = _UNSET) -> Any:
+        """Removes `key` and gives its value."""
+        entry = self._look(key)
+        if not entry.present:
+            if default is _UNSET:
+                raise KeyError(key)
+            return default
+        value, entry.value, entry.present = entry.value, None, False
+        return value
+
+    def setdefault(self, key: K, default: V) -> V:
+        """The value at `key`, which becomes `default` if there is none."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
+        """Entries with `low <= key < high`, in key order."""
+        low_bytes = None if low is None else encode_part(low)
+        high_bytes = None if high is None else encode_part(high)
+        names = {entry for entry, _ in self._source.scan(low_bytes, high_bytes)}
+        names.update(
+            entry
+            for entry in self._seen
+            if (low_bytes is None or low_bytes <= entry)
+            and (high_bytes is None or entry < high_bytes)
+        )
+        for name in sorted(names):
+            key = decode_key(name)
+            entry = self._look(key)
+            if entry.present:
+                yield key, entry.value  # type: ignore[misc]
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """All entries, in key order."""
+        return self.range()
+
+    def keys(self) -> Iterator[K]:
+        """All keys, in order."""
+        return (key for key, _ in self.range())
+
+    def values(self) -> Iterator[V]:
+        """All values, in the order of their keys."""
+        return (value for _, value in self.range())
+
+    __iter__ = keys
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.range())
+
+    def __bool__(self) -> bool:
+        return next(self.range(), None) is not None
+
+    def update(self, entries: Mapping[K, V]) -> None:
+        """Sets several entries."""
+        for key, value in entries.items():
+            self[key] = value
+
+    def clear(self) -> None:
+        """Removes all entries."""
+        for key in list(self.keys()):
+            del self[key]
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self.range()) == (dict(other.range()) if isinstance(other, Map) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Map({dict(self.range())!r})"
+
+    # What the worker asks -------------------------------------------------
+
+    def note(self) -> bool:
+        """After a hook: whether it wrote; what it changed lives from now on."""
+        wrote = False
+        for entry in self._fresh.values():
+            data = self._codec.encode(entry.value) if entry.present else None
+            if data != entry.written:
+                wrote, entry.written = True, data
+                entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
+        self._fresh.clear()
+        return wrote
+
+    def check(self) -> None:
+        """Raises TypeError where an entry is not of the declared type."""
+        for name in self._touched if self._undo is None else self._undo:
+            entry = self._seen[name]
+            if entry.present:
+                self._codec.encode(entry.value)
+
+    def remember(self) -> None:
+        """From now on there is a way back to here."""
+        self._undo = {}
+
+    def undo(self) -> None:
+        """Back to where `remember` was called."""
+        for name, image in (self._undo or {}).items():
+            self._fresh.pop(name, None)
+            if image is None:
+                self._seen.pop(name, None)
+                self._touched.pop(name, None)
+                continue
+            entry = self._seen[name]
+            data, entry.expires, entry.written, touched = image
+            entry.present = data is not None
+            entry.value = None if data is None else self._codec.decode(data)
+            if not touched:
+                del self._touched[name]
+
+    def trust(self) -> None:
+        """There will be no way back any more."""
+        self._undo = None
+
+    def settle(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """(entry, new bytes or None, expires) of each change, which then counts as stored."""
+        for name, entry in self._touched.items():
+            data: bytes | None = None
+            if entry.present:
+                data, entry.value = self._codec.settle(entry.value)
+            if data == entry.stored and (data is None or entry.expires == entry.until):
+                continue
+            yield name, data, entry.expires
+            entry.stored, entry.until = data, entry.expires
+        self._touched.clear()
+
+
+def _decoded(codec: Codec, data: bytes) -> Any:
+    try:
+        return codec.decode(data)
+    except msgspec.DecodeError as error:
+        raise IncompatibleState(
+            f"a Map's entry is stored with another type than {codec.type}: {error}. Keep the old "
+            "type, or give the new Map another name"
+        ) from None

@@ -1,0 +1,192 @@
+"""Collection: nothing that somebody needs goes, and what nobody needs does (PROTOCOL C8)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.unit.engine.support import counting, driver_of, run
+
+from headrace import Computation, failpoints
+from headrace.engine import driver as driver_module
+from headrace.engine.collection import collect
+from headrace.engine.driver import Driver
+from headrace.engine.recovery import recover
+from headrace.log import paths
+from headrace.log.epochlog import EpochLog
+from headrace.log.store import DiskStore, MemoryStore
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.sinks import memory as memory_sink
+from headrace.sources import memory
+from headrace.state.segment import Segment
+
+VALUES = [i * 7 % 10 for i in range(300)]
+DIGEST = "0" * 32
+
+
+def collected(driver: Driver, acknowledged: int | None = None) -> int:
+    done = driver._deliverer.acknowledged() if acknowledged is None else acknowledged
+    return collect(driver.store, driver.log, driver.history, done)
+
+
+def files(store: MemoryStore, directory: str) -> set[str]:
+    """What lies there, without what a merge is still writing."""
+    return {n for n in store.files if n.startswith(f"{directory}/") and "/." not in n}
+
+
+def named_by_the_window(driver: Driver) -> set[str]:
+    found = set().union(*driver.history.segments)
+    for _, commit in driver.history.commits:
+        found |= {f"{paths.staged_directory(f.sink)}/{f.name}" for f in commit.staged}
+        found |= {f"{paths.OUTBOX}/{f.name}" for f in commit.outbox}
+    return found
+
+
+@pytest.mark.parametrize("retain", [1, 3, 16])
+def test_what_the_window_names_stays_and_the_rest_goes(retain: int) -> None:
+    driver = driver_of(counting(VALUES), retain_epochs=retain)
+    run(driver, 40)
+    needed = named_by_the_window(driver)
+    assert needed <= set(driver.store.files)
+    collected(driver)
+    assert needed <= set(driver.store.files)
+    left = files(driver.store, paths.STATE) | files(driver.store, paths.STAGED)
+    assert left <= needed
+    assert collected(driver) == 0
+
+
+def orphan(epoch: int, label: str = "zombie") -> str:
+    return paths.content_name(epoch, label, DIGEST, ".arrow")
+
+
+def test_orphans_of_closed_epochs_go_and_those_of_the_open_one_stay() -> None:
+    driver = driver_of(counting(VALUES))
+    run(driver, 20)
+    state, staged = paths.state_directory("Count"), paths.staged_directory("counts")
+    for epoch in (1, 12, 20, 21, 22):
+        for directory in (state, staged, paths.OUTBOX):
+            driver.store.write(f"{directory}/{orphan(epoch)}", b"")
+    collected(driver)
+    for directory in (state, staged, paths.OUTBOX):
+        left = [n for n in driver.store.list(directory) if "zombie" in n]
+        assert left == [orphan(21), orphan(22)], directory
+
+
+def test_a_zombie_that_writes_late_is_swept_the_next_time() -> None:
+    driver = driver_of(counting(VALUES))
+    run(driver, 20)
+    collected(driver)
+    late = f"{paths.state_directory('Count')}/{orphan(3)}"
+    driver.store.write(late, b"")
+    assert collected(driver) == 1 and late not in driver.store.files
+
+
+def test_staged_files_of_epochs_that_some_sink_lacks_stay() -> None:
+    driver = driver_of(counting(VALUES), retain_epochs=2)
+    run(driver, 20)
+    before = files(driver.store, paths.STAGED)
+    driver.store.files.update(dict.fromkeys(before, b""))
+    collected(driver, acknowledged=14)
+    staged = driver.store.list(paths.staged_directory("counts"))
+    assert min(paths.parse_content_name(name)[0] for name in staged) == 15
+
+
+def test_a_merge_that_waits_for_its_commit_is_not_an_orphan() -> None:
+    driver = driver_of(counting(VALUES))
+    run(driver, 20)
+    waiting = f"{paths.state_directory('Count')}/{orphan(21, 'Count/0~')}"
+    driver.store.write(waiting, b"")
+    collected(driver)
+    assert waiting in driver.store.files
+
+
+def test_strange_files_are_left_alone() -> None:
+    driver = driver_of(counting(VALUES))
+    run(driver, 20)
+    driver.store.write("state/Count/notes.txt", b"mine")
+    collected(driver)
+    assert driver.store.read("state/Count/notes.txt") == b"mine"
+
+
+def test_feedback_that_waits_for_the_next_epoch_stays() -> None:
+    class Loop(Computation):
+        def process_record(self, record, ctx):
+            if record.value:
+                ctx.produce(record.value - 1)
+
+    pipeline = PipelineBuilder("p")
+    pipeline.read("s", memory([30], timestamps=[0]))
+    pipeline.stream("back", feedback=True)
+    pipeline.compute(Loop, inputs={"s": lambda v: "k", "back": lambda v: "k"}, outputs="back")
+    driver = driver_of(pipeline.freeze(), retain_epochs=1)
+    for _ in range(10):
+        run(driver, 1)
+        collected(driver)
+        waiting = {f.name for fs in driver.ledger.outbox.values() for f in fs}
+        assert set(driver.store.list(paths.OUTBOX)) == waiting
+
+
+def test_files_that_a_writer_left_half_written_long_ago_go(tmp_path, monkeypatch) -> None:
+    driver = driver_of(counting(VALUES), DiskStore(tmp_path))
+    run(driver, 2)
+    half = tmp_path / paths.state_directory("Count") / ".half.tmp"
+    half.write_bytes(b"")
+    collected(driver)
+    assert half.exists()
+    monkeypatch.setattr("headrace.engine.collection.LEFTOVER_AGE_S", -1.0)
+    collected(driver)
+    assert not half.exists()
+
+
+def test_the_log_is_trimmed_and_recovery_still_finds_the_whole_window(monkeypatch) -> None:
+    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 10)
+    driver = driver_of(counting(VALUES), retain_epochs=5)
+    run(driver, 90)
+    collected(driver)
+    entries = [n for n in files(driver.store, paths.LOG) if not n.endswith(".trimmed")]
+    assert len(entries) < 60
+    found = recover(EpochLog(driver.store), 5)
+    assert found.ledger == driver.ledger
+    assert found.commits == driver.history.commits
+
+
+def test_after_any_crash_and_collection_every_file_that_counts_opens(monkeypatch) -> None:
+    """Lives of random length, ended at random failpoints, with collection after every epoch."""
+
+    class Crash(BaseException):
+        pass
+
+    monkeypatch.setattr(driver_module, "COLLECT_EVERY", 1)
+    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 7)
+    dice = random.Random(3)
+    names = [n for n in failpoints.NAMES if n not in ("after-claim", "after-publish")]
+    sink = memory_sink()
+    topology = counting(VALUES[:240], sink)
+    store = MemoryStore()
+    for _ in range(60):
+        left = dice.randrange(1, 9)
+
+        def maybe_die() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
+
+        failpoints.arm(dice.choice(names), maybe_die)
+        try:
+            driver = driver_of(
+                topology, store, retain_epochs=dice.choice((1, 4)), slots=dice.choice((1, 2, 3))
+            )
+            run(driver, dice.randrange(1, 12))
+        except Crash:
+            pass
+        failpoints.disarm()
+        found = recover(EpochLog(store), 4)
+        for name in found.ledger.segments():
+            Segment.open(store, name)
+    run(driver_of(topology, store))
+    expected = {f"key {v}": VALUES[:240].count(v) for v in range(10)}
+    totals: dict[str, int] = {}
+    for row in sink.rows:
+        totals[row["k"]] = totals.get(row["k"], 0) + 1
+    assert totals == expected

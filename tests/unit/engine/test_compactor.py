@@ -1,0 +1,167 @@
+"""Background merges: adopted by the open epoch if their run is unchanged, else thrown away (C2)."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+import pytest
+from tests.unit.engine.support import counting, driver_of, run
+
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.compactor import RETRY_AFTER, Compactor
+from headrace.engine.driver import Driver
+from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.log import paths
+from headrace.plan.epoch import Plan
+from headrace.plan.ring import Ring
+
+VALUES = [i * 7 % 10 for i in range(400)]
+
+
+class Never(Compactor):
+    """Lets segments pile up."""
+
+    def consider(self, history) -> None:
+        pass
+
+
+def piled_up(epochs: int = 12, **options) -> Driver:
+    """A driver over so many unmerged epochs."""
+    driver = driver_of(counting(VALUES), **options)
+    driver._compactor = Never(driver.store, driver.topology, background=False)
+    run(driver, epochs)
+    driver._compactor = Compactor(driver.store, driver.topology, background=False)
+    return driver
+
+
+def next_plan(driver: Driver) -> Plan:
+    plan = driver.ledger.open_plan
+    assert plan is not None
+    return plan
+
+
+def temporaries(driver: Driver) -> list[str]:
+    return [n for n in driver.store.files if "/.merged-" in n]
+
+
+def counts(driver: Driver) -> dict:
+    return dict(Checkpoint(driver.store).scan("Count"))
+
+
+def test_a_merge_takes_its_runs_place_and_changes_no_answer() -> None:
+    driver = piled_up()
+    before, entries = counts(driver), driver.ledger.slots["Count"][0].entries
+    driver._compactor.consider(driver.history)
+    (adoption, _) = adoptions = driver._compactor.adoptions(next_plan(driver), driver.ledger)
+    assert adoption.replaces == tuple(e.segment for e in entries)
+    assert adoption.entry.last_epoch == max(e.last_epoch for e in entries)
+    epoch, label, _ = paths.parse_content_name(adoption.entry.segment.rsplit("/", 1)[1])
+    assert (epoch, label) == (driver.ledger.epoch + 1, "Count/0~")
+    for each in adoptions:
+        driver.ledger._adopt(each)
+    assert len(driver.ledger.slots["Count"][0].entries) == 1
+    view = Checkpoint(driver.store)
+    view._ledger = driver.ledger
+    assert dict(view.scan("Count")) == before != {}
+
+
+def test_a_pipeline_with_merges_ends_with_the_state_of_one_without() -> None:
+    merging, plain = driver_of(counting(VALUES)), piled_up(10_000)
+    run(merging)
+    assert merging._compactor.adopted > 0
+    assert counts(merging) == counts(plain)
+    few = max(len(slot.entries) for slot in merging.ledger.slots["Count"].values())
+    many = max(len(slot.entries) for slot in plain.ledger.slots["Count"].values())
+    assert few < 20 < many
+
+
+def test_a_result_whose_run_has_changed_is_thrown_away() -> None:
+    driver = piled_up()
+    driver._compactor.consider(driver.history)
+    assert len(temporaries(driver)) == 2
+    slot = driver.ledger.slots["Count"][0]
+    driver.ledger.slots["Count"][0] = msgspec.structs.replace(slot, entries=slot.entries[1:])
+    (adoption,) = driver._compactor.adoptions(next_plan(driver), driver.ledger)
+    assert adoption.slot == 1
+    assert temporaries(driver) == []
+
+
+def test_nothing_is_adopted_by_an_epoch_that_moves_the_ring() -> None:
+    """Entries are cut before adoption: a result would reach into another slot's interval."""
+    driver = piled_up()
+    driver._compactor.consider(driver.history)
+    moved = msgspec.structs.replace(next_plan(driver), rings={"Count": Ring.even(3)})
+    assert driver._compactor.adoptions(moved, driver.ledger) == []
+    assert temporaries(driver) == []
+
+
+def test_a_result_is_offered_to_one_epoch_only() -> None:
+    driver = piled_up()
+    driver._compactor.consider(driver.history)
+    assert len(driver._compactor.adoptions(next_plan(driver), driver.ledger)) == 2
+    assert driver._compactor.adoptions(next_plan(driver), driver.ledger) == []
+
+
+def test_a_full_disk_delays_a_merge_and_stops_nothing() -> None:
+    driver = piled_up()
+    real = driver.store.write
+
+    def full(name: str, data: bytes) -> None:
+        if "Count/.merged-" in name:
+            raise StoreError("the disk is full")
+        real(name, data)
+
+    driver.store.write = full  # type: ignore[method-assign]
+    run(driver, 3)
+    assert driver._compactor.adopted == 0
+    driver.store.write = real  # type: ignore[method-assign]
+    run(driver, 3)
+    assert driver._compactor.adopted == 0, "it waits before it tries again"
+    run(driver, RETRY_AFTER)
+    assert driver._compactor.adopted > 0
+
+
+def test_a_swept_result_is_forgotten() -> None:
+    driver = piled_up()
+    driver._compactor.consider(driver.history)
+    real = driver.store.rename
+
+    def rename(old: str, new: str) -> None:
+        if old not in driver.store.files:
+            raise FileNotFoundError(old)
+        real(old, new)
+
+    driver.store.rename = rename  # type: ignore[method-assign]
+    for name in temporaries(driver):
+        driver.store.delete(name)
+    assert driver._compactor.adoptions(next_plan(driver), driver.ledger) == []
+
+
+def test_a_damaged_segment_is_not_merged_over() -> None:
+    driver = piled_up()
+    name = driver.ledger.slots["Count"][0].entries[3].segment
+    driver.store.files[name] = driver.store.files[name][:-1]
+    with pytest.raises(CorruptCheckpoint, match="is damaged"):
+        driver._compactor.consider(driver.history)
+        driver._compactor.adoptions(next_plan(driver), driver.ledger)
+
+
+def test_epochs_go_on_while_a_merge_is_running() -> None:
+    driver = piled_up()
+    gate = threading.Event()
+
+    class Slow(Compactor):
+        def _merge(self, *given):
+            gate.wait(10)
+            return super()._merge(*given)
+
+    slow = driver._compactor = Slow(driver.store, driver.topology, background=True)
+    slow.consider(driver.history)
+    assert run(driver, 3) == 3 and slow.adopted == 0
+    gate.set()
+    for future in slow._running.values():
+        future.result(10)
+    run(driver, 1)
+    slow.close()
+    assert slow.adopted >= 1
