@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import msgspec
@@ -135,11 +136,17 @@ class Driver:
 
     def close(self) -> None:
         """Lets go of everything; what is committed stays."""
-        self._sources.close()
-        self._compactor.close()
-        self._substrate.close()
-        if hasattr(self, "_deliverer"):
-            self._deliverer.close()
+        with ExitStack() as stack:  # one that cannot close keeps none of the others open
+            if hasattr(self, "_deliverer"):
+                stack.callback(self._deliverer.close)
+            stack.callback(self._substrate.close)
+            stack.callback(self._compactor.close)
+            stack.callback(self._sources.close)
+
+    def stop(self) -> None:
+        """Gives up the plan that the last commit carried: its job will not start at once (A6)."""
+        if self.ledger.open_plan is not None:
+            self._void(self.ledger.open_plan, "the driver was asked to stop")
 
     def step(self) -> Run | Wait | Finish:
         """One decision, carried out."""
@@ -211,10 +218,10 @@ class Driver:
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
-            adoptions = self._compactor.adoptions(plan, self.ledger)
-            verdict = judge(self.topology, task, reports, adoptions)
+            verdict = judge(self.topology, task, reports)
             if isinstance(verdict, Commit):
-                return verdict
+                adoptions = self._compactor.adoptions(plan, self.ledger)
+                return msgspec.structs.replace(verdict, adoptions=adoptions)
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue

@@ -30,6 +30,7 @@ def run_loop(driver: Driver, stopping: threading.Event, clock: Callable[[], int]
                 if step.until is not None:
                     pause = min(pause, max(0.001, (step.until - clock()) / 1e6))
                 stopping.wait(pause)
+        driver.stop()
         return driver.summary("stopped")
     finally:
         driver.close()

@@ -14,7 +14,6 @@ from headrace.errors import HeadraceError, by_name
 from headrace.model.time import BEGINNING
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import (
-    Adoption,
     Commit,
     Counters,
     Report,
@@ -34,7 +33,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 def judge(
-    topology: Topology, task: TaskPlan, reports: Sequence[Report], adoptions: Sequence[Adoption]
+    topology: Topology, task: TaskPlan, reports: Sequence[Report]
 ) -> Commit | Dropped | HeadraceError:
     """The verdict on an epoch."""
     failure = _failure(reports)
@@ -43,7 +42,7 @@ def judge(
     found = _by_label(topology, task, reports)
     if isinstance(found, Dropped):
         return found
-    return _commit(topology, task, found, list(adoptions))
+    return _commit(topology, task, found)
 
 
 def _failure(reports: Sequence[Report]) -> HeadraceError | None:
@@ -79,9 +78,7 @@ def _by_label(
     return found
 
 
-def _commit(
-    topology: Topology, task: TaskPlan, reports: dict[str, Report], adoptions: list[Adoption]
-) -> Commit:
+def _commit(topology: Topology, task: TaskPlan, reports: dict[str, Report]) -> Commit:
     plan = task.plan
     outs: dict[str, Mark] = {}
     for host in [*topology.graph.injectors, *topology.keyed]:
@@ -108,7 +105,6 @@ def _commit(
         staged=[file for r in ordered for file in r.staged],
         counters=_total(topology, ordered),
         newest=max((r.newest for r in ordered), default=BEGINNING),
-        adoptions=adoptions,
         digests={r.label: r.digest for r in ordered},
         by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
     )

@@ -149,6 +149,8 @@ class WorkerCache:
         if cached is None or cached.chain not in known or _lost_deletions(cached, base):
             cached = CachedSlot(chain, epoch)
             self._build(cached, view)
+            for other in [w for w in self._slots if w[:-1] == where[:-1]]:
+                del self._slots[other]  # the slot owned other intervals then
             self._slots[where] = cached  # only once it is whole
         elif cached.chain != chain:
             newer = SlotView(

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.plan.epoch import Entry
 from headrace.plan.ring import Interval
@@ -131,13 +133,13 @@ class SlotView:
     def all_keys(self) -> Iterator[tuple[int, bytes]]:
         """(hash, key) of everything that has or had state here; a key may come twice."""
         for segment, low, high in self.parts:
-            column = segment.batch.column(1)
-            previous = None
-            for row in range(low, high):
-                key = column[row].as_py()
-                if key != previous:
-                    previous = key
-                    yield int(segment.hashes[row]), key
+            column = segment.batch.column(1).slice(low, high - low)
+            if not len(column):
+                continue
+            changes = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
+            firsts = np.concatenate(([0], np.flatnonzero(changes.to_numpy(False)) + 1))
+            keys = column.take(pa.array(firsts)).to_pylist()
+            yield from zip(segment.hashes[firsts + low].tolist(), keys, strict=True)
 
 
 class MapCells:

@@ -36,7 +36,7 @@ READER, SLOT = "values/memory#00000", "Count/0"
 
 def test_an_honest_epoch_commits_what_its_reports_add_up_to(epoch) -> None:
     topology, task, reports = epoch
-    commit = judge(topology, task, reports, [])
+    commit = judge(topology, task, reports)
     assert isinstance(commit, Commit)
     assert commit.epoch == 1 and commit.counters.records == 3 and commit.counters.hooks == 3
     assert set(commit.deltas["Count"]) == {0, 1}
@@ -48,45 +48,45 @@ def test_an_honest_epoch_commits_what_its_reports_add_up_to(epoch) -> None:
 
 def test_the_order_in_which_reports_arrive_changes_nothing(epoch) -> None:
     topology, task, reports = epoch
-    assert judge(topology, task, reports[::-1], []) == judge(topology, task, reports, [])
+    assert judge(topology, task, reports[::-1]) == judge(topology, task, reports)
 
 
 def test_a_report_twice_with_equal_digests_is_one_output_whoever_made_it(epoch) -> None:
     topology, task, reports = epoch
-    assert judge(topology, task, [*reports, *reports], []) == judge(topology, task, reports, [])
+    assert judge(topology, task, [*reports, *reports]) == judge(topology, task, reports)
 
 
 @pytest.mark.parametrize("label", [READER, "Count/0", "Count/1"])
 def test_a_missing_label_drops_the_epoch(epoch, label: str) -> None:
     topology, task, reports = epoch
-    verdict = judge(topology, task, [r for r in reports if r.label != label], [])
+    verdict = judge(topology, task, [r for r in reports if r.label != label])
     assert verdict == Dropped(f"no report of {label}")
 
 
 def test_a_label_with_two_digests_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
     other = changed(reports, SLOT, digest="another")
-    verdict = judge(topology, task, [*reports, *other], [])
+    verdict = judge(topology, task, [*reports, *other])
     assert isinstance(verdict, Dropped) and "two different outputs" in verdict.reason
 
 
 def test_a_consumer_that_saw_another_digest_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
-    verdict = judge(topology, task, changed(reports, SLOT, saw={READER: "another"}), [])
+    verdict = judge(topology, task, changed(reports, SLOT, saw={READER: "another"}))
     assert isinstance(verdict, Dropped) and "not the reported one" in verdict.reason
-    verdict = judge(topology, task, changed(reports, SLOT, saw={"nobody": "x"}), [])
+    verdict = judge(topology, task, changed(reports, SLOT, saw={"nobody": "x"}))
     assert isinstance(verdict, Dropped)
 
 
 def test_slots_that_saw_different_watermarks_drop_the_epoch(epoch) -> None:
     topology, task, reports = epoch
-    verdict = judge(topology, task, changed(reports, SLOT, input_mark=99), [])
+    verdict = judge(topology, task, changed(reports, SLOT, input_mark=99))
     assert isinstance(verdict, Dropped) and "watermarks" in verdict.reason
 
 
 def test_a_torn_input_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
-    verdict = judge(topology, task, changed(reports, SLOT, error=TORN, message="torn"), [])
+    verdict = judge(topology, task, changed(reports, SLOT, error=TORN, message="torn"))
     assert verdict == Dropped("torn")
 
 
@@ -94,16 +94,16 @@ def test_an_error_wins_over_what_it_tore_and_the_first_label_over_the_others(epo
     topology, task, reports = epoch
     reports = changed(reports, "Count/1", error="InvalidRecord", message="second")
     reports = changed(reports, READER, error=TORN, message="torn")
-    verdict = judge(topology, task, reports, [])
+    verdict = judge(topology, task, reports)
     assert isinstance(verdict, InvalidRecord) and str(verdict) == "second"
     reports = changed(reports, "Count/0", error="UserCodeError", message="first")
-    verdict = judge(topology, task, reports, [])
+    verdict = judge(topology, task, reports)
     assert isinstance(verdict, UserCodeError) and str(verdict) == "first"
 
 
 def test_an_error_of_an_unknown_class_is_still_an_error(epoch) -> None:
     topology, task, reports = epoch
-    verdict = judge(topology, task, changed(reports, SLOT, error="Exotic", message="m"), [])
+    verdict = judge(topology, task, changed(reports, SLOT, error="Exotic", message="m"))
     assert type(verdict) is HeadraceError
 
 
@@ -125,7 +125,7 @@ def test_a_split_read_in_parts_ends_where_its_last_part_does(epoch, order: int) 
             msgspec.structs.replace(reader, label=part.label, mark=marks[part.part], digest="d")
         )
     reports = [msgspec.structs.replace(r, saw={}) for r in reports]
-    commit = judge(topology, task, reports, [])
+    commit = judge(topology, task, reports)
     assert isinstance(commit, Commit)
     split = commit.splits["values"]["memory"]
     assert (split.position, split.mark, split.finished) == (4, Mark(None, 9), True)

@@ -153,8 +153,16 @@ def test_other_intervals_checkpoints_and_stores_are_other_slots() -> None:
     slot.open(worker).objects.give(KEY, "mine", again=True)
     elsewhere = worker.open(slot.store, "restored", "C", 0, slot.base, (WHOLE,))
     assert len(elsewhere.objects) == 0
-    assert len(slot.open(worker, Interval(0, 5)).objects) == 0
     assert len(slot.open(worker).objects) == 1
+    assert len(slot.open(worker, Interval(0, 5)).objects) == 0
+
+
+def test_a_slot_that_gets_other_intervals_gives_back_the_memory_of_the_old_ones() -> None:
+    slot, worker = Slot(), WorkerCache()
+    slot.commit(slot.segment(timer("k", b"t", 1)))
+    slot.open(worker).objects.give(KEY, "mine", again=True)
+    slot.open(worker, Interval(0, 5))
+    assert len(slot.open(worker).objects) == 0
 
 
 def test_a_ring_that_moves_away_and_back_does_not_revive_what_was_cached_before() -> None:
