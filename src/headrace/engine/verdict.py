@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.errors import HeadraceError, by_name
+from headrace.errors import HeadraceError, UserCodeError, by_name
 from headrace.model.time import BEGINNING
+from headrace.pipeline.graph import To
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import (
     Commit,
@@ -21,6 +22,7 @@ from headrace.plan.epoch import (
     SplitState,
     TaskPlan,
 )
+from headrace.plan.ledger import summed
 from headrace.plan.watermarks import Mark, merge
 from headrace.worker.inputs import host_mark, labels_of
 from headrace.worker.level import TORN
@@ -42,7 +44,8 @@ def judge(
     found = _by_label(topology, task, reports)
     if isinstance(found, Dropped):
         return found
-    return _commit(topology, task, found)
+    commit = _commit(topology, task, found)
+    return _over_limit(topology, commit.counters.dead_of) or commit
 
 
 def _failure(reports: Sequence[Report]) -> HeadraceError | None:
@@ -134,6 +137,23 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
             total.records += counters.records
         for name in ("hooks", "timers", "late", "dead", "behind", "unfired"):
             setattr(total, name, getattr(total, name) + getattr(counters, name))
-        for metric, count in counters.metrics.items():
-            total.metrics[metric] = total.metrics.get(metric, 0) + count
+        total.metrics = summed(total.metrics, counters.metrics)
+        total.dead_of = summed(total.dead_of, counters.dead_of)
     return total
+
+
+def _over_limit(topology: Topology, dead_of: dict[str, int]) -> UserCodeError | None:
+    """A computation or stream that sent more aside, over all its tasks, than it may."""
+    graph = topology.graph
+    policies = {
+        **{name: injector.errors for name, injector in graph.injectors.items()},
+        **{name: node.errors for name, node in graph.nodes.items()},
+    }
+    for name, count in dead_of.items():
+        policy = policies.get(name)
+        if isinstance(policy, To) and policy.limit is not None and count > policy.limit:
+            return UserCodeError(
+                f"{name!r} sent {count} records to {policy.stream!r} in one epoch; its limit is "
+                f"{policy.limit}. Nothing of this epoch has happened: mend the input or the limit"
+            )
+    return None

@@ -31,7 +31,7 @@ def to(
     """Sends late or failed records to `stream`.
 
     For errors: `only` these exceptions go there, others stop the pipeline; more
-    than `limit` of them from one slot in one epoch stop it too.
+    than `limit` of them in one epoch stop it too.
     """
     kinds: tuple[Any, ...] = only if isinstance(only, tuple) else (only,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):

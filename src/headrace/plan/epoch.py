@@ -140,6 +140,8 @@ class Counters(msgspec.Struct):
     unfired: int = 0
     """Timers set by timers under the final watermark."""
     metrics: dict[str, int] = {}
+    dead_of: dict[str, int] = {}
+    """Dead letters by the computation or stream whose policy sent them aside."""
 
 
 class Report(msgspec.Struct, frozen=True):

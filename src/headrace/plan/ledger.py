@@ -205,7 +205,10 @@ def _earliest(times: Iterable[int | None]) -> int | None:
 def _add(total: Counters, more: Counters) -> None:
     for name in ("records", "hooks", "timers", "late", "dead", "behind", "unfired"):
         setattr(total, name, getattr(total, name) + getattr(more, name))
-    metrics = dict(total.metrics)
-    for name, count in more.metrics.items():
-        metrics[name] = metrics.get(name, 0) + count
-    total.metrics = metrics
+    total.metrics = summed(total.metrics, more.metrics)
+    total.dead_of = summed(total.dead_of, more.dead_of)
+
+
+def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """Counts added up by name."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}

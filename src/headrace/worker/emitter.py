@@ -52,7 +52,6 @@ class Emitter:
         self._blobs: list[tuple[Header, bytes]] = []
         self._made = xxhash.xxh3_128()
         self._histograms: dict[str, Histogram] = {}
-        self._dead: dict[str, int] = {}
         self.keyless_hooks: dict[str, int] = {}
         """Keyless computation -> how many hooks of it have run here: the ordinal of the next."""
 
@@ -81,8 +80,9 @@ class Emitter:
         """Sends something aside with its error."""
         self.counters.dead += 1
         owner = str(letter.get("computation") or letter.get("stream"))
-        self._dead[owner] = self._dead.get(owner, 0) + 1
-        if policy.limit is not None and self._dead[owner] > policy.limit:
+        dead_of = self.counters.dead_of
+        dead_of[owner] = dead_of.get(owner, 0) + 1
+        if policy.limit is not None and dead_of[owner] > policy.limit:
             raise UserCodeError(
                 f"more than {policy.limit} records went to {policy.stream!r} in one epoch; "
                 f"the last one: {letter.get('error')}"
