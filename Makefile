@@ -8,7 +8,7 @@ READY := $(VENV)/.headrace-ready
 # An interpreter to use instead of the first good one on the PATH.
 PYTHON ?=
 PYTEST_ARGS ?=
-BENCH_ARGS ?= --records 1000000 --keys 1000 --peers spark-native,spark-tws --json out/keyed-count.json
+BENCH_ARGS ?= --rounds 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types format bench java
@@ -45,9 +45,18 @@ format: $(READY) ## let ruff fix and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: java $(READY) ## a keyed count beside Spark's own streaming (BENCH_ARGS=...)
+KEYED_COUNT := $(BIN)/headrace bench keyed-count --keys 1000
+
+bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BENCH_ARGS=...)
 	@mkdir -p out
-	$(BIN)/headrace bench keyed-count $(BENCH_ARGS)
+	$(KEYED_COUNT) --records 1000000 --warmup 6 --peers spark-native,spark-tws \
+		--json out/keyed-count-large.json $(BENCH_ARGS)
+	$(KEYED_COUNT) --records 1000000 --warmup 6 --hook record --peers spark-tws-row \
+		--json out/keyed-count-records.json $(BENCH_ARGS)
+	$(KEYED_COUNT) --records 2000 --epochs 20 --warmup 15 --floor --peers spark-native,spark-tws \
+		--json out/keyed-count-small.json $(BENCH_ARGS)
+	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
+		--json out/keyed-count-state.json $(BENCH_ARGS)
 
 java:
 	@tools/check-java

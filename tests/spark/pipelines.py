@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace import SECOND, Computation, Context, Map, Pipeline, Record, Timer, sinks, sources, state
+from headrace import (
+    SECOND,
+    Computation,
+    Context,
+    Map,
+    Pipeline,
+    Record,
+    Timer,
+    sinks,
+    sources,
+    state,
+)
 from headrace.sources import Source
 from tests.reference.exchange import Row, bonus_of, sponsor_of
 from tests.reference.word_count import words_of

@@ -412,6 +412,7 @@ def test_a_checkpoint_path_without_permission_is_named_with_what_to_do() -> None
 
 def test_an_output_path_without_permission_is_named_and_nothing_is_lost() -> None:
     with tempfile.TemporaryDirectory() as mine, another_user() as where:
+
         def pipeline(output: Path) -> Pipeline:
             p = Pipeline("shop")
             p.read("events", sources.memory([{"key": "a"}]))

@@ -134,9 +134,7 @@ def test_a_python_worker_that_is_killed_is_replaced_and_its_records_count_once(
     p.read("numbers", sources.memory(NUMBERS))
     p.compute(Frail(flag=str(flag)), inputs={"numbers": "key"}, outputs="sums")
     p.stream("sums").write(sinks.jsonl(tmp_path / "out"))
-    summary = p.run(
-        checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=3, epoch_records=50
-    )
+    summary = p.run(checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=3, epoch_records=50)
     assert int(flag.read_text()) != os.getpid(), "it was a worker that died, not the driver"
     assert bag(rows(tmp_path / "out")) == bag(sums(NUMBERS))
     assert summary.epochs == 5, "no epoch was given up"
@@ -202,3 +200,34 @@ def test_a_fault_in_user_code_names_the_record_and_once_mended_the_run_goes_on_f
     told = rows(tmp_path / "out")
     assert len(told) == len(NUMBERS)
     assert bag(told[100:]) == bag(sums(NUMBERS)[100:])
+
+
+def versioned(number: int) -> type[Computation]:
+    class Versioned(Computation):
+        seen: int = state(0)
+
+        def process_record(self, record: Record[dict[str, int]], ctx: Context) -> None:
+            self.seen += 1
+            ctx.produce({"key": ctx.key, "seen": self.seen, "version": number})
+
+    return Versioned
+
+
+def test_new_code_runs_for_every_key_though_workers_hold_objects_of_the_old(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    keys, times = 40, 5
+    for version in (1, 2, 3):
+        # A key is touched in one epoch only, so whichever worker did it still holds its object.
+        values = [{"n": n, "key": n // times} for n in range(keys * times)]
+        write_jsonl(tmp_path / "in" / f"{version}.jsonl", values)
+        p = Pipeline("versions")
+        p.read("numbers", sources.jsonl(str(tmp_path / "in")))
+        p.compute(versioned(version), inputs={"numbers": "key"}, outputs="seen")
+        p.stream("seen").write(sinks.jsonl(tmp_path / f"out-{version}"), name=f"out-{version}")
+        p.run(checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=3, epoch_records=20,
+              until="caught_up")  # fmt: skip
+        told = rows(tmp_path / f"out-{version}")
+        assert len(told) == keys * times
+        assert {row["version"] for row in told} == {version}
+        assert max(row["seen"] for row in told) == version * times, "and state is carried over"

@@ -133,7 +133,9 @@ def test_a_stopped_run_resumes_with_other_slots_until_caught_up_and_then_to_the_
             driver.step()
         driver.close()
     again = exchange(trades_in(tmp_path / "in"), tmp_path / "out")
-    summary = run_local(again, tmp_path / "checkpoint", slots=4, epoch_records=20, until="caught_up")
+    summary = run_local(
+        again, tmp_path / "checkpoint", slots=4, epoch_records=20, until="caught_up"
+    )
     assert (summary.reason, summary.epochs > 0) == ("caught_up", True)
     before = contents(tmp_path / "out")
     last = exchange(trades_in(tmp_path / "in"), tmp_path / "out")

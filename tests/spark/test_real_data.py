@@ -54,7 +54,11 @@ class Hourly(Computation, ordered=True):
 
     def process_timer(self, timer: Timer, ctx: Context) -> None:
         page = min(self.pages, key=lambda name: (-self.pages[name], name))
-        row = {"channel": ctx.key, "hour": timer.timestamp // HOUR - 1, "edits": sum(self.pages.values())}
+        row = {
+            "channel": ctx.key,
+            "hour": timer.timestamp // HOUR - 1,
+            "edits": sum(self.pages.values()),
+        }
         ctx.produce({**row, "top": page, "times": self.pages[page]}, timestamp=timer.timestamp - 1)
         self.pages.clear()
 

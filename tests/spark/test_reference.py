@@ -111,7 +111,9 @@ def check_zeitgeist(spark: SparkSession | None, where: Path, **options: Any) -> 
     pipeline = zeitgeist(log_source(where / "in"), where / "out")
     summary = run(spark, pipeline, where / "checkpoint", **options)
     on_time = list(log.records(late=False))
-    found = [Finding.of(row) for stream in ("spikes", "dips") for row in rows(where / "out" / stream)]
+    found = [
+        Finding.of(row) for stream in ("spikes", "dips") for row in rows(where / "out" / stream)
+    ]
     assert sorted(found) == reference(on_time)
     regions = {(r["region"], r["bucket"]): r["count"] for r in rows(where / "out" / "regions")}
     assert regions == region_counts(on_time)

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace import Computation, Context, Pipeline, Record, UserCodeError, failpoints, sinks, sources, state
+from headrace import (
+    Computation,
+    Context,
+    Pipeline,
+    Record,
+    UserCodeError,
+    failpoints,
+    sinks,
+    sources,
+    state,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -81,7 +91,9 @@ def test_a_function_gets_each_epoch_once_as_a_spark_dataframe(
     p.stream("passed").write(sinks.foreach(take))
     p.run(checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=2, epoch_records=25)
     assert [len(rows) for rows in calls.values()] == [25, 25, 10]
-    assert sorted(row for rows in calls.values() for row in rows) == [row[:1] + row[4:5] for row in EXPECTED]
+    assert sorted(row for rows in calls.values() for row in rows) == [
+        row[:1] + row[4:5] for row in EXPECTED
+    ]
 
 
 def test_parquet_is_partitioned_by_a_column(spark: SparkSession, tmp_path: Path) -> None:
@@ -124,9 +136,7 @@ def test_weak_productions_are_out_before_the_commit_and_strong_ones_after_it(
 ) -> None:
     weak, strong = sinks.memory(), sinks.memory()
     seen: list[tuple[int, int]] = []
-    failpoints.arm(
-        "before-commit-write", lambda: seen.append((len(weak.rows), len(strong.rows)))
-    )
+    failpoints.arm("before-commit-write", lambda: seen.append((len(weak.rows), len(strong.rows))))
     try:
         alarms(weak, strong).run(
             checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=2, epoch_records=25
@@ -142,6 +152,7 @@ def test_weak_files_can_be_read_though_their_epoch_never_commits(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     p = alarms(sinks.jsonl(tmp_path / "weak"), sinks.jsonl(tmp_path / "strong"))
+
     class Stopped(Exception):
         """In the place of a crash."""
 

@@ -70,6 +70,14 @@ class Deliverer:
     def deliver(self, commit: Commit) -> None:
         """Delivers an epoch, after those that a sink refused, to every sink that lacks it."""
         self._waiting.append(commit)
+        self.settle()
+
+    def settle(self) -> None:
+        """Delivers what some sink has refused; nothing where all have everything.
+
+        No epoch is committed before that: the next driver looks for undelivered epochs
+        in the retention window alone, which may be as short as one.
+        """
         while self._waiting:
             for outlet in self._outlets.values():
                 self._deliver_to(outlet, self._waiting[0])

@@ -152,6 +152,7 @@ class Driver:
         """One decision, carried out."""
         if self.ledger.commit_position > self.log.position:
             raise StoreError("this driver's last commit did not reach the log: start again")
+        self._deliverer.settle()
         plan = self.ledger.open_plan
         if plan is not None and plan.fingerprint != self._fingerprint:
             self._void(plan, "the pipeline's code or wiring has changed since")

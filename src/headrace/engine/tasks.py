@@ -50,7 +50,6 @@ class WorkOrder(msgspec.Struct, frozen=True):
 
 
 _order_decoder = msgspec.msgpack.Decoder(WorkOrder)
-_cache = WorkerCache()
 _runtimes: dict[tuple[str, str], Runtime] = {}
 _orders: dict[str, WorkOrder] = {}
 
@@ -74,7 +73,11 @@ class Shipment:
         runtime = _runtimes.get(where)
         if runtime is None:
             topology: Topology = cloudpickle.loads(self.pipeline)
-            runtime = _runtimes[where] = Runtime(topology, DiskStore(self.root), _cache)
+            # Cached objects carry the code of their class, so each version of a pipeline has a
+            # cache of its own, and the versions before it go.
+            for other in [known for known in _runtimes if known[1] == self.root]:
+                del _runtimes[other]
+            runtime = _runtimes[where] = Runtime(topology, DiskStore(self.root), WorkerCache())
         if self.order is not None:
             return runtime, _order_decoder.decode(self.order)
         context: Any = TaskContext.get()

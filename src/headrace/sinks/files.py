@@ -78,9 +78,9 @@ class FileSink(Sink):
         try:
             with explained("open", self.path):
                 self._admit(opening.checkpoint)
+                self._sweep(self.high_water())
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
-        self._sweep(self.high_water())
 
     def high_water(self) -> int:
         return highest_marker(self._marks)

@@ -1,0 +1,71 @@
+"""What a seed decides: the kinds of faults of a schedule, when each strikes, and the trace.
+
+A schedule gets a few kinds of faults only, and often: rare combinations are met
+that way which an even mixture of everything would hardly ever bring together. It
+has a budget; when that is spent, the run must come to its end by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+KINDS = (
+    "driver dies",
+    "driver pauses",
+    "rival driver",
+    "task dies",
+    "task runs twice",
+    "task is a zombie",
+    "output lost",
+    "mixed attempts",
+    "job aborted",
+    "worker lost",
+    "disk fails",
+    "power fails",
+    "sink fails",
+    "ring changes",
+    "clock jumps",
+    "code changes",
+)
+
+_Item = TypeVar("_Item")
+
+
+class Chance:
+    """Dice, budget and diary of one schedule."""
+
+    def __init__(self, seed: int, *, faults: bool = True) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        count = self.random.choice((1, 2, 2, 3, 3, 4, 6))
+        self.kinds = frozenset(self.random.sample(KINDS, count)) if faults else frozenset()
+        self.budget = self.random.randint(2, 12) if faults else 0
+        self.struck = 0
+        self.trace: list[str] = []
+
+    def strikes(self, kind: str, probability: float) -> bool:
+        """Whether a fault of this kind happens now."""
+        if kind not in self.kinds or self.struck >= self.budget:
+            return False
+        if self.random.random() >= probability:
+            return False
+        self.struck += 1
+        return True
+
+    def awaits(self, kind: str) -> bool:
+        """Whether faults of this kind may still come."""
+        return kind in self.kinds and self.struck < self.budget
+
+    def choice(self, items: Sequence[_Item]) -> _Item:
+        """One of these."""
+        return items[int(self.random.random() * len(items))]
+
+    def token(self, size: int = 8) -> str:
+        """A name that nobody else has, as `secrets.token_hex`."""
+        return self.random.getrandbits(8 * size).to_bytes(size, "big").hex()
+
+    def note(self, what: str) -> None:
+        """A line of the trace."""
+        self.trace.append(what)

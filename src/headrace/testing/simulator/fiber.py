@@ -1,0 +1,66 @@
+"""Fibers: code that can stop in the middle and go on later, one at a time.
+
+A paused driver is a driver in the middle of any call, so it needs a stack of its
+own. Each fiber is a thread, and a pair of locks hands the turn over: no two ever
+run at once, and their order is the simulation's alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Killed(BaseException):
+    """The death of a process: nothing that it does after this has any effect."""
+
+
+class Fiber:
+    """A function that runs until it pauses."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        self._body = body
+        self._turn, self._back = threading.Lock(), threading.Lock()
+        self._turn.acquire()
+        self._back.acquire()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._started = False
+        self.dead = False
+        self.done = False
+        self.error: BaseException | None = None
+
+    def resume(self) -> None:
+        """Gives it the turn, until it pauses or ends."""
+        if self.done:
+            return
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        self._turn.release()
+        self._back.acquire()
+        if self.done:
+            self._thread.join()
+
+    def pause(self) -> None:
+        """Called by the fiber itself: gives the turn back."""
+        self._back.release()
+        self._turn.acquire()
+        if self.dead:
+            raise Killed
+
+    def kill(self) -> None:
+        """It dies where it stands."""
+        self.dead = True
+        while not self.done:
+            self.resume()
+
+    def _run(self) -> None:
+        self._turn.acquire()
+        try:
+            if not self.dead:
+                self._body()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done = True
+            self._back.release()

@@ -1,0 +1,309 @@
+"""One schedule: drivers that live, die, sleep and wake over one checkpoint, until the end.
+
+Only one thing runs at a time: a driver, until it pauses at a failpoint or in the
+middle of a system call; or the world between them, where time passes, records
+arrive, zombie tasks finish, rivals start and the power fails. After each turn the
+checkers look. When the budget of faults is spent, the run must end by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.engine.checkpoint import Checkpoint
+from headrace.log.store import DiskStore
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.graph import Outlet
+from headrace.pipeline.topology import Topology
+from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.consumer import Consumer, Row
+from headrace.testing.simulator.disk import SimulatedDisk
+from headrace.testing.simulator.fiber import Killed
+from headrace.testing.simulator.life import Life
+from headrace.testing.simulator.log_checker import LogChecker, Violation
+from headrace.testing.simulator.sink import SimulatedSink
+from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.substrate import SimulatedSubstrate
+from headrace.testing.simulator.syscalls import Fault, Syscalls
+from headrace.testing.simulator.workers import Hook, Workers
+from headrace.testing.simulator.world import Tuning, simulated_world
+
+START = 1_700_000_000_000_000
+TURNS_MAX = 400
+ROOT = "/checkpoint"
+PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
+"""Failpoints after which the last log entry must survive everything."""
+
+
+class Workload(Protocol):
+    """What runs in a simulation, and what must be true of it."""
+
+    name: str
+    records: dict[str, dict[str, list[Any]]]
+    """Stream -> split -> its records."""
+
+    def pipeline(self) -> PipelineBuilder: ...
+    def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None: ...
+    def check(self, outcome: Outcome) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What is left at the end of a schedule."""
+
+    outputs: dict[str, dict[int, list[Row]]]
+    """Sink -> epoch -> its (value, timestamp) rows."""
+    checkpoint: Checkpoint
+    hooks: list[list[Hook]]
+    """The calls of user code that made each committed epoch, key by key in their order."""
+    commits: list[dict[str, Any]]
+    """The commits as the log has them, decoded from JSON."""
+
+
+class _Store(DiskStore):
+    """The store on disk; a simulated file cannot be mapped into memory."""
+
+    def map(self, name: str) -> pa.Buffer:
+        return pa.py_buffer(self.read(name))
+
+
+class Simulation:
+    """A workload under the schedule of one seed."""
+
+    def __init__(self, workload: Workload, chance: Chance) -> None:
+        self.workload, self.chance = workload, chance
+        self.now = START
+        self.code_version = 1
+        self.tuning = Tuning(chance)
+        self.disk = SimulatedDisk()
+        self.system = Syscalls(self.disk, self._gate, self._clock_s)
+        self.epoch_records = chance.random.randint(4, 12)
+        self._lives: list[Life] = []
+        self._running: Life | None = None
+        self._outage = 0
+        """How many more calls on the disk fail."""
+
+    def run(self) -> Outcome:
+        """Runs it; raises Violation where a promise was broken."""
+        with simulated_world(
+            self.system, self.chance, self.tuning, self._clock_s, self._reached
+        ):
+            self._build()
+            try:
+                self._until_end()
+                self._afterwards()
+                outcome = self._outcome()
+                self.workload.check(outcome)
+                return outcome
+            finally:
+                self._kill_all()
+
+    def _build(self) -> None:
+        graph = self.workload.pipeline().freeze().graph
+        self.sources = {
+            name: SimulatedSource(injector.source.timing, self.workload.records[name])
+            for name, injector in graph.injectors.items()
+        }
+        injectors = {
+            name: replace(injector, source=self.sources[name])
+            for name, injector in graph.injectors.items()
+        }
+        outlets = {
+            name: Outlet(name, outlet.stream, SimulatedSink(name, f"/out/{name}", self.chance))
+            for name, outlet in graph.outlets.items()
+        }
+        self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
+        self.store = _Store(ROOT)
+        workers = Workers(self.topology, self.store, self.chance, self.chance.random.randint(1, 3))
+        self.substrate = SimulatedSubstrate(self.topology, workers, self.chance)
+        self.log = LogChecker(
+            self.disk, ROOT, self.tuning.log_directory_entries, self.tuning.retain_epochs
+        )
+        roots = {name: f"/out/{name}" for name in outlets}
+        self.consumer = Consumer(self.disk, self.log, roots, self.chance, self.workload.appeared)
+        if self.chance.random.random() < 0.5:
+            self._records_arrive(1_000_000)
+
+    # The course of things -------------------------------------------------
+
+    def _until_end(self) -> None:
+        for _ in range(TURNS_MAX):
+            life = self._next_life()
+            self._turn(life)
+            if life.finished:
+                return
+            self._between(life)
+        raise Violation(f"there is no end after {TURNS_MAX} turns")
+
+    def _next_life(self) -> Life:
+        alive = [life for life in self._lives if not life.fiber.done]
+        if not alive or (len(alive) < 3 and self._rival_comes(alive[-1])):
+            if self.chance.strikes("code changes", 0.4):
+                self.code_version += 1
+            life = Life(self, len(self._lives) + 1)
+            self._lives.append(life)
+            self.chance.note(f"driver {life.number} starts (code {self.code_version})")
+            return life
+        if len(alive) > 1 and self.chance.random.random() < 0.4:
+            return self.chance.choice(alive)
+        return alive[-1]
+
+    def _rival_comes(self, newest: Life) -> bool:
+        """Somebody starts another driver, most likely because this one seems dead."""
+        slept, newest.sleeps = newest.sleeps, False
+        return (slept and self.chance.random.random() < 0.6) or self.chance.strikes(
+            "rival driver", 0.15
+        )
+
+    def _turn(self, life: Life) -> None:
+        self._running = life
+        try:
+            life.fiber.resume()
+        finally:
+            self._running = None
+        self.log.catch_up()
+        if life.fiber.done:
+            life.check_end()
+        self.consumer.look()
+
+    def _between(self, life: Life) -> None:
+        """What happens while no driver runs."""
+        chance = self.chance
+        waits = life.waits_until
+        self.now += chance.random.randint(1, 2_000_000)
+        if waits is not None:
+            self.now = max(self.now, waits)
+        self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
+        if chance.strikes("clock jumps", 0.15):
+            self.now = max(1, self.now + chance.random.randint(-7_200_000_000, 7_200_000_000))
+            chance.note(f"the clock jumps to {(self.now - START) // 1_000_000} s")
+        if self.substrate.zombies and chance.random.random() < 0.3:
+            self.substrate.run_zombie()
+        if self.system.late and chance.random.random() < 0.3:
+            self._land_late()
+        if chance.strikes("power fails", 0.15):
+            self._lose_power()
+
+    def _records_arrive(self, more: int) -> None:
+        for name, source in self.sources.items():
+            for split in self.workload.records[name]:
+                source.show(split, more)
+
+    def _land_late(self) -> None:
+        what, act = self.system.late.pop(0)
+        self.chance.note(f"late, but done: {what}")
+        try:
+            act()
+        except OSError:
+            pass  # somebody else was there first
+
+    def _lose_power(self) -> None:
+        self.chance.note("the power fails: all drivers die, and what was not synced is gone")
+        self._kill_all()
+        self.system.late.clear()
+        self.disk.lose_power(self.chance.random)
+        self.log.after_power_loss()
+        self.consumer.after_power_loss()
+
+    def _kill_all(self) -> None:
+        for life in self._lives:
+            self._running = life
+            life.fiber.kill()
+        self._running = None
+
+    def _afterwards(self) -> None:
+        """Whoever sleeps wakes; whatever was late lands; one more driver finds nothing to do."""
+        self.chance.budget = 0
+        self._records_arrive(1_000_000)
+        while self.substrate.zombies:
+            self.substrate.run_zombie()
+        while self.system.late:
+            self._land_late()
+        self._lives.append(Life(self, len(self._lives) + 1))
+        for life in self._lives:
+            for _ in range(TURNS_MAX):
+                if life.fiber.done:
+                    break
+                self._turn(life)
+                self.now += 1_000_000
+            else:
+                raise Violation(f"driver {life.number} finds no end")
+        if not self._lives[-1].finished:
+            raise Violation("the last driver did not come to the end")
+
+    def _outcome(self) -> Outcome:
+        self.log.catch_up()
+        self.log.check_files()
+        self.consumer.check_complete()
+        hooks = []
+        for commit in self.log.commits:
+            made: list[Hook] = []
+            for label, digest in sorted(commit["digests"].items()):
+                made += self.substrate.attempts.get((commit["epoch"], label, digest), [])
+            hooks.append(made)
+        outputs = {name: output.epochs for name, output in self.consumer.outputs.items()}
+        return Outcome(outputs, Checkpoint(self.store), hooks, self.log.commits)
+
+    # What processes meet --------------------------------------------------
+
+    def _clock_s(self) -> float:
+        return self.now / 1e6
+
+    def _reached(self, failpoint: str) -> None:
+        life = self._running
+        if life is None:
+            return
+        if life.fiber.dead:
+            raise Killed
+        if failpoint in PROMISES and life.driver is not None:
+            self.log.promised = max(self.log.promised, life.driver.log.position)
+            self.log.catch_up()
+            self.log.check_files()
+        self.substrate.reached(failpoint)
+        life.reached(failpoint)
+        if self.chance.strikes("driver pauses", 0.1):
+            self.chance.note(f"driver {life.number} pauses at {failpoint}")
+            self._pause(life)
+
+    def _gate(self, call: str, path: str) -> Fault | None:
+        life = self._running
+        if life is None:
+            return None
+        if life.fiber.dead:
+            raise Killed
+        life.called(f"{call} {path}")
+        if self.chance.strikes("driver pauses", 0.01):
+            self.chance.note(f"driver {life.number} pauses before {call} {path}")
+            self._pause(life)
+        if call == "unlink" and path.startswith(ROOT):
+            self.log.catch_up()
+            self.log.check_deletion(path, self.consumer.delivered())
+        return self._fault(call, path)
+
+    def _pause(self, life: Life) -> None:
+        life.sleeps = True
+        life.fiber.pause()
+
+    def _fault(self, call: str, path: str) -> Fault | None:
+        if self._outage > 0:
+            self._outage -= 1
+            return Fault.REFUSED
+        often = call in ("link", "rename")
+        if not self.chance.strikes("disk fails", 0.05 if often else 0.004):
+            return None
+        if self.chance.random.random() < 0.1:
+            self._outage = self.chance.random.randint(1, 20)
+        fault = self.chance.choice(_FAULTS.get(call, (Fault.REFUSED,)))
+        self.chance.note(f"{call} {path} {fault.value}")
+        return fault
+
+
+_FAULTS = {
+    "link": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED, Fault.LATE),
+    "rename": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED),
+    "unlink": (Fault.REFUSED, Fault.UNREPORTED),
+    "write": (Fault.REFUSED, Fault.TORN),
+}

@@ -1,0 +1,42 @@
+"""The file sink of a simulation: the real one, which sometimes fails besides."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.model.rows import Rows
+from headrace.model.sink import Delivery
+from headrace.sinks.files import FileSink
+from headrace.testing.simulator.chance import Chance
+
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+
+
+class SimulatedSink(FileSink):
+    """Lines of [timestamp, value], as JSON."""
+
+    suffix = ".jsonl"
+
+    def __init__(self, name: str, path: str, chance: Chance) -> None:
+        super().__init__(path)
+        self._name = name
+        self._chance = chance
+        self._fails_again = False
+
+    def encode(self, rows: Rows) -> bytes:
+        pairs = zip(rows.timestamps.tolist(), rows.values(), strict=True)
+        return _encoder.encode_lines(list(pairs))
+
+    def deliver(self, delivery: Delivery) -> None:
+        self._fail("before", delivery.epoch)
+        super().deliver(delivery)
+        self._fail("after", delivery.epoch)
+
+    def _fail(self, when: str, epoch: int) -> None:
+        """Before or after it applied an epoch; often twice in a row."""
+        if self._fails_again or self._chance.strikes("sink fails", 0.2):
+            again, self._fails_again = self._fails_again, False
+            if not again:
+                self._fails_again = self._chance.random.random() < 0.5
+            self._chance.note(f"sink {self._name} fails {when} it has applied epoch {epoch}")
+            raise ConnectionError(f"simulated: gone {when} epoch {epoch}")

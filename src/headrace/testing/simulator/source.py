@@ -1,0 +1,46 @@
+"""A source whose records are known beforehand and appear bit by bit, in several splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.model.source import Range, Reading, Source, Timing
+
+
+class SimulatedSource(Source):
+    """The records of each split; `shown` of them have arrived so far."""
+
+    def __init__(self, timing: Timing, records: Mapping[str, Sequence[Any]]) -> None:
+        self.timing = timing
+        self.bounded = True
+        self._records = {split: list(values) for split, values in records.items()}
+        self._shown = dict.fromkeys(self._records, 0)
+
+    def show(self, split: str, more: int) -> None:
+        """More records arrive."""
+        self._shown[split] = min(self._shown[split] + more, len(self._records[split]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything has arrived."""
+        return all(self._shown[s] == len(values) for s, values in self._records.items())
+
+    def splits(self) -> Sequence[str]:
+        return list(self._records)
+
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        whole = len(self._records[split])
+        end = min(self._shown[split], start + max(records, 1))
+        if start == end and end < whole:
+            return None
+        return Range(start, end, end - start, last=end == whole)
+
+    def read(self, split: str, range: Range) -> Reading:
+        values = self._records[split][range.start : range.end]
+        return Reading(np.arange(range.start, range.end, dtype=np.int64), values=values)
+
+    def describe(self) -> str:
+        return "simulated"

@@ -1,0 +1,162 @@
+"""The substrate of a simulation: an epoch's tasks, each of which may go wrong as on Spark.
+
+A task may die before, in the middle of or after its user code, and is then run
+again, by another worker; it may run twice, both outputs arriving; a lost output is
+made again, and consumers that were faster have seen the first; a zombie runs to its
+end when nobody waits for it any more. Rows arrive in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Report, TaskPlan
+from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.workers import Hook, TaskDied, Worker, Workers
+from headrace.worker.envelope import REPORT, Envelope, partitions
+from headrace.worker.level import run_level
+from headrace.worker.reading import run_reader
+from headrace.worker.reports import decode_report
+
+Work = Callable[[Worker], list[Envelope]]
+Rows = list[Envelope]
+
+BEFORE, DURING, SEALING, AFTER = (
+    "before its user code",
+    "in the middle of its user code",
+    "while it seals",
+    "after it was done",
+)
+_MOMENTS = (BEFORE, DURING, SEALING, AFTER)
+_TRIES_MAX = 4
+
+
+class JobAborted(Exception):
+    """Spark gave up a job."""
+
+
+class SimulatedSubstrate:
+    """Runs epochs, badly."""
+
+    spark = None
+    parallelism = 2
+
+    def __init__(self, topology: Topology, workers: Workers, chance: Chance) -> None:
+        self.topology = topology
+        self._workers = workers
+        self._chance = chance
+        self.zombies: list[tuple[str, Work]] = []
+        """Tasks that nobody waits for, which will run all the same."""
+        self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
+        """(epoch, label, digest) -> the hooks that made this output."""
+        self._dies_at = ""
+
+    def reached(self, failpoint: str) -> None:
+        """A task has come to a failpoint, and may die there."""
+        if failpoint == self._dies_at:
+            raise TaskDied
+
+    def run(self, task: TaskPlan) -> Sequence[Report]:
+        """All reports of an epoch that reach the driver."""
+        rows: Rows = []
+        for number in range(len(task.plan.reads)):
+            rows += self._unit(task, 0, number, lambda w, n=number: list(run_reader(w, task, n)))
+        for level in range(1, self.topology.depth + 1):
+            self._abort_perhaps(task, level)
+            arrived: list[Rows] = [[] for _ in range(partitions(self.topology, task.plan, level))]
+            for row in rows:
+                arrived[row.partition].append(row)
+            rows = []
+            for slot, received in enumerate(arrived):
+                self._chance.random.shuffle(received)
+                rows += self._unit(
+                    task,
+                    level,
+                    slot,
+                    lambda w, n=slot, r=received, d=level: list(run_level(w, task, d, n, r)),
+                )
+        return [decode_report(row.body) for row in rows if row.header.kind == REPORT]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def run_zombie(self) -> None:
+        """One of the zombies comes to its end."""
+        name, work = self.zombies.pop(int(self._chance.random.random() * len(self.zombies)))
+        self._chance.note(f"the zombie of {name} runs to its end")
+        try:
+            with self._workers.taken() as worker:
+                work(worker)
+        except Exception:
+            pass  # Nobody waits for it, so nobody hears it fail.
+
+    # One task -------------------------------------------------------------
+
+    def _unit(self, task: TaskPlan, level: int, number: int, work: Work) -> Rows:
+        """What the consumers of a task get to see of it."""
+        chance, name = self._chance, f"task {level}/{number} of epoch {task.plan.epoch}"
+        if chance.strikes("task is a zombie", 0.15):
+            chance.note(f"{name} hangs; another takes its place")
+            self.zombies.append((name, work))
+        rows = self._until_done(task, level, name, work)
+        if chance.strikes("task runs twice", 0.15):
+            chance.note(f"{name} runs twice, both outputs arrive")
+            return rows + self._until_done(task, level, name, work)
+        if chance.strikes("mixed attempts", 0.2):
+            chance.note(f"{name} is run again; some consumers have seen its first output")
+            return self._mixed(rows, self._until_done(task, level, name, work))
+        if rows and chance.strikes("output lost", 0.1):
+            lost = chance.choice(rows)
+            chance.note(f"{name}: its {lost.header.kind} for {lost.partition} is lost")
+            return [row for row in rows if row is not lost]
+        return rows
+
+    def _until_done(self, task: TaskPlan, level: int, name: str, work: Work) -> Rows:
+        chance = self._chance
+        for _ in range(_TRIES_MAX):
+            moment = "" if not chance.strikes("task dies", 0.15) else chance.choice(_MOMENTS)
+            if moment:
+                chance.note(f"{name} dies {moment}")
+            try:
+                with self._workers.taken() as worker:
+                    if moment == BEFORE:
+                        raise TaskDied
+                    if moment == DURING:
+                        worker.dies_after = chance.random.randint(0, 3)
+                    if moment == SEALING:
+                        self._dies_at = chance.choice(("before-segment-write", "after-segment-write"))
+                    rows = work(worker)
+                    self._remember(task, level, rows, worker)
+                    if moment == AFTER:
+                        raise TaskDied
+                    return rows
+            except TaskDied:
+                continue
+            finally:
+                self._dies_at = ""
+        raise JobAborted(f"{name} failed {_TRIES_MAX} times")
+
+    def _mixed(self, first: Rows, second: Rows) -> Rows:
+        """Each consumer sees one of the two outputs."""
+        picks: dict[int, Rows] = {}
+        for partition in sorted({row.partition for row in (*first, *second)}):
+            picks[partition] = self._chance.choice((first, second))
+        return [
+            row for rows in (first, second) for row in rows if picks[row.partition] is rows
+        ]
+
+    def _remember(self, task: TaskPlan, level: int, rows: Rows, worker: Worker) -> None:
+        """Notes which hooks made an output; reports that are only passed on are others'."""
+        mine = self.topology.levels[level] if level else ()
+        for row in rows:
+            if row.header.kind == REPORT:
+                report = decode_report(row.body)
+                if report.host in mine:
+                    hooks = [hook for hook in worker.hooks if hook.computation == report.host]
+                    self.attempts[task.plan.epoch, report.label, report.digest] = hooks
+
+    def _abort_perhaps(self, task: TaskPlan, level: int) -> None:
+        if self._chance.strikes("job aborted", 0.1):
+            self._chance.note(f"the job of epoch {task.plan.epoch} is aborted at level {level}")
+            raise JobAborted("stage failed too often")

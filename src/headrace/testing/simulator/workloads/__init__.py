@@ -1,0 +1,23 @@
+"""The workloads of `headrace chaos`: small pipelines whose right answer is known beforehand.
+
+Each has a reference written in plain Python, which shares no code with the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from headrace.testing.simulator.simulation import Workload
+from headrace.testing.simulator.workloads.dice import Dice
+from headrace.testing.simulator.workloads.diamond import Diamond
+from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
+from headrace.testing.simulator.workloads.transfers import Transfers
+
+WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
+    "unordered-ids": UnorderedIds,
+    "ordered-ids": OrderedIds,
+    "transfers": Transfers,
+    "diamond": Diamond,
+    "dice": Dice,
+}
