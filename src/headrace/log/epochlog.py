@@ -120,12 +120,21 @@ class EpochLog:
         """Appends a generation; gives the foreign entries that came first, to be folded in."""
         while True:
             yield from self.follow()
+            self._keep_what_was_read()
             generation = self.generation + 1
             entry = self._entry(GENERATION, generation, {"generation": generation})
             if self._put(self.position + 1, entry) is None:
                 self.position += 1
                 self.generation = generation
                 return
+
+    def _keep_what_was_read(self) -> None:
+        """Entries count once they are folded in, so they must be on disk, whoever wrote them."""
+        try:
+            if self.position:
+                self._store.sync(paths.log_directory(self.position))
+        except FileNotFoundError:
+            pass  # Trimmed meanwhile: the put finds out.
 
     def append(self, kind: str, body: object) -> int:
         """Appends an entry of this driver; Fenced if somebody else was first."""
@@ -178,7 +187,7 @@ class EpochLog:
         for attempt in range(_RETRIES):
             try:
                 landed = self._try_put(position, data)
-                found = entry if landed else self.read(position)
+                found = entry if landed else self._found(position)
             except (OSError, StoreError) as error:
                 failure, found = error, self._read_back(position)
             if found is not None:
@@ -202,9 +211,16 @@ class EpochLog:
     def _read_back(self, position: int) -> LogEntry | None:
         """What a put of unknown outcome left; None where that cannot be told now."""
         try:
-            return self.read(position)
+            return self._found(position)
         except (OSError, StoreError):
             return None
+
+    def _found(self, position: int) -> LogEntry | None:
+        """What somebody put at a position, on disk: a name that is only seen may vanish again."""
+        found = self.read(position)
+        if found is not None:
+            self._store.sync(paths.log_directory(position))
+        return found
 
     def _is_trimmed(self, directory: str) -> bool:
         try:

@@ -38,6 +38,9 @@ class Store(ABC):
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Writes a file durably unless the name is taken; says whether it did."""
 
+    def sync(self, directory: str) -> None:
+        """Makes the names in a directory durable, whoever gave them: to exist is not enough."""
+
     @abstractmethod
     def read(self, name: str) -> bytes:
         """The bytes of a file; FileNotFoundError where there is none."""
@@ -89,6 +92,10 @@ class DiskStore(Store):
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return files.put_if_absent(self._path(name), data)
+
+    def sync(self, directory: str) -> None:
+        with files.explained("sync", self._path(directory)):
+            files.sync_directory(self._path(directory))
 
     def read(self, name: str) -> bytes:
         with files.explained("read", self._path(name)):
