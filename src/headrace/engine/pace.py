@@ -20,6 +20,9 @@ MEMORY = 0.85
 SPREAD_MIN = 0.2
 """Epochs of one size say nothing about the fixed cost: their sizes must differ by this share."""
 
+EXPLORE = 1.5
+"""Where sizes were too alike to tell fixed cost from work, the next epoch is so much larger."""
+
 
 class Pace(msgspec.Struct):
     """The size of the next epoch."""
@@ -46,6 +49,8 @@ class Pace(msgspec.Struct):
         if records < self.records // 2:
             return  # there was not more to read
         wanted = max(self.target_s - self.overhead_s, self.overhead_s) / per_record
+        if not self._informed() and seconds < 2 * self.target_s:
+            wanted = max(wanted, EXPLORE * self.records)
         wanted = min(3.0 * self.records, max(0.5 * self.records, wanted))
         self.records = int(min(RECORDS_MAX, max(RECORDS_MIN, wanted)))
 
@@ -54,12 +59,16 @@ class Pace(msgspec.Struct):
         new = (1.0, records, seconds, records * records, records * seconds)
         n, x, y, xx, xy = (MEMORY * old + more for old, more in zip(self._sums, new, strict=True))
         self._sums = (n, x, y, xx, xy)
-        spread = n * xx - x * x
-        if spread > (SPREAD_MIN * x) ** 2:
-            slope = (n * xy - x * y) / spread
+        if self._informed():
+            slope = (n * xy - x * y) / (n * xx - x * x)
             self.overhead_s = (y - slope * x) / n
         self.overhead_s = min(max(self.overhead_s, 0.0), 0.9 * y / n)
         return max((y - n * self.overhead_s) / max(x, 1.0), 1e-9)
+
+    def _informed(self) -> bool:
+        """Whether the last epochs differed enough in size to tell fixed cost from work."""
+        n, x, _, xx, _ = self._sums
+        return n * xx - x * x > (SPREAD_MIN * x) ** 2
 
     def halve(self) -> None:
         """An epoch failed for its size or its substrate: try a smaller one."""
