@@ -3,7 +3,7 @@
     trades --by account--> booked (running total of the account)  --by symbol--> closed seconds
        '----by symbol----> volumes (of each second)               --by symbol------'  |
                                                                bonus to the leader <--'
-                                                 passed on to its sponsor, halved, until nothing is left
+                                            passed on to its sponsor, halved, until it is nothing
 
 Everything in it happens in the order of time. Ties are settled as the pipeline promises to settle
 them: trades by (file, line); what two accounts booked at one instant by the account's name.

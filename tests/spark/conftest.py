@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-
 from tests.spark.support import environment
 
 

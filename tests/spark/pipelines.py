@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.reference.exchange import Row, bonus_of, sponsor_of
+from tests.reference.word_count import words_of
+
 from headrace import (
     SECOND,
     Computation,
@@ -20,8 +23,6 @@ from headrace import (
     state,
 )
 from headrace.sources import Source
-from tests.reference.exchange import Row, bonus_of, sponsor_of
-from tests.reference.word_count import words_of
 
 YEAR_3000 = 32_503_680_000 * SECOND
 
@@ -130,7 +131,7 @@ def exchange(source: Source, output: Path) -> Pipeline:
 def make_trades(
     seed: int, *, count: int, files: int = 2, disorder: int = 0, per_second: int = 40
 ) -> dict[str, list[Row]]:
-    """Trades by file. Instants are coarse, so that many fall on one; `disorder` is in microseconds."""
+    """Trades by file. Instants are coarse, so many fall on one; `disorder` is in microseconds."""
     dice = random.Random(seed)
     found: dict[str, list[Row]] = {f"trades-{number}.jsonl": [] for number in range(files)}
     for name, rows in found.items():

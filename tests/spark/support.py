@@ -1,4 +1,4 @@
-"""Running pipelines without Spark but with their own sources and sinks, and reading what comes out."""
+"""Runs pipelines without Spark but with their own sources and sinks; reads what comes out."""
 
 from __future__ import annotations
 

@@ -20,6 +20,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.reference.exchange import exchange as plain_exchange
+from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
+from tests.spark.support import bag, local_driver, rows, run_local, state_of
 
 from headrace import (
     Computation,
@@ -39,9 +42,6 @@ from headrace import (
     state,
     to,
 )
-from tests.reference.exchange import exchange as plain_exchange
-from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
-from tests.spark.support import bag, local_driver, rows, run_local, state_of
 
 GOOD = [{"key": f"k{n % 3}", "ts": 1_000_000 * n} for n in range(12)]
 BAD_AT = 7

@@ -1,14 +1,16 @@
-"""What an epoch does on Spark: one job, windows closed at any depth, tasks that die, code that fails."""
+"""An epoch on Spark: one job, windows closed at any depth, tasks that die, code that fails."""
 
 from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.support import bag, rows, run_local, state_of, write_jsonl
 
 from headrace import (
     SECOND,
@@ -23,7 +25,6 @@ from headrace import (
     sources,
     state,
 )
-from tests.spark.support import bag, rows, run_local, state_of, write_jsonl
 
 pytestmark = pytest.mark.spark
 
@@ -91,7 +92,7 @@ def test_a_window_closes_in_the_epoch_in_which_its_source_passed_it_and_each_epo
     assert closed_in == passed_in
     assert len(set(closed_in.values())) >= 7, "windows closed in many epochs"
     assert len(jobs) == 8
-    assert [after - before for before, after in zip(jobs, jobs[1:])] == [1] * 7
+    assert [after - before for before, after in pairwise(jobs)] == [1] * 7
 
 
 # Tasks that die, code that fails.

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from headrace import failpoints
 from tests.reference.exchange import exchange as plain_exchange
 from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
 from tests.spark.support import bag, contents, environment, lines_of, rows, run_local, state_of
+
+from headrace import failpoints
 
 KILLS = 10
 SEED = 20_260_302

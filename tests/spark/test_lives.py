@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-
-from headrace import Fenced, failpoints
 from tests.reference.exchange import exchange as plain_exchange
 from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
 from tests.spark.programs import paced
@@ -28,6 +26,8 @@ from tests.spark.support import (
     run_local,
     state_of,
 )
+
+from headrace import Fenced, failpoints
 
 TRADES = make_trades(5, count=400, disorder=1_900_000)
 

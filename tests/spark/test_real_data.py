@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-
-from headrace import HOUR, Computation, Context, Pipeline, Record, Timer, sinks, sources, state, to
 from tests.reference.word_count import word_count as plain_word_count
 from tests.spark.pipelines import word_count
 from tests.spark.support import SHARED_DATA, bag, rows
+
+from headrace import HOUR, Computation, Context, Pipeline, Record, Timer, sinks, sources, state, to
 
 pytestmark = pytest.mark.spark
 
@@ -54,11 +54,8 @@ class Hourly(Computation, ordered=True):
 
     def process_timer(self, timer: Timer, ctx: Context) -> None:
         page = min(self.pages, key=lambda name: (-self.pages[name], name))
-        row = {
-            "channel": ctx.key,
-            "hour": timer.timestamp // HOUR - 1,
-            "edits": sum(self.pages.values()),
-        }
+        hour, edits = timer.timestamp // HOUR - 1, sum(self.pages.values())
+        row = {"channel": ctx.key, "hour": hour, "edits": edits}
         ctx.produce({**row, "top": page, "times": self.pages[page]}, timestamp=timer.timestamp - 1)
         self.pages.clear()
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-
-from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
 from tests.spark.support import rows, state_of, write_jsonl
+
+from headrace import Computation, Context, EpochProgress, Pipeline, Record, sinks, sources, state
 
 pytestmark = pytest.mark.spark
 
@@ -84,19 +84,20 @@ def test_a_rate_stream_goes_on_in_the_next_run_without_a_gap(
         frame = frame.selectExpr("value", "cast(value % 3 as string) as key", "timestamp as ts")
         return counted(frame, tmp_path / "out", timestamp="ts", lateness="1s", every="50ms")
 
-    done = []
-    for wanted in (40, 100):
+    def run_until(wanted: int) -> int:
         enough = threading.Event()
+
+        def look(progress: EpochProgress) -> None:
+            if len(rows(tmp_path / "out")) >= wanted:
+                enough.set()
+
         job = pipeline().start(
-            checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=2,
-            on_epoch=lambda p, n=wanted: enough.set() if total() >= n else None,
-        )  # fmt: skip
-
-        def total() -> int:
-            return len(rows(tmp_path / "out"))
-
+            checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=2, on_epoch=look
+        )
         assert enough.wait(60), job.status()
         job.stop()
-        done.append(total())
+        return len(rows(tmp_path / "out"))
+
+    done = [run_until(40), run_until(100)]
     assert done[1] > done[0] >= 40
     check(tmp_path, [str(value % 3) for value in range(done[1])])

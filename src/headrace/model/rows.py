@@ -141,9 +141,7 @@ def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, A
             return [{a: x, b: y, c: z} for x, y, z in zip(va, vb, vc, strict=True)]
         case 4:
             (a, b, c, d), (va, vb, vc, vd) = names, lists
-            return [
-                {a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True)
-            ]
+            return [{a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
 
 

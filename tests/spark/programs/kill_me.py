@@ -12,10 +12,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from headrace import EpochProgress
-from headrace.failpoints import arm_from_environment
 from tests.spark.pipelines import exchange, trades_in
 from tests.spark.support import run_local
+
+from headrace import EpochProgress
+from headrace.failpoints import arm_from_environment
 
 
 def tell(progress: EpochProgress) -> None:

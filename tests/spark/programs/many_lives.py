@@ -2,8 +2,9 @@
 
     python -m tests.spark.programs.many_lives DIRECTORY EPOCH_RECORDS SEED
 
-Every failpoint kills it, and SIGKILL does at random moments; then it is left alone. Prints one line of JSON per life: how it ended and
-at which epoch. Forking saves the imports; nothing here has started a thread yet.
+Every failpoint kills it, and SIGKILL does at random moments; then it is left alone. Prints one
+line of JSON per life: how it ended and at which epoch. Forking saves the imports; nothing here has
+started a thread yet.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import sys
 import time
 from pathlib import Path
 
-from headrace import Checkpoint, CorruptCheckpoint, failpoints
 from tests.spark.pipelines import exchange, trades_in
 from tests.spark.support import run_local
+
+from headrace import Checkpoint, CorruptCheckpoint, failpoints
 
 RANDOM_KILLS = 15
 ENDED = 0

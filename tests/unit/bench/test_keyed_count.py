@@ -17,7 +17,12 @@ from headrace.bench.workload import KeyedCount, expected_counts
 from headrace.errors import HeadraceError
 
 SMALL = KeyedCount(records=2_000, keys=1_000, epochs=3, warmup_epochs=1)
-EPOCH_MS = {"headrace": 100.0, "headrace-trivial": 30.0, "spark-bare": 25.0, "spark-bare-one-stage": 25.0}
+EPOCH_MS = {
+    "headrace": 100.0,
+    "headrace-trivial": 30.0,
+    "spark-bare": 25.0,
+    "spark-bare-one-stage": 25.0,
+}
 
 
 def _pretend(system: str, task: Task) -> Outcome:
