@@ -8,10 +8,11 @@ READY := $(VENV)/.headrace-ready
 # An interpreter to use instead of the first good one on the PATH.
 PYTHON ?=
 PYTEST_ARGS ?=
+CHAOS_ARGS ?= --seeds 10000
 BENCH_ARGS ?= --rounds 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench java
+.PHONY: help setup demo test lint types format bench chaos java
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +58,9 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 		--json out/keyed-count-small.json $(BENCH_ARGS)
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
 		--json out/keyed-count-state.json $(BENCH_ARGS)
+
+chaos: $(READY) ## the whole protocol under seeded schedules of faults (CHAOS_ARGS=...)
+	$(BIN)/headrace chaos $(CHAOS_ARGS)
 
 java:
 	@tools/check-java

@@ -9,6 +9,7 @@ from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.job import Job
 from headrace.engine.pipeline import Pipeline
 from headrace.errors import (
+    CallUncertain,
     CorruptCheckpoint,
     EpochFailed,
     Fenced,
@@ -17,6 +18,7 @@ from headrace.errors import (
     InvalidPipeline,
     InvalidRecord,
     NondeterministicCode,
+    ServiceError,
     SinkError,
     SourceError,
     StoreError,
@@ -26,6 +28,7 @@ from headrace.model.computation import Computation
 from headrace.model.context import Context, TableContext
 from headrace.model.map import Map
 from headrace.model.record import Record, Timer
+from headrace.model.services import Response, service
 from headrace.model.state import state
 from headrace.model.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from headrace.pipeline.builder import Stream
@@ -40,6 +43,7 @@ __all__ = [
     "MILLISECOND",
     "MINUTE",
     "SECOND",
+    "CallUncertain",
     "Checkpoint",
     "Computation",
     "Context",
@@ -56,7 +60,9 @@ __all__ = [
     "NondeterministicCode",
     "Pipeline",
     "Record",
+    "Response",
     "RunSummary",
+    "ServiceError",
     "SinkError",
     "SourceError",
     "StoreError",
@@ -64,6 +70,7 @@ __all__ = [
     "TableContext",
     "Timer",
     "UserCodeError",
+    "service",
     "sinks",
     "sources",
     "state",

@@ -10,6 +10,8 @@
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
     ├── Fenced                another driver has taken over this checkpoint
     ├── UserCodeError         a hook raised; carries computation, key and traceback
+    ├── ServiceError          a call to the outside failed: the first time and on every replay
+    │   └── CallUncertain     nobody knows whether a call that must not repeat got through
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
 
@@ -58,6 +60,14 @@ class Fenced(HeadraceError):
 
 class UserCodeError(HeadraceError):
     """User code raised. The message names the computation, the key and the record."""
+
+
+class ServiceError(HeadraceError):
+    """A call of `ctx.http` or `ctx.call` failed; a replay raises the same error again."""
+
+
+class CallUncertain(ServiceError):
+    """A call that must not repeat was begun, and nobody knows whether it got through."""
 
 
 class NondeterministicCode(HeadraceError):

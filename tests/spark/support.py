@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from headrace import Checkpoint, Pipeline, RunSummary
+from headrace import Checkpoint, Pipeline, RunSummary, failpoints
 from headrace.engine.driver import Driver, Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.job import run_loop
@@ -23,6 +23,10 @@ from headrace.worker.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]
 SHARED_DATA = ROOT.parent / "shared" / "data"
+
+OF_SERVICES = ("after-intent-write", "after-call", "after-result-write")
+"""Failpoints that only code which calls services reaches; the pipelines here call none."""
+FAILPOINTS = tuple(name for name in failpoints.NAMES if name not in OF_SERVICES)
 
 
 def clock() -> int:

@@ -15,9 +15,16 @@ from typing import Any
 import pytest
 from tests.reference.exchange import exchange as plain_exchange
 from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
-from tests.spark.support import bag, contents, environment, lines_of, rows, run_local, state_of
-
-from headrace import failpoints
+from tests.spark.support import (
+    FAILPOINTS,
+    bag,
+    contents,
+    environment,
+    lines_of,
+    rows,
+    run_local,
+    state_of,
+)
 
 KILLS = 10
 SEED = 20_260_302
@@ -59,7 +66,7 @@ def test_killed_at_every_failpoint_and_at_random_moments_it_ends_as_if_nothing_h
     early = [life for life in lives[:-1] if life["how"] not in ("died", "killed")]
     assert not early, f"it was not killed, or not in time: {early} {err}"
     assert {life["failpoint"].split(":")[0] for life in lives if life["failpoint"]} == set(
-        failpoints.NAMES
+        FAILPOINTS
     )
     assert lives[-1]["epoch"] > lives[-2]["epoch"], "the last kill still hit a running pipeline"
     calm = undisturbed(tmp_path / "calm", trades, slots=3, epoch_records=25)

@@ -17,6 +17,7 @@ from tests.reference.exchange import exchange as plain_exchange
 from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
 from tests.spark.programs import paced
 from tests.spark.support import (
+    FAILPOINTS,
     ROOT,
     bag,
     contents,
@@ -60,7 +61,7 @@ MEETS_NOBODY = {"before-takeover", "after-takeover", "before-plan-write", "after
 """Reached before the first epoch: there a driver that is overtaken has done nothing yet."""
 
 
-@pytest.mark.parametrize("name", failpoints.NAMES)
+@pytest.mark.parametrize("name", FAILPOINTS)
 def test_a_driver_overtaken_at_any_point_stops_as_fenced_and_changes_nothing(
     tmp_path: Path, calm: Path, name: str
 ) -> None:

@@ -35,6 +35,6 @@ def test_what_names_no_error_of_ours_is_the_base_of_all(name: str) -> None:
 
 
 def test_the_tree_in_the_docstring_names_every_error_once() -> None:
-    lines = re.findall(r"^ +(?:[├└]── )?(\w+)(?: {2,}.*)?$", errors.__doc__ or "", re.MULTILINE)
+    lines = re.findall(r"^[ │]+(?:[├└]── )?(\w+)(?: {2,}.*)?$", errors.__doc__ or "", re.MULTILINE)
     tree = [line for line in lines if line[0].isupper()]
     assert sorted(tree) == sorted(cls.__name__ for cls in ALL)

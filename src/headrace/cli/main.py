@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from headrace.cli.bench import bench
+from headrace.cli.chaos import chaos
 from headrace.cli.demo import demo
 from headrace.cli.run import run
 from headrace.errors import HeadraceError
@@ -42,7 +43,8 @@ Examples:
   headrace demo zeitgeist
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until caught-up
-  headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json""",
+  headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json
+  headrace chaos --seeds 2000""",
 )
 @click.version_option(package_name="headrace", message="headrace %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -50,7 +52,7 @@ def cli(debug: bool) -> None:
     """Stateful stream processing in Python on Spark: every record exactly once."""
 
 
-for verb in (run, demo, bench):
+for verb in (run, demo, bench, chaos):
     cli.add_command(verb)
 
 

@@ -7,6 +7,7 @@ same way, and are swept again and again, as zombies write late.
 
 from __future__ import annotations
 
+from headrace.engine.determinants import collect_determinants
 from headrace.engine.recovery import History
 from headrace.failpoints import reach
 from headrace.log import paths
@@ -45,6 +46,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
         if _epoch(name) <= closed:
             store.delete(f"{paths.WORK}/{name}")
             gone += 1
+    gone += collect_determinants(store, history)
     log.trim(history.needed_from())
     reach("after-collect")
     return gone

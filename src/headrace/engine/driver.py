@@ -21,6 +21,7 @@ import msgspec
 from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
+from headrace.engine.determinants import make_ready
 from headrace.engine.offers import Sources
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
@@ -124,6 +125,7 @@ class Driver:
             rings=self._rings(),
             fingerprint=self._fingerprint,
             short_records_max=self.options.short_records_max,
+            services=self.topology.uses_services(),
         )
         self._deliverer = Deliverer(self.graph, self.store, self.checkpoint, self._substrate.spark)
         try:
@@ -206,6 +208,7 @@ class Driver:
     def _complete(self, plan: Plan) -> Commit | None:
         """Runs a plan until its reports hold together; None where it had to be voided."""
         task = self.task(plan)
+        make_ready(self.store, self.log, plan)
         reason = ""
         cause: Exception | None = None
         for _ in range(ATTEMPTS_MAX):

@@ -60,6 +60,8 @@ class Settings(msgspec.Struct, frozen=True):
     rings: dict[str, Ring]
     fingerprint: str
     short_records_max: int
+    services: bool = False
+    """Whether some computation calls the outside."""
 
 
 def decide(
@@ -128,6 +130,7 @@ def _plan(
         short=records <= settings.short_records_max,
         final=final,
         based_on=ledger.commit_position,
+        determinants=ledger.next_determinants() if settings.services else 0,
     )
 
 

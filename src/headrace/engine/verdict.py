@@ -21,8 +21,8 @@ from headrace.plan.epoch import (
     SlotDelta,
     SplitState,
     TaskPlan,
+    summed,
 )
-from headrace.plan.ledger import summed
 from headrace.plan.watermarks import Mark, merge
 from headrace.worker.inputs import host_mark, labels_of
 from headrace.worker.level import TORN
@@ -109,6 +109,7 @@ def _commit(topology: Topology, task: TaskPlan, reports: dict[str, Report]) -> C
         counters=_total(topology, ordered),
         newest=max((r.newest for r in ordered), default=BEGINNING),
         digests={r.label: r.digest for r in ordered},
+        determinants={r.label: r.determinants for r in ordered if r.determinants},
         by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
     )
 

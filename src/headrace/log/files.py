@@ -48,21 +48,36 @@ def sync_directory(path: str | Path) -> None:
         os.close(descriptor)
 
 
+_durable: set[str] = set()
+"""Directories whose names this process knows to be on disk."""
+
+
 def make_directory(path: str | Path) -> None:
-    """Makes a directory and its parents, durably."""
+    """Makes a directory and its parents, durably.
+
+    One that is there already may be another process's, made an instant ago and not yet on
+    disk: so its name, and those of its parents, are synced too, once in a process.
+    """
     path = Path(path)
     with explained("make the directory", path):
-        if path.is_dir():
+        if str(path) in _durable and path.is_dir():
             return
-        missing = [path]
-        while not missing[-1].parent.exists():
-            missing.append(missing[-1].parent)
+        missing = {p for p in (path, *path.parents) if not p.exists()}
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise StoreError(f"cannot make the directory {path}: a file has that name") from None
-        for made in missing:
-            sync_directory(made.parent)
+        for made in (path, *path.parents):
+            known = made not in missing and str(made) in _durable
+            if known or made == made.parent:
+                continue
+            try:
+                sync_directory(made.parent)
+            except OSError as error:
+                # Far above, directories may be closed to this user, and were never made by us.
+                if made in missing or error.errno == errno.EIO:
+                    raise
+            _durable.add(str(made))
 
 
 def write(path: str | Path, data: bytes, *, durable: bool = True) -> None:

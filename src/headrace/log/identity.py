@@ -23,13 +23,16 @@ class Identity(msgspec.Struct, frozen=True):
 
 def read_identity(store: Store) -> Identity | None:
     """The identity of a checkpoint; None where there is no checkpoint."""
-    try:
-        data = store.read(paths.IDENTITY)
-    except FileNotFoundError:
-        if store.list(paths.LOG):
+    data = _read(store)
+    if data is None and store.list(paths.LOG):
+        # Another driver may have begun this checkpoint between the two looks. The identity is
+        # older than the log, so whoever has seen a log finds it.
+        data = _read(store)
+        if data is None:
             raise CorruptCheckpoint(
                 f"{store.root}: there is a log but no {paths.IDENTITY} file; restore it from a copy"
-            ) from None
+            )
+    if data is None:
         return None
     body = unseal(_MAGIC, data, paths.IDENTITY)
     try:
@@ -53,3 +56,10 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
             "choose another checkpoint= directory"
         )
     return found
+
+
+def _read(store: Store) -> bytes | None:
+    try:
+        return store.read(paths.IDENTITY)
+    except FileNotFoundError:
+        return None

@@ -6,6 +6,7 @@ state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
+determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
 """
@@ -24,6 +25,7 @@ OUTBOX = "outbox"
 STAGED = "staged"
 SOURCES = "sources"
 WORK = "work"
+DETERMINANTS = "determinants"
 SINKS = "sinks"
 
 LOG_DIRECTORY_ENTRIES = 1000
@@ -70,6 +72,11 @@ def state_directory(computation: str) -> str:
 def staged_directory(sink: str) -> str:
     """Where rows wait for a sink."""
     return f"{STAGED}/{safe(sink)}"
+
+
+def determinants_directory(first: int) -> str:
+    """Where calls that must not repeat are logged, from epoch `first` on."""
+    return f"{DETERMINANTS}/{first:012d}"
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:

@@ -73,6 +73,13 @@ class Store(ABC):
     def remove_directory(self, name: str) -> None:
         """Removes a directory whose files were deleted, half-written ones included."""
 
+    def retire_directory(self, name: str) -> bool:
+        """Takes a directory and its files away at once: a put into it fails from then on.
+
+        False where the store cannot do that; then the files stay.
+        """
+        return False
+
 
 class DiskStore(Store):
     """A directory on a filesystem that the driver and all executors share."""
@@ -148,6 +155,19 @@ class DiskStore(Store):
         except OSError:
             pass  # Missing, or a zombie is writing there: the next trimming tries again.
 
+    def retire_directory(self, name: str) -> bool:
+        gone = f"{name}.gone"
+        with files.explained("rename", self._path(name)):
+            try:
+                os.rename(self._path(name), self._path(gone))
+                files.sync_directory(os.path.dirname(self._path(gone)))
+            except FileNotFoundError:
+                pass  # Renamed before a crash: what is left of it goes now.
+        for left in self.list(gone):
+            self.delete(f"{gone}/{left}")
+        self.remove_directory(gone)
+        return True
+
 
 class MemoryStore(Store):
     """Files in this process, for tests: as durable as the object itself."""
@@ -158,11 +178,14 @@ class MemoryStore(Store):
         MemoryStore._count += 1
         self.identity = f"memory-{MemoryStore._count}"
         self.files: dict[str, bytes] = {}
+        self._retired: set[str] = set()
 
     def write(self, name: str, data: bytes) -> None:
         self.files[name] = bytes(data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
+        if name.rpartition("/")[0] in self._retired:
+            raise FileNotFoundError(name)
         if name in self.files:
             return False
         self.files[name] = bytes(data)
@@ -194,3 +217,9 @@ class MemoryStore(Store):
 
     def remove_directory(self, name: str) -> None:
         """Names need no directories here."""
+
+    def retire_directory(self, name: str) -> bool:
+        self._retired.add(name)
+        for left in [n for n in self.files if n.startswith(f"{name}/")]:
+            del self.files[left]
+        return True

@@ -8,13 +8,17 @@ from __future__ import annotations
 import random
 import uuid
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.model.services import Http
 from headrace.model.time import Duration, Instant
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+Result = TypeVar("Result")
 
 
 class Services(ABC):
@@ -49,6 +53,15 @@ class Context(Services):
 
     key: Any
     """The key in whose context the hook runs."""
+
+    @property
+    @abstractmethod
+    def http(self) -> Http:
+        """Web requests whose answers a replay repeats; failures are ServiceError."""
+
+    @abstractmethod
+    def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
+        """Calls a function of the outside world; a replay gets what it returned, or raised."""
 
     @abstractmethod
     def produce(

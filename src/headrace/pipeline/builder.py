@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.errors import InvalidPipeline
@@ -92,6 +93,8 @@ class PipelineBuilder:
         strong: bool = True,
         dedup: bool = True,
         watermark: float | None = None,
+        concurrency: int = 1,
+        services: bool | None = None,
     ) -> Stream:
         """Adds a computation.
 
@@ -102,6 +105,10 @@ class PipelineBuilder:
         - `watermark`: a share such as 0.99 for a percentile watermark.
         - `strong=False`: output is delivered before the commit, and again after a crash.
         - `dedup=False`: skip the duplicate check of sources with `id=`.
+        - `concurrency`: how many keys of a slot run at once, in threads, while others wait for
+          `ctx.http` and `ctx.call`. Results do not depend on it.
+        - `services=True`: hooks use `ctx.http` or `ctx.call` through helper functions (where the
+          class itself mentions them, that is seen).
         """
         template = _instance(computation)
         name = _checked(name or type(template).__name__, "a computation")
@@ -122,6 +129,10 @@ class PipelineBuilder:
             raise InvalidPipeline(f"{where}: slots= is a number from 1 to 10,000, not {slots!r}")
         if watermark is not None and not 0.0 < watermark < 1.0:
             raise InvalidPipeline(f"{where}: watermark= is a share between 0 and 1, such as 0.99")
+        if type(concurrency) is not int or not 1 <= concurrency <= 1000:
+            raise InvalidPipeline(
+                f"{where}: concurrency= is a number from 1 to 1,000, not {concurrency!r}"
+            )
         ports = _ports(outputs, where)
         node = Node(
             name=name,
@@ -134,7 +145,12 @@ class PipelineBuilder:
             strong=strong,
             percentile=watermark,
             aliases=tuple(aliases),
+            concurrency=concurrency,
         )
+        if services or (services is None and node.shape.uses_services):
+            node = replace(node, services=not node.shape.takes_table)
+        if concurrency > 1 and (node.keyless or node.shape.takes_table):
+            raise InvalidPipeline(f"{where}: concurrency= runs keys at once; it has none")
         for field in node.shape.fields:
             if field.name in vars(template):
                 raise InvalidPipeline(

@@ -78,6 +78,10 @@ class Node:
     strong: bool = True
     percentile: float | None = None
     aliases: tuple[str, ...] = ()
+    services: bool = False
+    """Whether its hooks may use `ctx.http` and `ctx.call`."""
+    concurrency: int = 1
+    """How many keys of a slot run at once, in threads."""
     shape: Shape = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

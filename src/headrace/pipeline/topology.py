@@ -33,7 +33,8 @@ class Topology:
         self.levels[0] = tuple(graph.injectors)
         self.fused = self._order_keyless()
         self.in_cycle = self._find_cycles()
-        self.needs_origin = self._find_origins()
+        self.needs_identity = self._find_identities()
+        self.needs_origin = self._find_origins() | self.needs_identity
 
     # What a task asks -----------------------------------------------------
 
@@ -187,6 +188,25 @@ class Topology:
                         if given.stream not in needing:
                             needing.add(given.stream)
                             changed = True
+        return frozenset(needing)
+
+    def uses_services(self) -> bool:
+        """Whether some computation calls the outside."""
+        return any(node.services for node in self.graph.nodes.values())
+
+    def _find_identities(self) -> frozenset[str]:
+        """Streams whose records carry their identity: calls are named by what caused them."""
+        nodes = self.graph.nodes.values()
+        needing = {i.stream for n in nodes if n.services for i in n.inputs}
+        found = -1
+        while needing and found != len(needing):
+            found = len(needing)
+            for node in nodes:
+                inputs = {given.stream for given in node.inputs}
+                if not needing.isdisjoint(node.emitted()):
+                    needing |= inputs
+                if not needing.isdisjoint(inputs):
+                    needing.update(_late_stream(node))  # these pass as they are
         return frozenset(needing)
 
 

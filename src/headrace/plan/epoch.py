@@ -66,6 +66,8 @@ class Plan(msgspec.Struct, frozen=True):
     final: bool = False
     based_on: int = 0
     """The log position of the commit that this plan continues."""
+    determinants: int = 0
+    """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
 
     @property
     def records(self) -> int:
@@ -81,6 +83,18 @@ class SlotBase(msgspec.Struct, frozen=True):
     """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
 
 
+class Determinant(msgspec.Struct, frozen=True):
+    """The logged outcome of one call to the outside."""
+
+    name: str
+    request: str
+    """A digest of what was asked."""
+    kind: str
+    """"answer", "failed" or "uncertain"."""
+    value: bytes = b""
+    message: str = ""
+
+
 class TaskPlan(msgspec.Struct, frozen=True):
     """What the driver sends to every task of an epoch: the plan and the state it starts from."""
 
@@ -93,6 +107,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
     bases: dict[str, dict[int, SlotBase]]
     outbox: dict[str, list[OutboxFile]]
     """Consumer -> feedback files to deliver in this epoch."""
+    answers: dict[str, list[Determinant]] | None = None
+    """Of an epoch that is looked at again: label -> what the outside answered. Nobody calls."""
 
 
 class OutboxFile(msgspec.Struct, frozen=True):
@@ -143,6 +159,18 @@ class Counters(msgspec.Struct):
     dead_of: dict[str, int] = {}
     """Dead letters by the computation or stream whose policy sent them aside."""
 
+    def add(self, more: Counters) -> None:
+        """Adds what another counted."""
+        for name in ("records", "hooks", "timers", "late", "dead", "behind", "unfired"):
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+        self.metrics = summed(self.metrics, more.metrics)
+        self.dead_of = summed(self.dead_of, more.dead_of)
+
+
+def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """Counts added up by name."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}
+
 
 class Report(msgspec.Struct, frozen=True):
     """One unit of work, done (or failed): what reaches the driver."""
@@ -160,6 +188,8 @@ class Report(msgspec.Struct, frozen=True):
     outbox: list[OutboxFile] = []
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
+    determinants: list[Determinant] = []
+    """Answers from outside that are logged with the commit."""
     error: str | None = None
     """An error's class name and message, where the work failed."""
     message: str = ""
@@ -215,5 +245,7 @@ class Commit(msgspec.Struct, frozen=True):
     """Label -> digest of all that it made."""
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
+    determinants: dict[str, list[Determinant]] = {}
+    """Label -> answers from outside, in the order of the calls."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""

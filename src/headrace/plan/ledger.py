@@ -27,6 +27,8 @@ from headrace.plan.epoch import (
 from headrace.plan.ring import Interval, Ring
 
 CHAINS_KEPT = 16
+DETERMINANTS_EPOCHS = 16
+"""How many epochs log their calls in one directory, at least."""
 
 
 class SlotLedger(msgspec.Struct, frozen=True):
@@ -58,6 +60,10 @@ class Ledger(msgspec.Struct):
     generation: int = 0
     commit_position: int = 0
     """The log position of the last commit."""
+    determinants: int = 0
+    """The directory of calls that must not repeat that the last plan named; 0 before the first."""
+    unsettled: dict[str, dict[str, int]] = {}
+    """Stream -> split -> how far voided plans read that may have called the outside."""
 
     # The fold -------------------------------------------------------------
 
@@ -65,9 +71,14 @@ class Ledger(msgspec.Struct):
         """A plan was written."""
         self.open_plan = plan
         self.wall = max(self.wall, plan.wall)
+        self.determinants = plan.determinants or self.determinants
 
     def voided(self) -> None:
         """The open plan was given up."""
+        if self.open_plan is not None and self.open_plan.determinants:
+            for read in (read for task in self.open_plan.reads for read in task):
+                ends = self.unsettled.setdefault(read.stream, {})
+                ends[read.split] = max(ends.get(read.split, 0), read.range.end)
         self.open_plan = None
 
     def committed(self, commit: Commit, position: int) -> None:
@@ -97,7 +108,19 @@ class Ledger(msgspec.Struct):
         self.outbox = {}
         for file in commit.outbox:
             self.outbox.setdefault(file.consumer, []).append(file)
-        _add(self.counters, commit.counters)
+        self.counters.add(commit.counters)
+        if self.unsettled:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Lets go of what voided plans had read, where commits have read as far."""
+        for stream, ends in list(self.unsettled.items()):
+            known = self.splits.get(stream, {})
+            left = {s: end for s, end in ends.items() if s not in known or known[s].position < end}
+            if left:
+                self.unsettled[stream] = left
+            else:
+                del self.unsettled[stream]
 
     def _adopt(self, adoption: Adoption) -> None:
         slot = self.slots[adoption.computation][adoption.slot]
@@ -118,6 +141,20 @@ class Ledger(msgspec.Struct):
                 slot: SlotBase(slots[slot].entries, slots[slot].chains) for slot in ring.slots
             }
         return found
+
+    def next_determinants(self) -> int:
+        """The directory in which the next plan's calls that must not repeat are logged.
+
+        Every plan that may meet a cause again must look where the first one did. So a new
+        directory is begun only where commits have read all that voided plans had read.
+        """
+        following = self.epoch + 1
+        full = following - self.determinants >= DETERMINANTS_EPOCHS
+        return (
+            following
+            if not self.determinants or (full and not self.unsettled)
+            else (self.determinants)
+        )
 
     def segments(self) -> set[str]:
         """Every segment that counts."""
@@ -200,15 +237,3 @@ def _with_delta(
 
 def _earliest(times: Iterable[int | None]) -> int | None:
     return min((t for t in times if t is not None), default=None)
-
-
-def _add(total: Counters, more: Counters) -> None:
-    for name in ("records", "hooks", "timers", "late", "dead", "behind", "unfired"):
-        setattr(total, name, getattr(total, name) + getattr(more, name))
-    total.metrics = summed(total.metrics, more.metrics)
-    total.dead_of = summed(total.dead_of, more.dead_of)
-
-
-def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    """Counts added up by name."""
-    return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}

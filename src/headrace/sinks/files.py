@@ -78,7 +78,8 @@ class FileSink(Sink):
         try:
             with explained("open", self.path):
                 self._admit(opening.checkpoint)
-                # A marker that a dying driver put is seen before it is on disk; it counts now.
+                # What a dying driver put is seen before it is on disk, and counts from now on.
+                sync_directory(self.path)
                 if self._marks.is_dir():
                     sync_directory(self._marks)
                 self._sweep(self.high_water())

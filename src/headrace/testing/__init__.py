@@ -5,8 +5,11 @@ with Harness(orders()) as h:
     h.advance("31m")
     h.crash(at="before-commit-write")
     assert [e["order"] for e in h.read("order_events")] == ["o1", "o2"]
+
+`simulate` runs a pipeline under hundreds of seeded schedules of faults.
 """
 
 from headrace.testing.harness import CRASH, Crash, Harness
+from headrace.testing.simulator import SimulationFailed, simulate
 
-__all__ = ["CRASH", "Crash", "Harness"]
+__all__ = ["CRASH", "Crash", "Harness", "SimulationFailed", "simulate"]

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from headrace.causal.lineage import identity_part
 from headrace.model.codec import decode_value
 from headrace.model.record import Record
 from headrace.model.rows import Rows, python_list, zipped
@@ -74,6 +75,13 @@ class Grouped:
         if self._packed is not None:
             return msgspec.Raw(self._packed[position])
         return self.value(position)
+
+    def identities(self, key: bytes) -> list[bytes]:
+        """The identities that a key's records carry behind their origins."""
+        if self.origins is None or key not in self.spans:
+            return []
+        start, end = self.spans[key]
+        return [identity_part(cell) for cell in self.origins[start:end]]
 
     def records(self, key: bytes, shown: Any, before: int) -> list[Record[Any]]:
         """A key's records in arrival order."""

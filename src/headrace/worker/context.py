@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.causal.lineage import identity_part, origin_part
 from headrace.causal.services import HookServices
+from headrace.errors import InvalidPipeline
 from headrace.model.codec import packed
-from headrace.model.context import Context
+from headrace.model.context import Context, Result
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
+from headrace.model.services import Http
 from headrace.model.time import END, Duration, Instant, duration, instant
 from headrace.pipeline.graph import Node
 from headrace.state.timeindex import Timed, TimeIndex
@@ -50,8 +53,10 @@ class Output:
 class Outputs:
     """The output ports of a computation."""
 
-    def __init__(self, node: Node, behind: int) -> None:
+    def __init__(self, node: Node, behind: int, *, traced: bool = False) -> None:
+        """`traced`: origins that are added carry identities."""
         self._node = node
+        self._traced = traced
         self._ports = {port: Output() for port in node.outputs}
         self._single = next(iter(self._ports.values())) if len(self._ports) == 1 else None
         self._behind = behind
@@ -88,16 +93,28 @@ class Outputs:
             del output.cells[length:], output.timestamps[length:], output.origins[length:]
 
     def number(self, mark: list[int], cause: bytes, index: int) -> None:
-        """Gives what a keyless hook produced since `mark` its origins."""
+        """Gives what a keyless hook produced since `mark` its origins, before its identities."""
         for output, start in zip(self._ports.values(), mark, strict=True):
             for at in range(start, len(output.origins)):
-                output.origins[at] = keyless_origin(cause, index, at - start)
+                identity = identity_part(output.origins[at]) if self._traced else b""
+                output.origins[at] = keyless_origin(cause, index, at - start) + identity
+
+    def add_all(self, other: Outputs) -> None:
+        """Takes over all that another collected for the same ports."""
+        for port, output in other._ports.items():
+            mine = self._ports[port]
+            mine.cells += output.cells
+            mine.timestamps += output.timestamps
+            mine.origins += output.origins
+        self.behind += other.behind
 
     def emit(self, emitter: Emitter) -> None:
         """Hands everything over."""
         needing = emitter.runtime.topology.needs_origin
         for port, stream in self._node.outputs.items():
             output = self._ports[port]
+            if self._traced and stream not in emitter.runtime.topology.needs_identity:
+                output.origins = [origin_part(cell) for cell in output.origins]
             if output.cells:
                 emitter.emit(stream, output.rows(stream in needing))
         emitter.counters.behind += self.behind
@@ -210,6 +227,19 @@ class HookContext(Context):
 
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._name}.{metric}", n)
+
+    @property
+    def http(self) -> Http:
+        raise self._unseen("http")
+
+    def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
+        raise self._unseen("call")
+
+    def _unseen(self, what: str) -> InvalidPipeline:
+        return InvalidPipeline(
+            f"{self._name!r} uses ctx.{what}, but its class does not mention it, so nothing was "
+            "made ready for it: p.compute(..., services=True)"
+        )
 
     # Productions ----------------------------------------------------------
 

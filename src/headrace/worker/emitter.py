@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import InvalidRecord, UserCodeError
+from headrace.causal.lineage import identity_part, origin_part, production_identity, row_identity
+from headrace.errors import HeadraceError, InvalidRecord, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
 from headrace.pipeline.graph import Input, Node, To
-from headrace.plan.epoch import Control, Counters, OutboxFile, StagedFile, TaskPlan
+from headrace.plan.epoch import Control, Counters, Determinant, OutboxFile, StagedFile, TaskPlan
 from headrace.plan.parcel import Parcel, ipc_bytes
 from headrace.plan.routing import keyed, route
 from headrace.plan.watermarks import Histogram, Mark
@@ -52,6 +53,10 @@ class Emitter:
         self._blobs: list[tuple[Header, bytes]] = []
         self._made = xxhash.xxh3_128()
         self._histograms: dict[str, Histogram] = {}
+        self.determinants: dict[str, Determinant] = {}
+        """Answers from outside that travel with the commit, by the calls' names."""
+        self.broken: HeadraceError | None = None
+        """Why a call could not be logged, in case a hook swallows it."""
         self.keyless_hooks: dict[str, int] = {}
         """Keyless computation -> how many hooks of it have run here: the ordinal of the next."""
 
@@ -74,10 +79,37 @@ class Emitter:
         """Adds something made outside this emitter (a segment) to the digest."""
         self._made.update(what.encode())
 
+    def apart(self) -> Emitter:
+        """An emitter that collects what one key makes, to be taken over later."""
+        return Emitter(self.runtime, self.task, self.host, self.label)
+
+    def take_over(self, other: Emitter) -> None:
+        """Adds all that `other` collected apart: counts, letters, answers from outside."""
+        self.counters.add(other.counters)
+        for stream, parts in other._streams.items():
+            self._streams.setdefault(stream, []).extend(parts)
+        self.determinants.update(other.determinants)
+
+    def origins(self, stream: str, rows: Rows) -> tuple[list[bytes] | None, list[bytes]]:
+        """The origins of rows and, where they carry them, their identities."""
+        if rows.origins is None:
+            return None, []
+        cells = rows.origins.to_pylist()
+        if stream not in self.runtime.topology.needs_identity:
+            return cells, []
+        return [origin_part(cell) for cell in cells], [identity_part(cell) for cell in cells]
+
     def dead_letter(
-        self, policy: To, letter: dict[str, object], timestamp: int, origin: bytes
+        self,
+        policy: To,
+        letter: dict[str, object],
+        timestamp: int,
+        origin: bytes,
+        identity: bytes = b"",
     ) -> None:
-        """Sends something aside with its error."""
+        """Sends something aside with its error; `identity` is that of what failed."""
+        if policy.stream in self.runtime.topology.needs_identity:
+            origin += production_identity("dead letter", b"", identity, 0)
         self.counters.dead += 1
         owner = str(letter.get("computation") or letter.get("stream"))
         dead_of = self.counters.dead_of
@@ -96,6 +128,8 @@ class Emitter:
     ) -> tuple[str, list[tuple[Header, bytes]]]:
         """The digest of all that was made, and the rows to send."""
         self._send_streams(run_keyless)
+        for determinant in self.determinants.values():
+            self._made.update(msgspec.msgpack.encode(determinant))
         digest = self._made.hexdigest()
         return digest, [*self._blobs, *self._controls(digest, mark)]
 
@@ -119,11 +153,12 @@ class Emitter:
     def _route(self, stream: str, rows: Rows, node: Node, index: int, given: Input) -> None:
         parcel, bad = keyed(rows, given.key)
         if bad:
-            values = rows.take(np.array([b.index for b in bad])).values()
-            for unkeyed, value in zip(bad, values, strict=True):
-                self._reject(
-                    node, stream, value, int(rows.timestamps[unkeyed.index]), unkeyed.error
-                )
+            unkeyed_rows = rows.take(np.array([b.index for b in bad]))
+            _, identities = self.origins(stream, unkeyed_rows)
+            for i, (unkeyed, value) in enumerate(zip(bad, unkeyed_rows.values(), strict=True)):
+                timestamp = int(rows.timestamps[unkeyed.index])
+                identity = identities[i] if identities else b""
+                self._reject(node, stream, value, timestamp, unkeyed.error, identity)
         if node.percentile is not None and len(parcel.rows):
             histogram = Histogram.of(parcel.rows.timestamps)
             self._histograms.setdefault(node.name, Histogram()).merge(histogram)
@@ -150,7 +185,13 @@ class Emitter:
         return Parcel(parcel.keys, parcel.codes[kept], parcel.rows.take(kept), parcel.key_column)
 
     def _reject(
-        self, node: Node, stream: str, value: object, timestamp: int, error: BaseException
+        self,
+        node: Node,
+        stream: str,
+        value: object,
+        timestamp: int,
+        error: BaseException,
+        identity: bytes,
     ) -> None:
         where = (
             f"computation {node.name!r} cannot take a key ({_key_of(node, stream)}) "
@@ -164,7 +205,7 @@ class Emitter:
                 "error": f"{type(error).__name__}: {error}",
                 "traceback": "".join(traceback.format_exception(error)),
             }  # fmt: skip
-            self.dead_letter(policy, letter, timestamp, self.label.encode())
+            self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
         raise kind(
@@ -216,6 +257,19 @@ class Emitter:
                 )
                 header = Header(level, slot, CONTROL, self.label)
                 yield header, msgspec.msgpack.encode(control)
+
+
+def identify(emitter: Emitter, stream: str, rows: Rows) -> None:
+    """Gives rows whose causes are unknown identities behind their origins."""
+    nth: dict[tuple[int, bytes], int] = {}
+    cells = []
+    values = rows.as_packed().packed.to_pylist()  # type: ignore[union-attr]
+    times, origins = rows.timestamps.tolist(), rows.origins.to_pylist()  # type: ignore[union-attr]
+    for origin, time, value in zip(origins, times, values, strict=True):
+        number = nth[time, value] = nth.get((time, value), 0) + 1
+        epoch = emitter.task.plan.epoch
+        cells.append(origin + row_identity(stream, emitter.label, epoch, time, value, number))
+    rows.origins = pa.array(cells, pa.binary())
 
 
 def source_origin(split: str, position: int) -> bytes:

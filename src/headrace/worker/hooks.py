@@ -15,7 +15,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, UserCodeError
+from headrace.causal.lineage import timer_identity
+from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.keys import decode_key
 from headrace.model.record import Record, Timer
 from headrace.model.time import END
@@ -23,6 +24,7 @@ from headrace.pipeline.graph import To
 from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
+from headrace.worker.calls import BROKEN, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.keyless import describe, letter
@@ -36,7 +38,7 @@ TIMERS_PER_KEY_MAX = 100_000
 """A key that fires more timers than this in one epoch sets timers in a loop."""
 
 
-_STOPS = (IncompatibleState, CorruptCheckpoint)
+_STOPS = (IncompatibleState, *BROKEN)
 """Errors that no record is to blame for."""
 
 
@@ -67,7 +69,12 @@ class KeyedHooks:
         self.before, self.now = before, now
         self.outputs = outputs
         self.wall = emitter.task.plan.wall
-        self.context = HookContext(emitter, live.node, outputs, timers, b"")
+        self._traced = (
+            TracedContext(emitter, live.node, outputs, timers, b"")
+            if is_traced(emitter, live.node)
+            else None
+        )
+        self.context = self._traced or HookContext(emitter, live.node, outputs, timers, b"")
         self.context.final = now == END
         self.context.on_timer_set = self._timer_set
         self.context.on_forget = self._forget
@@ -77,6 +84,7 @@ class KeyedHooks:
         self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
         # Computations without timers and TTLs take the short loop.
         self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
+        self._plain = self._plain and self._traced is None
         self._with_origin = any(
             s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
         )
@@ -85,6 +93,8 @@ class KeyedHooks:
         self._careful = False
         """Whether each hook is looked after, and undone if it failed."""
         self._originals: list[Any] = []
+        self._identities: list[bytes] = []
+        """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
         self.last_time: dict[bytes, int] = {}
 
@@ -96,9 +106,12 @@ class KeyedHooks:
         records: list[Record[Any]],
         due: list[tuple[int, CellId]],
         due_wall: list[tuple[int, CellId]],
+        identities: list[bytes] | None = None,
     ) -> KeyState:
         """All hooks of a key in this epoch; gives the state to seal."""
         shown = decode_key(key)
+        if identities is not None:
+            self._identities = identities
         if not isinstance(self.live.node.errors, To):
             try:
                 self._run(key, shown, state, records, due, due_wall)
@@ -145,6 +158,7 @@ class KeyedHooks:
             letter(self.emitter, self.live.node, self.context.key, record, error),
             self.context.time,
             keyed_origin(self.live.node.name, self.context.key_bytes),
+            self._traced.cause if self._traced is not None else b"",
         )
 
     def _stop(self, failure: _Failed) -> HeadraceError:
@@ -203,6 +217,8 @@ class KeyedHooks:
             hook = self._fire_due(remaining[i], hook)
             context.hook = hook
             hook += 1
+            if self._traced is not None:
+                self._traced.caused_by(record.stream, self._identities[i])
             self._record(record, ("record", i))
         hook = self._fire_due(self.now, hook)
         for at, cell in due_wall:
@@ -290,6 +306,8 @@ class KeyedHooks:
                 context.forget()
             return
         context.hook, context.in_timer = hook, True
+        if self._traced is not None:
+            self._traced.caused_by("", timer_identity(clock, entry, at))
         context.time = at if clock == "event" else self.now if self.now != END else self.wall
         context.watermark = at if self._ordered and clock == "event" else self.now
         timer = Timer(decode_key(entry), at, clock)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.causal.lineage import identity_part, origin_part
 from headrace.errors import UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
@@ -26,11 +27,13 @@ from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_se
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival, Grouped, keys_of
+from headrace.worker.calls import is_traced
 from headrace.worker.context import Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
 from headrace.worker.keyless import keep_on_time
 from headrace.worker.keystate import KeyState
+from headrace.worker.parallel import KeyWork, run_keys
 from headrace.worker.runtime import Runtime
 from headrace.worker.table import run_keyed_table
 
@@ -61,10 +64,15 @@ class KeyedRun:
             plan.rings[node.name].intervals(slot),
         )
         self.timers = TimerChanges(self.slot.indexes)
-        self.outputs = Outputs(node, task.outs.get(node.name, 0))
+        self.outputs = self.new_outputs()
         self.cells: list[Cell] = []
         self.objects: list[tuple[bytes, Any, bool]] = []
         self._held_values: dict[CellId, bytes] = {}
+
+    def new_outputs(self) -> Outputs:
+        """Where productions are collected."""
+        behind = self.task.outs.get(self.node.name, 0)
+        return Outputs(self.node, behind, traced=is_traced(self.emitter, self.node))
 
     def run(self, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
         """Runs everything; gives what changed and the oldest thing still held."""
@@ -94,15 +102,6 @@ class KeyedRun:
 
     def _run_hooks(self, arrivals: list[Arrival]) -> None:
         groups = [Grouped(arrival) for arrival in arrivals]
-        hooks = KeyedHooks(
-            self.emitter,
-            self.live,
-            self.slot,
-            self.timers,
-            self.outputs,
-            before=self.before,
-            now=self.now,
-        )
         due = _by_key(self.slot.indexes["event"].due(self.now))
         due_wall = _by_key(self.slot.indexes["wall"].due(self.task.plan.wall))
         ordered = self._ordered(groups) if self.node.ordered else None
@@ -111,18 +110,44 @@ class KeyedRun:
         if not keys:
             return
         found = self._load(keys)
+        traced = is_traced(self.emitter, self.node)
+        nothing: tuple[list[Record[Any]], list[bytes]] = ([], [])
+
+        def inputs_of(key: bytes) -> tuple[list[Record[Any]], list[bytes]]:
+            if ordered is not None:
+                return ordered.get(key, nothing)
+            shown = decode_key(key)
+            records = [r for group in groups for r in group.records(key, shown, self.before)]
+            return records, [i for g in groups for i in g.identities(key)] if traced else []
+
+        if traced or self.node.concurrency > 1:
+            work = (
+                KeyWork(key, *found[key][:2], due.get(key, []), due_wall.get(key, []))
+                for key in keys
+            )
+            for key, state, last_time in run_keys(self, work, inputs_of):
+                self._change(key, state, last_time)
+                self.objects.append((key, state, found[key][2]))
+            return
+        hooks = self.new_hooks(self.emitter, self.outputs)
         for key in keys:
             state, stored, again = found[key]
             if ordered is not None:
-                records = ordered.get(key, [])
+                records = ordered.get(key, nothing)[0]
             else:
                 shown = decode_key(key)
                 records = [r for group in groups for r in group.records(key, shown, self.before)]
             state = hooks.run_key(
                 key, state, stored, records, due.get(key, []), due_wall.get(key, [])
             )
-            self._change(key, state, hooks)
+            self._change(key, state, hooks.last_time.get(key, self.before))
             self.objects.append((key, state, again))
+
+    def new_hooks(self, emitter: Emitter, outputs: Outputs) -> KeyedHooks:
+        """Hooks that collect what they make there."""
+        return KeyedHooks(
+            emitter, self.live, self.slot, self.timers, outputs, before=self.before, now=self.now
+        )
 
     def _load(self, keys: list[bytes]) -> dict[bytes, tuple[KeyState, Stored, bool]]:
         """The state of all keys: warm objects, and one multi-get for the others."""
@@ -143,10 +168,9 @@ class KeyedRun:
                 found[key] = (keystate.load(self.live, key, cells), cells, False)
         return found
 
-    def _change(self, key: bytes, state: KeyState, hooks: KeyedHooks) -> None:
-        time = hooks.last_time.get(key, self.before)
+    def _change(self, key: bytes, state: KeyState, last_time: int) -> None:
         try:
-            self.cells.extend(keystate.changes(self.live, key, state, time))
+            self.cells.extend(keystate.changes(self.live, key, state, last_time))
         except (TypeError, AttributeError) as error:
             raise UserCodeError(
                 f"computation {self.node.name!r}, key {decode_key(key)!r:.100}: {error}"
@@ -154,9 +178,10 @@ class KeyedRun:
 
     # Ordered computations -------------------------------------------------
 
-    def _ordered(self, groups: list[Grouped]) -> dict[bytes, list[Record[Any]]]:
-        """What the watermark has passed, in time order; the rest is held."""
-        ready: dict[bytes, list[tuple[tuple[Any, ...], Record[Any]]]] = {}
+    def _ordered(self, groups: list[Grouped]) -> dict[bytes, tuple[list[Record[Any]], list[bytes]]]:
+        """What the watermark has passed, in time order, with identities; the rest is held."""
+        ready: dict[bytes, list[tuple[tuple[Any, ...], Record[Any], bytes]]] = {}
+        with_identity = self.runtime.topology.needs_identity
         passed = self.now if self.now == END else self.now - 1
         live = {cell for _, cell in self.slot.indexes["held"].due(passed)}
         for cell, data in self.slot.view.held(passed) if live else ():
@@ -165,8 +190,12 @@ class KeyedRun:
             live.discard(cell)
             timestamp, index, origin, epoch, position, late, value = decode_value(data)
             record: Record[Any] = Record(value, timestamp, decode_key(cell[0]), cell[1], late)
+            if cell[1] in with_identity:
+                origin, identity = origin_part(origin), identity_part(origin)
+            else:
+                identity = b""
             order = (timestamp, index, origin, epoch, position)
-            ready.setdefault(cell[0], []).append((order, record))
+            ready.setdefault(cell[0], []).append((order, record, identity))
             self.timers.set("held", cell, None)
         epoch = self.task.plan.epoch
         for group in groups:
@@ -176,22 +205,26 @@ class KeyedRun:
                 shown = decode_key(key)
                 for position in range(start, end):
                     timestamp = group.times[position]
-                    origin = group.origins[position] if group.origins else b""
+                    carried = group.origins[position] if group.origins else b""
                     late = timestamp < before
                     if timestamp < self.now or self.now == END:
+                        traced = stream in with_identity
+                        origin = origin_part(carried) if traced else carried
                         order = (timestamp, index, origin, epoch, position)
                         record = Record(group.value(position), timestamp, shown, stream, late)
-                        ready.setdefault(key, []).append((order, record))
+                        ready.setdefault(key, []).append((order, record, identity_part(carried)))
                         continue
                     cell = (key, stream, _HELD_ENTRY.pack(timestamp, epoch, index, position))
                     self.timers.set("held", cell, (timestamp, timestamp))
                     self._held_values[cell] = encode_value(
-                        (timestamp, index, origin, epoch, position, late, group.raw(position))
+                        (timestamp, index, carried, epoch, position, late, group.raw(position))
                     )
         # By key, as the order in which held records lie in segments changes with compaction.
-        return {
-            key: [record for _, record in sorted(ready[key], key=_order)] for key in sorted(ready)
-        }
+        found: dict[bytes, tuple[list[Record[Any]], list[bytes]]] = {}
+        for key in sorted(ready):
+            rows = sorted(ready[key], key=_order)
+            found[key] = [record for _, record, _ in rows], [identity for _, _, identity in rows]
+        return found
 
     # The end --------------------------------------------------------------
 

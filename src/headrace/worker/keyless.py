@@ -13,6 +13,7 @@ from headrace.model.record import Record
 from headrace.model.rows import Rows
 from headrace.model.time import END
 from headrace.pipeline.graph import Node, To
+from headrace.worker.calls import BROKEN, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live
@@ -42,8 +43,12 @@ def _run_records(
     emitter: Emitter, live: Live, inputs: list[tuple[int, str, Rows]], before: int
 ) -> None:
     node = live.node
-    outputs = Outputs(node, 0)
-    context = HookContext(emitter, node, outputs, None, b"")
+    traced: TracedContext | None = None
+    outputs = Outputs(node, 0, traced=is_traced(emitter, node))
+    if is_traced(emitter, node):
+        context: HookContext = (traced := TracedContext(emitter, node, outputs, None, b""))
+    else:
+        context = HookContext(emitter, node, outputs, None, b"")
     context.watermark = before
     context.final = emitter.task.plan.final or before == END
     context.key_bytes = emitter.label.encode()
@@ -52,12 +57,14 @@ def _run_records(
     spared = isinstance(node.errors, To)
     for index, stream, rows in inputs:
         rows = keep_on_time(emitter, node, rows, before)
-        origins = rows.origins.to_pylist() if rows.origins is not None else None
+        origins, identities = emitter.origins(stream, rows)
         times = rows.timestamps.tolist()
         for i, value in enumerate(rows.values()):
             record: Record[Any] = Record(value, times[i], None, stream, times[i] < before)
             context.hook, context.time = hook, times[i]
             hook += 1
+            if traced is not None:
+                traced.caused_by(stream, identities[i])
             mark = outputs.mark()
             metrics = dict(emitter.counters.metrics) if spared else {}
             try:
@@ -68,7 +75,10 @@ def _run_records(
                 if spared:
                     emitter.counters.metrics = metrics
                 record.value = rows.slice(i, 1).values()[0]  # as it was before the hook had it
-                _fail(emitter, node, record, origins[i] if origins else b"", error)
+                origin, identity = origins[i] if origins else b"", traced.cause if traced else b""
+                _fail(emitter, node, record, origin, identity, error)
+            if emitter.broken is not None:
+                raise emitter.broken
             if origins is not None:
                 outputs.number(mark, origins[i], index)
     emitter.counters.hooks += hook - first
@@ -102,13 +112,19 @@ def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
 
 
 def _fail(
-    emitter: Emitter, node: Node, record: Record[Any], origin: bytes, error: Exception
+    emitter: Emitter,
+    node: Node,
+    record: Record[Any],
+    origin: bytes,
+    identity: bytes,
+    error: Exception,
 ) -> None:
     policy = node.errors
+    if isinstance(error, BROKEN):
+        raise error
     if isinstance(policy, To) and isinstance(error, policy.only):
-        emitter.dead_letter(
-            policy, letter(emitter, node, None, record, error), record.timestamp, origin
-        )
+        what = letter(emitter, node, None, record, error)
+        emitter.dead_letter(policy, what, record.timestamp, origin, identity)
         return
     raise UserCodeError(describe(node, None, f"record {record.value!r:.200}", error)) from error
 

@@ -84,6 +84,7 @@ def _run(
         staged=emitter.staged,
         outbox=emitter.outbox,
         counters=emitter.counters,
+        determinants=list(emitter.determinants.values()),
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.causal.lineage import source_identity
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.codec import packed
 from headrace.model.rows import Rows
@@ -45,6 +46,7 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
                 outbox=emitter.outbox,
                 counters=emitter.counters,
                 newest=newest,
+                determinants=list(emitter.determinants.values()),
             )
         except HeadraceError as error:
             report, rows = failed(read.label, read.stream, error), []
@@ -64,6 +66,11 @@ def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) ->
         _reject(injector, read, bad, emitter, task)
     if read.stream in runtime.topology.needs_origin:
         origins = [source_origin(read.split, position) for position in positions.tolist()]
+        if read.stream in runtime.topology.needs_identity:
+            origins = [
+                origin + source_identity(read.stream, read.split, position)
+                for origin, position in zip(origins, positions.tolist(), strict=True)
+            ]
         rows.origins = pa.array(origins, pa.binary())
     emitter.counters.records += len(rows)
     emitter.emit(read.stream, rows)
@@ -207,7 +214,9 @@ def _reject(
             "stream": read.stream, "split": read.split, "position": bad.position, "value": bad.raw,
             "error": bad.reason, "epoch": task.plan.epoch,
         }  # fmt: skip
-        emitter.dead_letter(policy, letter, task.plan.wall, source_origin(read.split, bad.position))
+        origin = source_origin(read.split, bad.position)
+        identity = source_identity(read.stream, read.split, bad.position)
+        emitter.dead_letter(policy, letter, task.plan.wall, origin, identity)
         return
     raise SourceError(
         f"stream {read.stream!r}, split {read.split!r}, position {bad.position}: {bad.reason}: "

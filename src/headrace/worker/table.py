@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.causal.lineage import production_identity
 from headrace.causal.services import HookServices
 from headrace.errors import HeadraceError, UserCodeError
 from headrace.model.context import TableContext
@@ -25,7 +26,7 @@ from headrace.state.view import Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival
 from headrace.worker.combining import value_table
-from headrace.worker.emitter import Emitter, keyed_origin, keyless_origin
+from headrace.worker.emitter import Emitter, identify, keyed_origin, keyless_origin
 from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
@@ -161,6 +162,8 @@ class BareTableContext(TableContext):
         stream = self._stream(to)
         if stream in self._emitter.runtime.topology.needs_origin:
             rows.origins = self._origins(count)
+            if stream in self._emitter.runtime.topology.needs_identity:
+                self._identify(stream, rows)
         self._emitter.emit(stream, rows)
 
     def _stream(self, to: str | None) -> str:
@@ -176,20 +179,37 @@ class BareTableContext(TableContext):
         label = self._emitter.label.encode()
         return pa.array([label + i.to_bytes(8, "big") for i in range(count)], pa.binary())
 
+    def _identify(self, stream: str, rows: Rows) -> None:
+        identify(self._emitter, stream, rows)
+
 
 class KeylessTableContext(BareTableContext):
     """`ctx` of keyless tables."""
 
     def __init__(self, emitter: Emitter, node: Node, index: int, rows: Rows, hook: int) -> None:
         super().__init__(emitter, node, rows.timestamps, hook)
-        self._index, self._causes = index, rows.origins
+        self._index, self._input, self._tables = index, rows, 0
 
     def _origins(self, count: int) -> pa.Array:
-        if self._causes is not None and len(self._causes) == count:
+        if self._input.origins is not None and len(self._input) == count:
             # A row for each row: each comes from the one in its place.
-            causes = self._causes.to_pylist()
-            return pa.array([keyless_origin(c, self._index, 0) for c in causes], pa.binary())
+            causes, _ = self._emitter.origins(self._node.inputs[self._index].stream, self._input)
+            origins = [keyless_origin(c, self._index, 0) for c in causes or ()]
+            return pa.array(origins, pa.binary())
         return super()._origins(count)
+
+    def _identify(self, stream: str, rows: Rows) -> None:
+        _, causes = self._emitter.origins(self._node.inputs[self._index].stream, self._input)
+        if len(causes) != len(rows):
+            super()._identify(stream, rows)
+            return
+        name, self._tables = self._node.name, self._tables + 1
+        origins = self._origins(len(rows)).to_pylist()
+        cells = [
+            origin + production_identity(name, b"%d" % self._index, cause, self._tables)
+            for origin, cause in zip(origins, causes, strict=True)
+        ]
+        rows.origins = pa.array(cells, pa.binary())
 
 
 class KeyedTableContext(BareTableContext):

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from tests.spark.pipelines import exchange, trades_in
-from tests.spark.support import run_local
+from tests.spark.support import FAILPOINTS, run_local
 
 from headrace import Checkpoint, CorruptCheckpoint, failpoints
 
@@ -78,7 +78,7 @@ def main() -> None:
     first = [("before-plan-write:1", None), ("after-plan-write:1", None)]
     lives: list[tuple[str | None, float | None]] = [
         (f"{name}:{dice.randint(1, TIMES.get(name, 3))}", None)
-        for name in failpoints.NAMES
+        for name in FAILPOINTS
         if not name.endswith("plan-write")
     ]
     lives += [(None, dice.uniform(0.02, 0.3)) for _ in range(RANDOM_KILLS)]

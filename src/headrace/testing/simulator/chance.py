@@ -7,6 +7,7 @@ has a budget; when that is spent, the run must come to its end by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
@@ -43,6 +44,10 @@ class Chance:
         self.kinds = frozenset(self.random.sample(KINDS, count)) if faults else frozenset()
         self.budget = self.random.randint(2, 12) if faults else 0
         self.struck = 0
+        self.disturbances = 0
+        """Faults, and what follows from them by itself: the second refusal of an outage, say."""
+        self.counts: Counter[str] = Counter()
+        """How often each kind has struck."""
         self.trace: list[str] = []
 
     def strikes(self, kind: str, probability: float) -> bool:
@@ -52,6 +57,8 @@ class Chance:
         if self.random.random() >= probability:
             return False
         self.struck += 1
+        self.disturbances += 1
+        self.counts[kind] += 1
         return True
 
     def awaits(self, kind: str) -> bool:

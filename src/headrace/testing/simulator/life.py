@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +27,15 @@ from headrace.testing.simulator.log_checker import POINTS, Violation
 if TYPE_CHECKING:
     from headrace.testing.simulator.simulation import Simulation
 
+_DELICATE = (
+    "before-commit-write",
+    "before-claim",
+    "after-claim",
+    "after-publish",
+    "before-collect",
+)
+"""Where a driver that sleeps and wakes could do most harm."""
+
 _EXCUSED = (SinkError, StoreError, EpochFailed)
 """With these a driver may stop after faults; the next one goes on."""
 
@@ -39,24 +50,34 @@ class Life:
         self.fiber = Fiber(self._run)
         self.driver: Driver | None = None
         self.finished = False
+        self.remembered: set[str] = set()
+        """What a process keeps in its modules."""
         self.sleeps = False
         """Whether it was stopped in the middle of something."""
         self.waits_until: int | None = None
         self._took_over = False
         self.skew_us = 0
-        self._struck = chance.struck
+        self._disturbances = chance.disturbances
         if chance.strikes("clock jumps", 0.5):
             self.skew_us = chance.random.randint(-3_600_000_000, 3_600_000_000)
             chance.note(f"driver {number}: its clock is off by {self.skew_us // 1_000_000} s")
-        self._dies_at = ""
-        self._arrivals = 0
+        self._dies_at = self._sleeps_at = ""
         self._dies_in: int | None = None
+        self._arrivals: Counter[str] = Counter()
+        """Failpoint -> how many more times it comes there."""
         if chance.strikes("driver dies", 0.8):
             if chance.random.random() < 0.7:
-                self._dies_at = chance.choice(failpoints.NAMES)
-                self._arrivals = chance.random.randint(1, 3)
+                self._dies_at = self._one_of(failpoints.NAMES, chance)
             else:
                 self._dies_in = chance.random.randint(1, 400)
+        if chance.strikes("driver pauses", 0.7):
+            names = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
+            self._sleeps_at = self._one_of(names, chance)
+
+    def _one_of(self, names: Sequence[str], chance: Chance) -> str:
+        name = chance.choice(names)
+        self._arrivals[name] = chance.random.randint(1, 3)
+        return name
 
     @property
     def is_zombie(self) -> bool:
@@ -114,13 +135,17 @@ class Life:
 
     # Its end --------------------------------------------------------------
 
-    def reached(self, failpoint: str) -> None:
-        """The driver is at a failpoint: it may be its last."""
+    def reached(self, failpoint: str) -> bool:
+        """The driver is at a failpoint: it may be its last. Whether it is to sleep there."""
         self._took_over |= failpoint == "after-takeover"
+        if failpoint not in (self._dies_at, self._sleeps_at):
+            return False
+        self._arrivals[failpoint] -= 1
+        if self._arrivals[failpoint]:
+            return False
         if failpoint == self._dies_at:
-            self._arrivals -= 1
-            if not self._arrivals:
-                self.die(failpoint)
+            self.die(failpoint)
+        return True
 
     def called(self, what: str) -> None:
         """The driver makes a system call: it may be its last."""
@@ -153,11 +178,10 @@ class Life:
             return
         if isinstance(error, HeadraceError) and self.is_zombie:
             return
-        if isinstance(error, _EXCUSED) and simulation.chance.struck > 0:
+        disturbed = simulation.chance.disturbances > self._disturbances
+        if isinstance(error, _EXCUSED) and disturbed:
             return
-        raise Violation(
-            f"driver {self.number} stopped: {type(error).__name__}: {error}"
-        ) from error
+        raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error
 
 
 def _changed(ring: Ring, chance: Chance) -> tuple[str, Ring]:

@@ -146,11 +146,11 @@ class LogChecker:
         for adoption in commit["adoptions"]:
             name, entry = adoption["computation"], adoption["entry"]
             low, last = entry["interval"]
-            for point, counting in enumerate(self._counting[name]):
+            for point, segments in enumerate(self._counting[name]):
                 if owners[name][point] == adoption["slot"]:
-                    counting[:] = [s for s in counting if s not in adoption["replaces"]]
+                    segments[:] = [s for s in segments if s not in adoption["replaces"]]
                     if low <= point * _STEP <= last:
-                        counting.append(entry["segment"])
+                        segments.append(entry["segment"])
         points = (point for of_name in self._counting.values() for point in of_name)
         self._windows.append({segment for point in points for segment in point})
 

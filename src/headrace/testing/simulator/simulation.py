@@ -8,59 +8,33 @@ checkers look. When the budget of faults is spent, the run must end by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
 
 import pyarrow as pa
 
 from headrace.engine.checkpoint import Checkpoint
+from headrace.log.paths import safe
 from headrace.log.store import DiskStore
-from headrace.pipeline.builder import PipelineBuilder
 from headrace.pipeline.graph import Outlet
 from headrace.pipeline.topology import Topology
 from headrace.testing.simulator.chance import Chance
-from headrace.testing.simulator.consumer import Consumer, Row
+from headrace.testing.simulator.consumer import Consumer
+from headrace.testing.simulator.contract import Outcome, Workload
 from headrace.testing.simulator.disk import SimulatedDisk
-from headrace.testing.simulator.fiber import Killed
+from headrace.testing.simulator.interference import Interference
 from headrace.testing.simulator.life import Life
 from headrace.testing.simulator.log_checker import LogChecker, Violation
 from headrace.testing.simulator.sink import SimulatedSink
 from headrace.testing.simulator.source import SimulatedSource
 from headrace.testing.simulator.substrate import SimulatedSubstrate
-from headrace.testing.simulator.syscalls import Fault, Syscalls
+from headrace.testing.simulator.syscalls import Syscalls
 from headrace.testing.simulator.workers import Hook, Workers
 from headrace.testing.simulator.world import Tuning, simulated_world
 
 START = 1_700_000_000_000_000
 TURNS_MAX = 400
+LIVES_MAX = 50
 ROOT = "/checkpoint"
-PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
-"""Failpoints after which the last log entry must survive everything."""
-
-
-class Workload(Protocol):
-    """What runs in a simulation, and what must be true of it."""
-
-    name: str
-    records: dict[str, dict[str, list[Any]]]
-    """Stream -> split -> its records."""
-
-    def pipeline(self) -> PipelineBuilder: ...
-    def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None: ...
-    def check(self, outcome: Outcome) -> None: ...
-
-
-@dataclass
-class Outcome:
-    """What is left at the end of a schedule."""
-
-    outputs: dict[str, dict[int, list[Row]]]
-    """Sink -> epoch -> its (value, timestamp) rows."""
-    checkpoint: Checkpoint
-    hooks: list[list[Hook]]
-    """The calls of user code that made each committed epoch, key by key in their order."""
-    commits: list[dict[str, Any]]
-    """The commits as the log has them, decoded from JSON."""
 
 
 class _Store(DiskStore):
@@ -79,17 +53,16 @@ class Simulation:
         self.code_version = 1
         self.tuning = Tuning(chance)
         self.disk = SimulatedDisk()
-        self.system = Syscalls(self.disk, self._gate, self._clock_s)
+        self._interference = Interference(chance, ROOT)
+        self.system = Syscalls(self.disk, self._interference.gate, self._clock_s)
         self.epoch_records = chance.random.randint(4, 12)
         self._lives: list[Life] = []
-        self._running: Life | None = None
-        self._outage = 0
-        """How many more calls on the disk fail."""
 
     def run(self) -> Outcome:
         """Runs it; raises Violation where a promise was broken."""
+        meets = self._interference
         with simulated_world(
-            self.system, self.chance, self.tuning, self._clock_s, self._reached
+            self.system, self.chance, self.tuning, self._clock_s, meets.reached, meets.remembered
         ):
             self._build()
             try:
@@ -111,9 +84,10 @@ class Simulation:
             name: replace(injector, source=self.sources[name])
             for name, injector in graph.injectors.items()
         }
+        streams = {name: outlet.stream for name, outlet in graph.outlets.items()}
         outlets = {
-            name: Outlet(name, outlet.stream, SimulatedSink(name, f"/out/{name}", self.chance))
-            for name, outlet in graph.outlets.items()
+            name: Outlet(name, stream, SimulatedSink(name, f"/out/{safe(name)}", self.chance))
+            for name, stream in streams.items()
         }
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
         self.store = _Store(ROOT)
@@ -122,10 +96,15 @@ class Simulation:
         self.log = LogChecker(
             self.disk, ROOT, self.tuning.log_directory_entries, self.tuning.retain_epochs
         )
-        roots = {name: f"/out/{name}" for name in outlets}
+        roots = {name: f"/out/{safe(name)}" for name in outlets}
         self.consumer = Consumer(self.disk, self.log, roots, self.chance, self.workload.appeared)
+        meets = self._interference
+        meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
+
+    def _clock_s(self) -> float:
+        return self.now / 1e6
 
     # The course of things -------------------------------------------------
 
@@ -141,6 +120,8 @@ class Simulation:
     def _next_life(self) -> Life:
         alive = [life for life in self._lives if not life.fiber.done]
         if not alive or (len(alive) < 3 and self._rival_comes(alive[-1])):
+            if len(self._lives) == LIVES_MAX:
+                raise Violation(f"there is no end after {LIVES_MAX} drivers")
             if self.chance.strikes("code changes", 0.4):
                 self.code_version += 1
             life = Life(self, len(self._lives) + 1)
@@ -159,14 +140,15 @@ class Simulation:
         )
 
     def _turn(self, life: Life) -> None:
-        self._running = life
+        self._interference.running = life
         try:
             life.fiber.resume()
         finally:
-            self._running = None
+            self._interference.running = None
         self.log.catch_up()
         if life.fiber.done:
             life.check_end()
+            self._interference.time_passes()
         self.consumer.look()
 
     def _between(self, life: Life) -> None:
@@ -210,9 +192,9 @@ class Simulation:
 
     def _kill_all(self) -> None:
         for life in self._lives:
-            self._running = life
+            self._interference.running = life
             life.fiber.kill()
-        self._running = None
+        self._interference.running = None
 
     def _afterwards(self) -> None:
         """Whoever sleeps wakes; whatever was late lands; one more driver finds nothing to do."""
@@ -246,64 +228,3 @@ class Simulation:
             hooks.append(made)
         outputs = {name: output.epochs for name, output in self.consumer.outputs.items()}
         return Outcome(outputs, Checkpoint(self.store), hooks, self.log.commits)
-
-    # What processes meet --------------------------------------------------
-
-    def _clock_s(self) -> float:
-        return self.now / 1e6
-
-    def _reached(self, failpoint: str) -> None:
-        life = self._running
-        if life is None:
-            return
-        if life.fiber.dead:
-            raise Killed
-        if failpoint in PROMISES and life.driver is not None:
-            self.log.promised = max(self.log.promised, life.driver.log.position)
-            self.log.catch_up()
-            self.log.check_files()
-        self.substrate.reached(failpoint)
-        life.reached(failpoint)
-        if self.chance.strikes("driver pauses", 0.1):
-            self.chance.note(f"driver {life.number} pauses at {failpoint}")
-            self._pause(life)
-
-    def _gate(self, call: str, path: str) -> Fault | None:
-        life = self._running
-        if life is None:
-            return None
-        if life.fiber.dead:
-            raise Killed
-        life.called(f"{call} {path}")
-        if self.chance.strikes("driver pauses", 0.01):
-            self.chance.note(f"driver {life.number} pauses before {call} {path}")
-            self._pause(life)
-        if call == "unlink" and path.startswith(ROOT):
-            self.log.catch_up()
-            self.log.check_deletion(path, self.consumer.delivered())
-        return self._fault(call, path)
-
-    def _pause(self, life: Life) -> None:
-        life.sleeps = True
-        life.fiber.pause()
-
-    def _fault(self, call: str, path: str) -> Fault | None:
-        if self._outage > 0:
-            self._outage -= 1
-            return Fault.REFUSED
-        often = call in ("link", "rename")
-        if not self.chance.strikes("disk fails", 0.05 if often else 0.004):
-            return None
-        if self.chance.random.random() < 0.1:
-            self._outage = self.chance.random.randint(1, 20)
-        fault = self.chance.choice(_FAULTS.get(call, (Fault.REFUSED,)))
-        self.chance.note(f"{call} {path} {fault.value}")
-        return fault
-
-
-_FAULTS = {
-    "link": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED, Fault.LATE),
-    "rename": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED),
-    "unlink": (Fault.REFUSED, Fault.UNREPORTED),
-    "write": (Fault.REFUSED, Fault.TORN),
-}

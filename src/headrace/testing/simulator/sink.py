@@ -38,5 +38,6 @@ class SimulatedSink(FileSink):
             again, self._fails_again = self._fails_again, False
             if not again:
                 self._fails_again = self._chance.random.random() < 0.5
+            self._chance.disturbances += 1
             self._chance.note(f"sink {self._name} fails {when} it has applied epoch {epoch}")
             raise ConnectionError(f"simulated: gone {when} epoch {epoch}")

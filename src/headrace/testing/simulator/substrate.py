@@ -29,6 +29,7 @@ BEFORE, DURING, SEALING, AFTER = (
     "after it was done",
 )
 _MOMENTS = (BEFORE, DURING, SEALING, AFTER)
+_SEALING_POINTS = ("before-segment-write", "after-segment-write")
 _TRIES_MAX = 4
 
 
@@ -61,7 +62,7 @@ class SimulatedSubstrate:
         """All reports of an epoch that reach the driver."""
         rows: Rows = []
         for number in range(len(task.plan.reads)):
-            rows += self._unit(task, 0, number, lambda w, n=number: list(run_reader(w, task, n)))
+            rows += self._unit(task, 0, number, _reading(task, number))
         for level in range(1, self.topology.depth + 1):
             self._abort_perhaps(task, level)
             arrived: list[Rows] = [[] for _ in range(partitions(self.topology, task.plan, level))]
@@ -70,12 +71,7 @@ class SimulatedSubstrate:
             rows = []
             for slot, received in enumerate(arrived):
                 self._chance.random.shuffle(received)
-                rows += self._unit(
-                    task,
-                    level,
-                    slot,
-                    lambda w, n=slot, r=received, d=level: list(run_level(w, task, d, n, r)),
-                )
+                rows += self._unit(task, level, slot, _working(task, level, slot, received))
         return [decode_report(row.body) for row in rows if row.header.kind == REPORT]
 
     def close(self) -> None:
@@ -125,7 +121,9 @@ class SimulatedSubstrate:
                     if moment == DURING:
                         worker.dies_after = chance.random.randint(0, 3)
                     if moment == SEALING:
-                        self._dies_at = chance.choice(("before-segment-write", "after-segment-write"))
+                        self._dies_at = chance.choice(
+                            ("before-segment-write", "after-segment-write")
+                        )
                     rows = work(worker)
                     self._remember(task, level, rows, worker)
                     if moment == AFTER:
@@ -142,9 +140,7 @@ class SimulatedSubstrate:
         picks: dict[int, Rows] = {}
         for partition in sorted({row.partition for row in (*first, *second)}):
             picks[partition] = self._chance.choice((first, second))
-        return [
-            row for rows in (first, second) for row in rows if picks[row.partition] is rows
-        ]
+        return [row for rows in (first, second) for row in rows if picks[row.partition] is rows]
 
     def _remember(self, task: TaskPlan, level: int, rows: Rows, worker: Worker) -> None:
         """Notes which hooks made an output; reports that are only passed on are others'."""
@@ -160,3 +156,11 @@ class SimulatedSubstrate:
         if self._chance.strikes("job aborted", 0.1):
             self._chance.note(f"the job of epoch {task.plan.epoch} is aborted at level {level}")
             raise JobAborted("stage failed too often")
+
+
+def _reading(task: TaskPlan, number: int) -> Work:
+    return lambda worker: list(run_reader(worker, task, number))
+
+
+def _working(task: TaskPlan, level: int, slot: int, received: Rows) -> Work:
+    return lambda worker: list(run_level(worker, task, level, slot, received))

@@ -1,4 +1,4 @@
-"""What the engine takes for its operating system: `os`, `Path`, `open`, on a simulated disk.
+"""What the engine takes for its operating system: `os` and `open`, on a simulated disk.
 
 Every call passes a gate first, where the simulation may kill or pause the process,
 or answer with a `Fault`. The faults are those of real filesystems, networked ones
@@ -13,9 +13,8 @@ import os as real_os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from headrace.testing.simulator.disk import Directory, File, Node, SimulatedDisk
 
@@ -53,7 +52,7 @@ class Syscalls:
         self.disk = disk
         self._gate = gate
         self._clock = clock
-        self._open: dict[int, Node] = {}
+        self._open: dict[int, tuple[Node, str]] = {}
         self._next = 3
         self.late: list[tuple[str, Callable[[], None]]] = []
         """Calls that were refused, and will be done all the same."""
@@ -74,28 +73,29 @@ class Syscalls:
         if flags & self.O_CREAT:
             file = File(self._clock())
             self.disk.put(path, file)
-            return self._descriptor(file)
+            return self._descriptor(file, path)
         found = self.disk.find(path)
         if found is None:
             raise FileNotFoundError(2, "no such file", path)
-        return self._descriptor(found)
+        return self._descriptor(found, path)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
-        file = self._open[descriptor]
-        fault = self._gate("write", "")
+        file, path = self._open[descriptor]
+        fault = self._gate("write", path)
         if not isinstance(file, File):
-            raise _failed("write", "a directory")
+            raise _failed("write", path)
         taken = bytes(data) if fault is None else bytes(data[: len(data) // 2])
         file.data += taken
         file.changed_s = self._clock()
         if fault is not None and fault is not Fault.TORN:
-            raise _failed("write", "")
+            raise _failed("write", path)
         return len(taken)
 
     def fsync(self, descriptor: int) -> None:
-        if self._gate("fsync", "") is not None:
-            raise _failed("fsync", "")
-        self.disk.sync(self._open[descriptor])
+        node, path = self._open[descriptor]
+        if self._gate("fsync", path) is not None:
+            raise _failed("fsync", path)
+        self.disk.sync(node)
 
     def close(self, descriptor: int) -> None:
         self._open.pop(descriptor, None)
@@ -106,9 +106,9 @@ class Syscalls:
             raise _failed("read", path)
         return self.disk.file(path).data
 
-    def _descriptor(self, node: Node) -> int:
+    def _descriptor(self, node: Node, path: str) -> int:
         self._next += 1
-        self._open[self._next] = node
+        self._open[self._next] = (node, path)
         return self._next
 
     # Names ----------------------------------------------------------------
@@ -206,7 +206,7 @@ class OpenFile:
         return self._descriptor
 
     def read(self, count: int) -> bytes:
-        node = self._system._open[self._descriptor]
+        node, _ = self._system._open[self._descriptor]
         return node.data[:count] if isinstance(node, File) else b""
 
     def write(self, data: bytes) -> None:
@@ -216,50 +216,6 @@ class OpenFile:
 
     def flush(self) -> None:
         """Nothing waits here."""
-
-
-class SimulatedPath(PurePosixPath):
-    """`pathlib.Path`, as far as Headrace uses it."""
-
-    system: ClassVar[Syscalls]
-    __slots__ = ()
-
-    def absolute(self) -> SimulatedPath:
-        return self
-
-    def expanduser(self) -> SimulatedPath:
-        return self
-
-    def exists(self) -> bool:
-        return self.system.disk.find(str(self)) is not None
-
-    def is_dir(self) -> bool:
-        return isinstance(self.system.disk.find(str(self)), Directory)
-
-    def read_bytes(self) -> bytes:
-        return self.system.read(str(self))
-
-    def read_text(self) -> str:
-        return self.read_bytes().decode()
-
-    def unlink(self, missing_ok: bool = False) -> None:
-        try:
-            self.system.unlink(str(self))
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
-
-    def rmdir(self) -> None:
-        self.system.rmdir(str(self))
-
-    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
-        if parents and not self.parent.exists():
-            self.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self.system.mkdir(str(self))
-        except FileExistsError:
-            if not exist_ok or not self.is_dir():
-                raise
 
 
 def _failed(call: str, path: str) -> OSError:

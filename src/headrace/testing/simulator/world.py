@@ -8,7 +8,7 @@ put in place of the real ones, for as long as a simulation runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -17,8 +17,10 @@ from typing import Any
 
 from headrace import failpoints
 from headrace.log.epochlog import EpochLog
+from headrace.plan.epoch import Entry
 from headrace.testing.simulator.chance import Chance
-from headrace.testing.simulator.syscalls import SimulatedPath, Syscalls
+from headrace.testing.simulator.path import SimulatedPath
+from headrace.testing.simulator.syscalls import Syscalls
 
 _FILESYSTEM = (
     "headrace.log.files",
@@ -48,10 +50,12 @@ class Tuning:
         self.run_min = pick(2, 4)
         self.chains_kept = pick(1, 4)
         self.retain_epochs = pick(1, 4)
+        self._chance = chance
+        self._picks_runs = chance.random.random() < 0.5
 
     def constants(self) -> dict[tuple[str, str], Any]:
         """(module, name) -> value."""
-        return {
+        names: dict[tuple[str, str], Any] = {
             ("headrace.log.paths", "LOG_DIRECTORY_ENTRIES"): self.log_directory_entries,
             ("headrace.engine.driver", "COLLECT_EVERY"): self.collect_every,
             ("headrace.engine.driver", "SNAPSHOT_EVERY"): self.snapshot_every,
@@ -60,13 +64,47 @@ class Tuning:
             ("headrace.plan.ledger", "CHAINS_KEPT"): self.chains_kept,
             ("headrace.sinks.high_water", "MARKERS_KEPT"): 2,
         }
+        if self._picks_runs:
+            names["headrace.state.compaction", "choose"] = self._choose
+        return names
+
+    def _choose(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Any run that may be merged; the engine's own choice is always all small segments."""
+        epochs = sorted({entry.last_epoch for entry in entries}, reverse=True)
+        if len(epochs) < 2 or self._chance.random.random() < 0.5:
+            return ()
+        start = self._chance.random.randrange(len(epochs) - 1)
+        end = self._chance.random.randrange(start + 1, len(epochs))
+        run = [e for e in entries if epochs[end] <= e.last_epoch <= epochs[start]]
+        return tuple(sorted(run, key=lambda e: -e.last_epoch))
+
+
+class _Memory:
+    """A set of each process's own, where the engine has one in a module."""
+
+    def __init__(self, remembered: Callable[[], set[str]]) -> None:
+        self._remembered = remembered
+
+    def __contains__(self, item: str) -> bool:
+        return item in self._remembered()
+
+    def add(self, item: str) -> None:
+        self._remembered().add(item)
 
 
 @contextmanager
 def simulated_world(
-    system: Syscalls, chance: Chance, tuning: Tuning, clock_s: Any, reached: Any
+    system: Syscalls,
+    chance: Chance,
+    tuning: Tuning,
+    clock_s: Callable[[], float],
+    reached: Callable[[str], None],
+    remembered: Callable[[], set[str]],
 ) -> Iterator[None]:
-    """While entered, the engine lives on the simulated disk; `reached(name)` at failpoints."""
+    """While entered, the engine lives on the simulated disk.
+
+    `reached(name)` is called at failpoints; `remembered` gives what the running process knows.
+    """
     names: dict[tuple[str, str], Any] = dict(tuning.constants())
     for module in _FILESYSTEM:
         names[module, "os"] = system
@@ -78,6 +116,7 @@ def simulated_world(
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
     names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
     names["headrace.engine.driver", "EpochLog"] = partial(EpochLog, sleep=lambda seconds: None)
+    names["headrace.log.files", "_durable"] = _Memory(remembered)
     SimulatedPath.system = system
     before = {}
     for (module, name), value in names.items():

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from headrace.testing.simulator.simulation import Workload
-from headrace.testing.simulator.workloads.dice import Dice
+from headrace.testing.simulator.contract import Workload
 from headrace.testing.simulator.workloads.diamond import Diamond
+from headrace.testing.simulator.workloads.dice import Dice
 from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
 from headrace.testing.simulator.workloads.transfers import Transfers
 

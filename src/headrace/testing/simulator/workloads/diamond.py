@@ -1,8 +1,8 @@
 """A diamond with feedback: two ways to one place, and back to the start, several rounds.
 
-    in -> Gate -> left  -> West  -> west  -> Meeting -> done
-           ^   -> right -> East  -> east  ->    |
-           '---------------- again -------------'
+in -> Gate -> left  -> West  -> west  -> Meeting -> done
+       ^   -> right -> East  -> east  ->    |
+       '---------------- again -------------'
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.model.state import state
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
 from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
 from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.simulation import Outcome
 from headrace.testing.simulator.source import SimulatedSource
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 
@@ -76,7 +76,7 @@ class Diamond:
         def record(i: int, at: int) -> dict[str, int]:
             return {"id": i, "round": 1, "rounds": 1 + i % 3, "at": at}
 
-        self.records = {"in": stamped(random, random.randint(6, 16), record)}
+        self.records = {"in": stamped(random, random.randint(4, 11), record)}
         self._input = [record for split in self.records["in"].values() for record in split]
 
     def pipeline(self) -> PipelineBuilder:

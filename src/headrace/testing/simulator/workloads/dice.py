@@ -17,8 +17,8 @@ from headrace.model.state import state
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
 from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
 from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.simulation import Outcome
 from headrace.testing.simulator.source import SimulatedSource
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 
@@ -57,7 +57,7 @@ class Dice:
             return {"id": i, "key": i % 4, "at": at}
 
         _dice.seed(random.getrandbits(32))
-        self.count = random.randint(10, 30)
+        self.count = random.randint(8, 22)
         self.records = {"in": stamped(random, self.count, record)}
         self._rolls: dict[int, list[Any]] = {}
         self._totals: dict[int, list[Any]] = {}

@@ -1,8 +1,10 @@
 """Unique ids through two levels with timers: each record's effect once, each timer once.
 
 Level 1 counts the records of a key, sets an event timer and a wall-time timer for
-each id and remembers both until they fire. Level 2 takes what comes in the order of
-time and numbers it. Timestamps are unique, so the right answer is one.
+each id and remembers both until they fire. What an event timer produces bears a time
+before its own, so the timer holds the watermark back until then. Level 2 takes what
+comes in the order of time and numbers it. Timestamps are unique, so the right answer
+is one.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ from headrace.model.time import END
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
 from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
 from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.simulation import Outcome
 from headrace.testing.simulator.source import SimulatedSource
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 
 DELAY_US = 35
-"""From a record to its timer; no multiple of the step, so that nothing falls on one instant."""
+"""From a record to its timer."""
+ECHO_US = 5
+"""From a record to what its timer produces; half a step, so that nothing falls on one instant."""
 
 
 class First(Computation):
@@ -41,7 +45,8 @@ class First(Computation):
         self.count += 1
         self.waiting[name] = record.timestamp
         self.on_wall[name] = 1
-        ctx.set_timer(name, at=record.timestamp + DELAY_US)
+        at = record.timestamp
+        ctx.set_timer(name, at=at + DELAY_US, hold=at + ECHO_US)
         ctx.set_timer(name, after="20s", clock="wall")
         ctx.produce({"id": name, "kind": "record"}, to="mid")
 
@@ -53,7 +58,7 @@ class First(Computation):
             return
         since = self.waiting.pop(name)
         row = {"id": name, "kind": "timer", "since": since}
-        ctx.produce(row, to="mid", timestamp=timer.timestamp)
+        ctx.produce(row, to="mid", timestamp=since + ECHO_US)
 
 
 class FirstInOrder(First, ordered=True):
@@ -79,7 +84,7 @@ class UnorderedIds:
     first: type[First] = First
 
     def __init__(self, random: Random) -> None:
-        self.keys, self.count = random.randint(1, 6), random.randint(8, 30)
+        self.keys, self.count = random.randint(1, 6), random.randint(6, 22)
         made = stamped(
             random,
             self.count,
@@ -113,7 +118,7 @@ class UnorderedIds:
     def _check_output(self, outcome: Outcome) -> None:
         expected: dict[int, list[tuple[int, str, str]]] = {}
         for record in self._input:
-            for kind, at in (("record", record["at"]), ("timer", record["at"] + DELAY_US)):
+            for kind, at in (("record", record["at"]), ("timer", record["at"] + ECHO_US)):
                 place = expected.setdefault(bucket(record), [])
                 place.append((at, record["id"], kind))
         found: dict[int, list[tuple[int, str, str]]] = {}
@@ -123,16 +128,14 @@ class UnorderedIds:
                 place.append((timestamp, value["id"], value["kind"]))
                 if value["number"] != len(place):
                     raise Violation(f"{value} is number {len(place)} of its key")
-                if value["kind"] == "timer" and value["since"] + DELAY_US != timestamp:
+                if value["kind"] == "timer" and value["since"] + ECHO_US != timestamp:
                     raise Violation(f"{value} fired at {timestamp}")
-        for place, rows in expected.items():
-            _compare(f"out, key {place}", sorted(rows), found.get(place, []))
+        for key, rows in expected.items():
+            _compare(f"out, key {key}", sorted(rows), found.get(key, []))
 
     def _check_walls(self, outcome: Outcome) -> None:
         """A wall-time timer fires once, or still waits."""
-        fired = [
-            value["id"] for rows in outcome.outputs["walls"].values() for value, _ in rows
-        ]
+        fired = [value["id"] for rows in outcome.outputs["walls"].values() for value, _ in rows]
         waiting = [
             name for _, s in outcome.checkpoint.scan("First") for name in s.get("on_wall", {})
         ]
@@ -180,7 +183,7 @@ class UnorderedIds:
             for hook in made:
                 if hook.computation == "First" and hook.kind == "record":
                     unread.pop(hook.what["id"], None)
-                    pending[hook.what["id"]] = hook.at + DELAY_US
+                    pending[hook.what["id"]] = hook.at + ECHO_US
                 elif hook.computation == "First" and hook.kind == "event":
                     pending.pop(hook.what, None)
             out = commit["outs"]["First"]

@@ -13,8 +13,8 @@ from headrace.model.state import state
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
 from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
 from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.simulation import Outcome
 from headrace.testing.simulator.source import SimulatedSource
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 
@@ -52,7 +52,7 @@ class Transfers:
             one, other = random.sample(range(ACCOUNTS), 2)
             return {"from": one, "to": other, "at": at}
 
-        self.records = {"transfers": stamped(random, random.randint(10, 40), transfer)}
+        self.records = {"transfers": stamped(random, random.randint(8, 28), transfer)}
         self._balances: dict[int, int] = {}
 
     def pipeline(self) -> PipelineBuilder:

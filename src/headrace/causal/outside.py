@@ -1,0 +1,190 @@
+"""The calls themselves: tries with a timeout, pauses between them, and web requests.
+
+What comes of a call is always a determinant, a failure as much as an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headrace.causal.journal import TooLate
+from headrace.errors import CallUncertain, ServiceError
+from headrace.model.services import CallOptions, Response
+from headrace.plan.epoch import Determinant
+
+ANSWER, FAILED = "answer", "failed"
+RESPONSE_BYTES_MAX = 16 << 20
+_AGAIN_LATER = {429, 502, 503, 504}
+
+_Done = tuple[bytes, BaseException | None]
+
+_response_decoder = msgspec.msgpack.Decoder(Response)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A web request."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+    def what(self) -> str:
+        """How errors name it: without its query, which may hold secrets."""
+        parts = urlsplit(self.url)
+        return f"{self.method} {parts.scheme}://{parts.hostname}{parts.path}"
+
+
+def tried(
+    name: str,
+    request: str,
+    what: str,
+    options: CallOptions,
+    call: Callable[[], bytes],
+    *,
+    deadline: float | None = None,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Determinant:
+    """Tries a call as often as its options allow; `call` gives its result as bytes."""
+    timeout = options.timeout_us / 1e6
+    failure = ""
+    for number in range(options.retries + 1):
+        if number:
+            sleep((options.backoff_us << (number - 1)) / 1e6)
+        if deadline is not None and clock() + timeout > deadline:
+            if not number:
+                raise TooLate
+            break
+        try:
+            value = _within(timeout, call)
+        except Unfinished as late:
+            if number == options.retries:
+                return Determinant(name, request, ANSWER, late.value)
+            failure = "the server asked to come again later"
+        except Unusable as error:
+            failure = str(error)
+            break
+        except TimeoutError as error:
+            failure = str(error) or f"no answer within {timeout:g} s"
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+        else:
+            return Determinant(name, request, ANSWER, value)
+    tries = f" ({options.retries + 1} tries)" if options.retries else ""
+    return Determinant(name, request, FAILED, message=f"{what} failed{tries}: {failure}"[:4000])
+
+
+def raised(outcome: Determinant) -> None:
+    """Raises what a call came to, where it did not come to an answer."""
+    if outcome.kind == FAILED:
+        raise ServiceError(outcome.message)
+    if outcome.kind != ANSWER:
+        raise CallUncertain(outcome.message)
+
+
+class Unusable(Exception):
+    """An answer that cannot be logged; no further try would make it so."""
+
+
+class Unfinished(Exception):
+    """An answer that a later try may better."""
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__()
+        self.value = value
+
+
+def fetch(request: Request, timeout: float) -> bytes:
+    """One web request; its response as bytes for `response`."""
+    made = urllib.request.Request(
+        request.url, data=request.body, headers=dict(request.headers), method=request.method
+    )
+    opener = _following if request.method == "GET" else _staying
+    try:
+        answer = opener.open(made, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        answer = error  # a status of 400 or more, or a redirection: an answer as well
+    with answer:
+        body = answer.read(RESPONSE_BYTES_MAX + 1)
+        if len(body) > RESPONSE_BYTES_MAX:
+            raise ValueError(f"the answer is larger than {RESPONSE_BYTES_MAX >> 20} MB")
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        found = msgspec.msgpack.encode(Response(answer.status, headers, body))
+    if answer.status in _AGAIN_LATER:
+        raise Unfinished(found)
+    return found
+
+
+def response(value: bytes) -> Response:
+    """The response in what `fetch` gave."""
+    return _response_decoder.decode(value)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A POST is not sent on: where it went, it may have had its effect."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+_following = urllib.request.build_opener()
+_staying = urllib.request.build_opener(_NoRedirect)
+
+
+_idle: list[_Helper] = []
+"""Threads that wait for a call. A forked process has none of them."""
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+class _Helper(threading.Thread):
+    """Makes calls one after another; who waits for one may stop waiting."""
+
+    def __init__(self) -> None:
+        super().__init__(name="headrace-call", daemon=True)
+        self.inbox: queue.SimpleQueue[tuple[Callable[[], bytes], queue.SimpleQueue[_Done]]] = (
+            queue.SimpleQueue()
+        )
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            call, answer = self.inbox.get()
+            done: _Done
+            try:
+                done = call(), None
+            except BaseException as error:
+                done = b"", error
+            _idle.append(self)
+            answer.put(done)
+            del call, answer, done  # while it waits it keeps nothing alive
+
+
+def _within(timeout: float, call: Callable[[], bytes]) -> bytes:
+    """Runs a call in another thread: nothing else bounds a function that hangs.
+
+    The thread of a call that timed out goes on, and its result is not looked at.
+    """
+    try:
+        helper = _idle.pop()
+    except IndexError:
+        helper = _Helper()
+    answer: queue.SimpleQueue[_Done] = queue.SimpleQueue()
+    helper.inbox.put((call, answer))
+    try:
+        value, error = answer.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {timeout:g} s") from None
+    if error is not None:
+        raise error
+    return value

@@ -1,0 +1,41 @@
+"""The directories in which calls that must not repeat are logged: made, and taken away.
+
+Only a driver makes one, and only collection takes one away, by renaming it first: a
+task of a plan that is long closed then finds no place for its intent, and stops
+before it calls (protocol C8).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from headrace.engine.recovery import History
+from headrace.log import paths
+from headrace.log.epochlog import EpochLog
+from headrace.log.store import Store
+from headrace.plan.epoch import Plan
+
+
+def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
+    """Makes the directory that a plan names, if it names one.
+
+    The look at the log comes after: a driver that was overtaken while it slept could make
+    again what its successor has taken away, and must not start a job then.
+    """
+    if plan.determinants:
+        store.make_directory(paths.determinants_directory(plan.determinants))
+        log.check()
+
+
+def collect_determinants(store: Store, history: History) -> int:
+    """Takes away the directories of epochs that have left the retention window."""
+    oldest = history.commits[0][1].epoch if history.commits else 0
+    names = {name.removesuffix(".gone") for name in store.list(paths.DETERMINANTS)}
+    current = history.ledger.determinants
+    firsts = sorted({int(name) for name in names if name.isdigit()} | {current})
+    gone = 0
+    for first, following in pairwise(firsts):
+        # Its last epoch is the one before the next directory's first.
+        if first < current and following <= oldest:
+            gone += store.retire_directory(paths.determinants_directory(first))
+    return gone

@@ -1,0 +1,176 @@
+"""The outside world, as hooks reach it: `ctx.http`, `ctx.call` and `@service`.
+
+A call is logged in one of two ways. *Before use*: its answer is durable before the
+hook sees it, so the outside is reached once although the task, the executor or the
+driver dies. *With the commit*: its answer travels with the epoch and costs no write
+on the path; a retried task calls again, and nothing of its first try was visible.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar, overload
+
+import msgspec
+
+from headrace.errors import InvalidPipeline, ServiceError
+from headrace.model.time import Duration, duration
+
+BEFORE_USE, WITH_COMMIT = "before use", "with the commit"
+RAISE, AGAIN = "raise", "again"
+
+_OPTIONS = "__headrace_service__"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CallOptions(msgspec.Struct, frozen=True):
+    """How a service is called."""
+
+    timeout_us: int = 30_000_000
+    """How long one try may take."""
+    retries: int = 0
+    """How often a failed try is repeated. Each repeats the same Idempotency-Key."""
+    backoff_us: int = 100_000
+    """The pause before the first repetition; it doubles from one to the next."""
+    log: str = BEFORE_USE
+    uncertain: str = RAISE
+    """Of calls logged before use, where a try died half-way: raise CallUncertain, or call again."""
+
+    def longest_us(self) -> int:
+        """How long all tries and pauses together may take."""
+        pauses = sum(self.backoff_us << n for n in range(self.retries))
+        return self.timeout_us * (self.retries + 1) + pauses
+
+
+GET = CallOptions(10_000_000, 2, log=WITH_COMMIT, uncertain=AGAIN)
+POST = CallOptions(10_000_000)
+CALL = CallOptions()
+
+
+def call_options(
+    base: CallOptions,
+    *,
+    where: str,
+    timeout: Duration | None = None,
+    retries: int | None = None,
+    backoff: Duration | None = None,
+    log: str | None = None,
+    uncertain: str | None = None,
+) -> CallOptions:
+    """`base` with what was given in its place, checked."""
+    if log not in (None, BEFORE_USE, WITH_COMMIT):
+        raise InvalidPipeline(f'{where}: log= is "{BEFORE_USE}" or "{WITH_COMMIT}", not {log!r}')
+    if uncertain not in (None, RAISE, AGAIN):
+        raise InvalidPipeline(f'{where}: uncertain= is "{RAISE}" or "{AGAIN}", not {uncertain!r}')
+    if retries is not None and (type(retries) is not int or not 0 <= retries <= 20):
+        raise InvalidPipeline(f"{where}: retries= is a number from 0 to 20, not {retries!r}")
+    changes: dict[str, Any] = {"retries": retries, "log": log, "uncertain": uncertain}
+    if timeout is not None:
+        changes["timeout_us"] = duration(timeout, what=f"{where}: timeout=")
+    if backoff is not None:
+        changes["backoff_us"] = duration(backoff, what=f"{where}: backoff=")
+    given = {name: value for name, value in changes.items() if value is not None}
+    return msgspec.structs.replace(base, **given) if given else base
+
+
+class _Register(Protocol):
+    def __call__(self, function: Function) -> Function: ...
+
+
+@overload
+def service(function: Function) -> Function: ...
+@overload
+def service(
+    *,
+    timeout: Duration | None = None,
+    retries: int | None = None,
+    backoff: Duration | None = None,
+    log: str | None = None,
+    uncertain: str | None = None,
+) -> _Register: ...
+def service(function: Any = None, **options: Any) -> Any:
+    """Says how `ctx.call` calls a function; its result decodes by the return annotation.
+
+    - `timeout`, `retries`, `backoff`: of one try ("30s"), how many more (0), the first pause.
+    - `log`: "before use" (default) or "with the commit".
+    - `uncertain`: "raise" (default) or "again", where a try may or may not have got through.
+
+    A parameter called `idempotency_key` gets the call's own: the same on every retry.
+    """
+
+    def register(found: Any) -> Any:
+        where = f"@service of {getattr(found, '__qualname__', found)!r}"
+        setattr(found, _OPTIONS, call_options(CALL, where=where, **options))
+        return found
+
+    return register if function is None else register(function)
+
+
+def options_of(function: Callable[..., Any]) -> CallOptions:
+    """How a function is to be called."""
+    found = getattr(function, _OPTIONS, CALL)
+    return found if isinstance(found, CallOptions) else CALL
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What a web server answered. Header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """The body as text, by the charset that the server named (UTF-8 if none)."""
+        _, _, charset = self.headers.get("content-type", "").partition("charset=")
+        try:
+            return self.body.decode(charset.split(";")[0].strip(' "') or "utf-8", "replace")
+        except LookupError:
+            return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The body as JSON; a body that is not JSON is a ServiceError."""
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise ServiceError(f"the answer (status {self.status}) is not JSON: {error}") from None
+
+
+class Http(ABC):
+    """`ctx.http`. A status of 400 or more is an answer, not a failure: look at `.status`."""
+
+    @abstractmethod
+    def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+        retries: int | None = None,
+        log: str | None = None,
+        uncertain: str | None = None,
+    ) -> Response:
+        """Fetches `url`. By default 10 s a try, two retries, logged with the commit."""
+
+    @abstractmethod
+    def post(
+        self,
+        url: str,
+        *,
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+        retries: int | None = None,
+        log: str | None = None,
+        uncertain: str | None = None,
+    ) -> Response:
+        """Posts `json` or `body`. By default 10 s, no retry, logged before use."""

@@ -1,0 +1,126 @@
+"""`simulate`: the schedules of the simulator over a pipeline of one's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
+from headrace.testing.simulator.log_checker import Violation
+from headrace.testing.simulator.runner import SimulationFailed, Verdict, judge
+
+Records = Sequence[Any] | Mapping[str, Sequence[Any]]
+
+
+def simulate(
+    pipeline: Callable[[], PipelineBuilder],
+    records: Mapping[str, Records],
+    *,
+    seeds: int | Iterable[int] = 100,
+    check: Callable[[Outcome], None] | None = None,
+    compare: bool = True,
+) -> list[Verdict]:
+    """Runs a pipeline under seeded schedules of faults; raises SimulationFailed at the first.
+
+    Tasks die and run twice, drivers die, sleep and wake, writes tear and get lost, the
+    power fails, sinks fail, rings and clocks change; and every promise is checked.
+
+    - `pipeline`: a function that makes it, once per seed. Its sources are replaced by
+      `records`, with their own timing; its sinks by directories on a simulated disk.
+    - `records`: for every source's stream the values it brings, as a list, or as a
+      dict of lists, one for each split. About 10 to 50 are enough.
+    - `seeds`: how many, from 0 on, or which.
+    - `check`: looks at the `Outcome` of a seed: `.outputs[sink][epoch]`, a list of
+      (value, timestamp) with values as JSON shows them; `.checkpoint` with `.get` and
+      `.scan`; `.hooks`, the calls of user code. It raises AssertionError where it
+      finds something wrong.
+    - `compare`: whether every seed must bring out the same rows as a run without
+      faults, in any order. Turn it off for code whose answer depends on how the input
+      is cut into epochs (timers and records mixed in a computation that is not
+      ordered), or on dice of its own.
+
+        def test_orders_survive_everything():
+            simulate(orders, {"orders": [order("placed"), order("paid")]}, seeds=200)
+    """
+    chosen = range(seeds) if isinstance(seeds, int) else seeds
+    splits = {stream: _by_split(given) for stream, given in records.items()}
+    expected: dict[str, list[str]] | None = None
+    if compare:
+        calm, outcome = judge(0, lambda _: _Own(pipeline, splits), "", faults=False)
+        if outcome is None:
+            raise SimulationFailed(f"without any fault: {calm.complaint}")
+        expected = _rows(outcome)
+    verdicts = []
+    for seed in chosen:
+        own = _Own(pipeline, splits, check, expected)
+        verdict, _ = judge(seed, lambda _, own=own: own, f"simulate(..., seeds=[{seed}])")  # type: ignore[misc]
+        if verdict.complaint is not None:
+            raise SimulationFailed(str(verdict))
+        verdicts.append(verdict)
+    return verdicts
+
+
+class _Own:
+    """A user's pipeline as a workload."""
+
+    def __init__(
+        self,
+        pipeline: Callable[[], PipelineBuilder],
+        records: dict[str, dict[str, list[Any]]],
+        check: Callable[[Outcome], None] | None = None,
+        expected: dict[str, list[str]] | None = None,
+    ) -> None:
+        self.records = records
+        self._pipeline, self._check, self._expected = pipeline, check, expected
+        self.name = "own"
+
+    def pipeline(self) -> PipelineBuilder:
+        """Made anew, so that no seed sees what another has left in it."""
+        made = self._pipeline()
+        self.name = made.name
+        return made
+
+    def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
+        """Only the end is looked at."""
+
+    def check(self, outcome: Outcome) -> None:
+        """The user's own check, and the rows of a calm run."""
+        if self._expected is not None:
+            found = _rows(outcome)
+            for sink, rows in self._expected.items():
+                if rows != found[sink]:
+                    raise Violation(_difference(sink, rows, found[sink]))
+        if self._check is not None:
+            try:
+                self._check(outcome)
+            except AssertionError as error:
+                raise Violation(f"the check failed: {error}") from error
+
+
+def _by_split(records: Records) -> dict[str, list[Any]]:
+    if isinstance(records, Mapping):
+        return {split: list(values) for split, values in records.items()}
+    return {"split-0": list(records)}
+
+
+def _rows(outcome: Outcome) -> dict[str, list[str]]:
+    return {
+        sink: sorted(json.dumps(row, sort_keys=True) for rows in epochs.values() for row in rows)
+        for sink, epochs in outcome.outputs.items()
+    }
+
+
+def _difference(sink: str, expected: list[str], found: list[str]) -> str:
+    missing, extra = list(expected), []
+    for row in found:
+        if row in missing:
+            missing.remove(row)
+        else:
+            extra.append(row)
+    return (
+        f"sink {sink} is not as in a run without faults: {len(missing)} rows are missing "
+        f"{missing[:3]}, {len(extra)} are too many {extra[:3]}"
+    )

@@ -1,0 +1,113 @@
+"""Runs seeds, one after another or over processes, and tells what a failing one did."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+
+from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.contract import Outcome, Workload
+from headrace.testing.simulator.log_checker import Violation
+from headrace.testing.simulator.simulation import Simulation
+from headrace.testing.simulator.workloads import WORKLOADS
+
+TRACE_LINES_MAX = 60
+_AT_ONCE = 20
+"""How many seeds a process takes at a time."""
+
+
+class SimulationFailed(AssertionError):
+    """A schedule under which a promise was broken: seed, complaint and trace."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one seed."""
+
+    seed: int
+    workload: str
+    complaint: str | None
+    """What was broken; None where nothing was."""
+    trace: list[str]
+    struck: Counter[str] = field(default_factory=Counter)
+    """How often each kind of fault struck."""
+    command: str = ""
+    """Runs this schedule again."""
+
+    def __str__(self) -> str:
+        if self.complaint is None:
+            return f"seed {self.seed} ({self.workload}): every promise was kept"
+        lines = self.trace[-TRACE_LINES_MAX:]
+        if len(lines) < len(self.trace):
+            lines.insert(0, f"({len(self.trace) - len(lines)} lines before these)")
+        trace = "".join(f"\n    {line}" for line in lines)
+        return (
+            f"seed {self.seed} ({self.workload}): {self.complaint}\n"
+            f"  what happened:{trace}\n"
+            f"  to see it again: {self.command}"
+        )
+
+
+def run_seed(seed: int, workload: str | None = None) -> Verdict:
+    """One schedule over one of our workloads: the seed's own choice, or the one named."""
+    command = f"headrace chaos --seeds 1 --from {seed}"
+    if workload is not None:
+        command += f" --workload {workload}"
+
+    def make(random: Random) -> Workload:
+        own = sorted(WORKLOADS)[random.randrange(len(WORKLOADS))]
+        return WORKLOADS[workload or own](random)
+
+    return judge(seed, make, command)[0]
+
+
+def judge(
+    seed: int, make: Callable[[Random], Workload], command: str, *, faults: bool = True
+) -> tuple[Verdict, Outcome | None]:
+    """One schedule over a workload made with the seed's dice."""
+    chance = Chance(seed, faults=faults)
+    workload = make(chance.random)
+    complaint: str | None = None
+    outcome: Outcome | None = None
+    # What the engine warns about here is what it was made to suffer.
+    logging.disable(logging.WARNING)
+    try:
+        outcome = Simulation(workload, chance).run()
+    except Violation as violation:
+        complaint = str(violation)
+    finally:
+        logging.disable(logging.NOTSET)
+    return Verdict(seed, workload.name, complaint, chance.trace, chance.counts, command), outcome
+
+
+def run_seeds(
+    seeds: Sequence[int], *, processes: int = 1, workload: str | None = None
+) -> Iterator[Verdict]:
+    """Many schedules, in the order of seeds."""
+    if processes <= 1:
+        for seed in seeds:
+            yield run_seed(seed, workload)
+        return
+    parts = [(seeds[i : i + _AT_ONCE], workload) for i in range(0, len(seeds), _AT_ONCE)]
+    # Spawned, not forked: the parent may hold a JVM and threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_settle_in) as pool:
+        for verdicts in pool.map(_run_part, parts):
+            yield from verdicts
+
+
+def _settle_in() -> None:
+    """What is loaded stays loaded: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _run_part(part: tuple[Sequence[int], str | None]) -> list[Verdict]:
+    seeds, workload = part
+    return [run_seed(seed, workload) for seed in seeds]

@@ -1,0 +1,14 @@
+"""The seeds of the suite run once, over all cores; several tests look at what came of them."""
+
+import os
+
+import pytest
+
+from headrace.testing.simulator.runner import Verdict, run_seeds
+
+SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2000"))
+
+
+@pytest.fixture(scope="session")
+def verdicts() -> list[Verdict]:
+    return list(run_seeds(range(SEEDS), processes=os.cpu_count() or 1))

@@ -1,0 +1,436 @@
+"""Deliberate bugs, each a clause of the protocol taken out: the simulator must find them.
+
+A mutation is a context manager that breaks the engine while it is entered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from headrace.engine import driver as driver_module
+from headrace.engine import verdict as verdict_module
+from headrace.engine.driver import Driver
+from headrace.engine.planning import Run
+from headrace.errors import StoreError
+from headrace.log import files, paths
+from headrace.log.epochlog import GENERATION, EpochLog
+from headrace.plan import ledger as ledger_module
+from headrace.plan.ledger import Ledger
+from headrace.plan.watermarks import Mark
+from headrace.sinks import files as file_sinks
+from headrace.sinks import high_water, staging
+from headrace.sinks.files import Claim, FileSink
+from headrace.sinks.high_water import HighWater, epoch_name
+from headrace.state import compaction
+from headrace.state.cache import WorkerCache
+from headrace.worker import inputs
+from headrace.worker.context import TimerChanges
+from headrace.worker.keyed import KeyedRun
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+# A. The log
+
+
+def commits_overwrite() -> AbstractContextManager[Any]:
+    """A3: an entry is renamed to its position, not linked: it replaces what lies there."""
+
+    def try_put(self: EpochLog, position: int, data: bytes) -> bool:
+        self._store.make_directory(paths.log_directory(position))
+        self._store.write(paths.log_entry(position), data)
+        return True
+
+    return patch.object(EpochLog, "_try_put", try_put)
+
+
+def fencing_is_ignored() -> AbstractContextManager[Any]:
+    """A1: a driver whose position is taken takes it for its own."""
+    put = EpochLog._put
+
+    def careless(self: EpochLog, position: int, entry: Any) -> Any:
+        found = put(self, position, entry)
+        return None if entry.kind != GENERATION else found
+
+    return patch.object(EpochLog, "_put", careless)
+
+
+def generations_are_equal() -> AbstractContextManager[Any]:
+    """A2: a driver takes over with the highest generation it saw, not with one more."""
+
+    def take_over(self: EpochLog) -> Iterator[Any]:
+        while True:
+            yield from self.follow()
+            generation = max(self.generation, 1)
+            entry = self._entry(GENERATION, generation, {"generation": generation})
+            if self._put(self.position + 1, entry) is None:
+                self.position += 1
+                self.generation = generation
+                return
+
+    return patch.object(EpochLog, "take_over", take_over)
+
+
+def unsettled_puts_are_left() -> AbstractContextManager[Any]:
+    """A2: a put that failed and cannot be seen is tried at the next position."""
+
+    def put(self: EpochLog, position: int, entry: Any) -> Any:
+        data = msgspec.json.encode(entry)
+        from headrace.log.epochlog import _MAGIC, seal
+
+        for _ in range(20):
+            try:
+                if self._try_put(self.position + 1, seal(_MAGIC, data)):
+                    return None
+            except (OSError, StoreError):
+                if self._read_back(self.position + 1) is None:
+                    self.position += 1
+                    continue
+            found = self._read_back(self.position + 1)
+            if found is not None:
+                return None if found.nonce == entry.nonce else found
+        raise StoreError("gone")
+
+    return patch.object(EpochLog, "_put", put)
+
+
+def retries_have_fresh_nonces() -> AbstractContextManager[Any]:
+    """A2: a put that is repeated carries another nonce, so its own entry looks foreign."""
+    put = EpochLog._put
+
+    def fresh(self: EpochLog, position: int, entry: Any) -> Any:
+        found = put(self, position, entry)
+        if found is None and self.read(position) is not None and self._doubts:
+            self._doubts = False
+            return self.read(position)
+        return found
+
+    try_put = EpochLog._try_put
+
+    def doubting(self: EpochLog, position: int, data: bytes) -> bool:
+        try:
+            landed = try_put(self, position, data)
+        except (OSError, StoreError):
+            self._doubts = True
+            raise
+        self._doubts = not landed
+        return landed
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(EpochLog, "_doubts", False, create=True))
+    stack.enter_context(patch.object(EpochLog, "_put", fresh))
+    stack.enter_context(patch.object(EpochLog, "_try_put", doubting))
+    return stack
+
+
+def voids_close_epochs() -> AbstractContextManager[Any]:
+    """A5: what a voided plan was to read counts as read."""
+    voided = Ledger.voided
+
+    def closing(self: Ledger) -> None:
+        plan = self.open_plan
+        for read in (read for task in plan.reads for read in task) if plan else ():
+            known = self.splits.get(read.stream, {}).get(read.split)
+            if known is not None:
+                state = msgspec.structs.replace(known, position=read.range.end)
+                self.splits[read.stream] = {**self.splits[read.stream], read.split: state}
+        voided(self)
+
+    return patch.object(Ledger, "voided", closing)
+
+
+def wall_time_goes_back() -> AbstractContextManager[Any]:
+    """A6: a plan has the driver's wall time, however slow its clock."""
+    decide = driver_module.decide
+
+    def decided(*args: Any, wall: int, **options: Any) -> Any:
+        decision = decide(*args, wall=wall, **options)
+        if isinstance(decision, Run):
+            return Run(msgspec.structs.replace(decision.plan, wall=wall))
+        return decision
+
+    return patch.object(driver_module, "decide", decided)
+
+
+def files_are_not_synced() -> AbstractContextManager[Any]:
+    """B1, A3: what is written is not on disk when it is reported."""
+    write = files._write_through
+
+    def careless(path: Any, data: bytes, *, durable: bool = True) -> None:
+        write(path, data, durable=False)
+
+    return patch.object(files, "_write_through", careless)
+
+
+def names_are_not_synced() -> AbstractContextManager[Any]:
+    """B1, A3: a name that was made may vanish again."""
+    stack = ExitStack()
+    for module in (files, file_sinks, high_water, staging):
+        stack.enter_context(patch.object(module, "sync_directory", lambda path: None))
+    return stack
+
+
+# B. One output per producer
+
+
+def digests_are_ignored() -> AbstractContextManager[Any]:
+    """B3: nobody looks which output of a producer its consumers saw."""
+
+    def by_label(topology: Any, task: Any, reports: Any) -> Any:
+        found = {report.label: report for report in reports}
+        for report in reports:
+            if report.error == "Torn":
+                return verdict_module.Dropped(report.message)
+        for host in (*topology.graph.injectors, *topology.keyed):
+            for label in inputs.labels_of(topology, task.plan, host):
+                if label not in found:
+                    return verdict_module.Dropped(f"no report of {label}")
+        return found
+
+    return patch.object(verdict_module, "_by_label", by_label)
+
+
+def missing_blobs_are_overlooked() -> AbstractContextManager[Any]:
+    """B2: nobody counts a producer's blobs."""
+
+    def check(self: Any, labels: Any) -> dict[str, str]:
+        found = {}
+        for label in labels:
+            if label not in self.controls:
+                raise inputs.Torn(f"nothing was heard of {label}")
+            found[label] = self.controls[label].digest
+        return found
+
+    return patch.object(inputs.Received, "check", check)
+
+
+# C. State
+
+
+def dropped_attempts_stay_cached() -> AbstractContextManager[Any]:
+    """C4: what a task left in a cache is taken over, whether it was committed or not."""
+
+    def settle(cached: Any, known: dict[str, int]) -> None:
+        pending, cached.pending = cached.pending, None
+        if pending is not None:
+            for name, changes in pending.changes.items():
+                cached.indexes[name].apply(changes)
+            for key, state, again in pending.objects:
+                cached.objects.give(key, state, again=again)
+            if pending.chain in known:
+                cached.chain, cached.epoch = pending.chain, known[pending.chain]
+
+    return patch.object(WorkerCache, "_settle", staticmethod(settle))
+
+
+def caches_do_not_catch_up() -> AbstractContextManager[Any]:
+    """C4: a worker whose slot another one ran last goes on from what it has."""
+    return patch.object(WorkerCache, "_catch_up", staticmethod(lambda cached, newer: None))
+
+
+def tombstones_always_go() -> AbstractContextManager[Any]:
+    """C2: a merge drops deletions although something older lies under them."""
+    return patch.object(compaction, "is_bottom", lambda run, entries: True)
+
+
+def merges_take_any_place() -> AbstractContextManager[Any]:
+    """C2: a merged run counts as the newest, whatever was written since."""
+    adopt = Ledger._adopt
+
+    def newest(self: Ledger, adoption: Any) -> None:
+        entry = msgspec.structs.replace(adoption.entry, last_epoch=2**40)
+        adopt(self, msgspec.structs.replace(adoption, entry=entry))
+
+    return patch.object(Ledger, "_adopt", newest)
+
+
+def entries_are_not_cut() -> AbstractContextManager[Any]:
+    """C1: under another ring a slot loses what its old neighbour had written."""
+    recut = ledger_module.recut
+
+    def widened(slots: Any, old: Any, new: Any) -> Any:
+        found = recut(slots, old, new)
+        if old is None or old == new:
+            return found
+        kept = {}
+        for slot, state in found.items():
+            mine = {entry.segment for entry in (slots[slot].entries if slot in slots else ())}
+            entries = tuple(entry for entry in state.entries if entry.segment in mine)
+            kept[slot] = msgspec.structs.replace(state, entries=entries)
+        return kept
+
+    return patch.object(ledger_module, "recut", widened)
+
+
+def collection_forgets_the_window() -> AbstractContextManager[Any]:
+    """C8: only what the last commit names is kept."""
+    collect = driver_module.collect
+
+    def careless(store: Any, log: Any, history: Any, acknowledged: int) -> int:
+        kept, history.segments = history.segments, deque([set()])
+        try:
+            return collect(store, log, history, acknowledged)
+        finally:
+            history.segments = kept
+
+    return patch.object(driver_module, "collect", careless)
+
+
+def collection_takes_the_newest() -> AbstractContextManager[Any]:
+    """C8: files of the newest epoch count as orphans."""
+    collect = driver_module.collect
+
+    def careless(store: Any, log: Any, history: Any, acknowledged: int) -> int:
+        gone = collect(store, log, history, acknowledged)
+        for name in history.ledger.slots:
+            directory = paths.state_directory(name)
+            for found in store.list(directory):
+                newest = f"{history.ledger.epoch:012d}"
+                if found.startswith(newest):
+                    store.delete(f"{directory}/{found}")
+        return gone
+
+    return patch.object(driver_module, "collect", careless)
+
+
+# D. Time
+
+
+def timers_stay_after_firing() -> AbstractContextManager[Any]:
+    """D9: an event timer that has fired is still there."""
+    set_timer = TimerChanges.set
+
+    def keeping(self: Any, name: str, cell: Any, timed: Any) -> None:
+        if name != "event" or timed is not None:
+            set_timer(self, name, cell, timed)
+
+    return patch.object(TimerChanges, "set", keeping)
+
+
+def timers_hold_nothing() -> AbstractContextManager[Any]:
+    """D1: the output watermark passes timers that have not fired."""
+    return patch.object(Mark, "held", lambda self, hold: self)
+
+
+def late_is_judged_too_late() -> AbstractContextManager[Any]:
+    """D2: a record is late against the watermark of its own epoch."""
+    init = KeyedRun.__init__
+
+    @wraps(init)
+    def judged(self: Any, *args: Any, now: int, **options: Any) -> None:
+        init(self, *args, now=now, **options)
+        self.before = now
+
+    return patch.object(KeyedRun, "__init__", judged)
+
+
+# F. Output
+
+
+def delivery_comes_before_commit() -> AbstractContextManager[Any]:
+    """The order of an epoch's acts: rows are shown before the epoch has happened."""
+    commit = Driver._commit
+
+    def early(self: Driver, plan: Any, made: Any) -> None:
+        self._deliverer.deliver(made)
+        commit(self, plan, made)
+
+    return patch.object(Driver, "_commit", early)
+
+
+def high_water_comes_first() -> AbstractContextManager[Any]:
+    """F1: the high-water rises before the rename."""
+    rename = FileSink._rename
+
+    def late(self: FileSink, staging: str, name: str, epoch: int) -> None:
+        HighWater(self._marks, "early").advance(epoch)
+        file_sinks.reach("after-high-water")
+        rename(self, staging, name, epoch)
+
+    return patch.object(FileSink, "_rename", late)
+
+
+def claims_overwrite() -> AbstractContextManager[Any]:
+    """F1: a claim is renamed into place, so the last one to come has it."""
+
+    def claim(self: FileSink, epoch: int, mine: Claim) -> Claim:
+        files.write(self._claims / epoch_name(epoch), msgspec.json.encode(mine))
+        return mine
+
+    return patch.object(FileSink, "_claim", claim)
+
+
+def staging_is_swept_at_once() -> AbstractContextManager[Any]:
+    """F1: a driver that starts sweeps what another has claimed and not yet renamed."""
+    sweep = FileSink._sweep
+
+    def everything(self: FileSink, water: int, *, weak_before: int = 0) -> None:
+        sweep(self, water + 1, weak_before=weak_before)
+
+    return patch.object(FileSink, "_sweep", everything)
+
+
+def high_water_is_overwritten() -> AbstractContextManager[Any]:
+    """F2: whoever writes the high-water last sets it, a driver that woke late too."""
+    advance = HighWater.advance
+
+    def overwritten(self: HighWater, epoch: int) -> None:
+        advance(self, epoch)
+        for name in files.os.listdir(self._directory):
+            if name.isdigit() and int(name) > epoch:
+                files.os.unlink(f"{self._directory}/{name}")
+
+    return patch.object(HighWater, "advance", overwritten)
+
+
+def delivery_is_not_repeated() -> AbstractContextManager[Any]:
+    """F1: the next driver does not deliver what the last one committed."""
+    from headrace.engine.delivery import Deliverer
+
+    return patch.object(Deliverer, "catch_up", lambda self, commits: None)
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    """No mutation: the control."""
+    yield
+
+
+MUTATIONS: dict[str, Mutation] = {
+    made.__name__: made
+    for made in (
+        commits_overwrite,
+        fencing_is_ignored,
+        generations_are_equal,
+        unsettled_puts_are_left,
+        retries_have_fresh_nonces,
+        voids_close_epochs,
+        wall_time_goes_back,
+        files_are_not_synced,
+        names_are_not_synced,
+        digests_are_ignored,
+        missing_blobs_are_overlooked,
+        dropped_attempts_stay_cached,
+        caches_do_not_catch_up,
+        tombstones_always_go,
+        merges_take_any_place,
+        entries_are_not_cut,
+        collection_forgets_the_window,
+        collection_takes_the_newest,
+        timers_stay_after_firing,
+        timers_hold_nothing,
+        late_is_judged_too_late,
+        delivery_comes_before_commit,
+        high_water_comes_first,
+        claims_overwrite,
+        staging_is_swept_at_once,
+        high_water_is_overwritten,
+        delivery_is_not_repeated,
+    )
+}

@@ -1,0 +1,108 @@
+"""The schedules that the protocol's rules were made for are among those of the suite.
+
+Each is recognised in the traces by what happens in it, in this order. Left out are rules that only
+Spark can break (B4, B5), rules without schedules (C5, C6, C10, D4, D5, D12, D13), those that other
+tests show directly (A7, C9, F3), and E, G and H.
+"""
+
+import re
+
+import pytest
+
+from headrace.testing.simulator.runner import Verdict
+
+pytestmark = pytest.mark.timeout(1200)
+
+LOG = r"/checkpoint/log/\S+"
+
+SCHEDULES = {
+    "A1 a paused driver wakes before its commit, and is fenced": (
+        r"driver (?P<d>\d+) pauses at before-commit-write",
+        r"driver (?P=d) stops: Fenced",
+    ),
+    "A1 a paused driver wakes before its plan, and is fenced": (
+        r"driver (?P<d>\d+) pauses at before-plan-write",
+        r"driver (?P=d) stops: Fenced",
+    ),
+    "A2 a put succeeded and reported failure": (rf"link {LOG} is done but reported as failed",),
+    "A2 a put succeeded, and its repetition found the name taken": (rf"link {LOG} is done, sent",),
+    "A2 a put that was given up lands late": (rf"late, but done: link {LOG}",),
+    "A2 two drivers take over at once": (
+        r"driver (?P<d>\d+) pauses at before-takeover",
+        r"driver \d+ starts",
+        r"driver (?P=d) ",
+    ),
+    "A3 a driver dies while it writes an entry": (
+        r"dies at (link|create|unlink) /checkpoint/log/",
+    ),
+    "A3 the power fails": (r"the power fails",),
+    "A3 a driver sleeps while the log is trimmed": (r"stops: Fenced: .*trimmed",),
+    "A4, C8 a driver wakes in the middle of a collection": (
+        r"driver (?P<d>\d+) pauses at before-collect",
+        r"driver \d+ starts",
+    ),
+    "A5 a plan is open while the code changes": (
+        r"driver \d+ dies at after-plan-write",
+        r"driver \d+ starts \(code [2-9]",
+    ),
+    "A5 a plan is voided for the substrate's sake": (r"the job of epoch \d+ is aborted",) * 2,
+    "A6 a successor has a slow clock": (
+        r"driver 1 starts",
+        r"driver [2-9]: its clock is off by -",
+    ),
+    "B1 a zombie writes its segment late": (
+        r"task [1-9]/\d+ of epoch \d+ hangs",
+        r"the zombie of task [1-9]",
+    ),
+    "B1 a segment's rename fails": (r"rename /checkpoint/state/\S+ is",),
+    "B3 consumers see different outputs of one producer": (r"some consumers have seen its first",),
+    "B3 a label is seen twice": (r"runs twice, both outputs arrive",),
+    "B3 a label is missing": (r"its (control|report) for \d+ is lost",),
+    "C1 a split, then a merge": (r"the ring of (?P<r>\w+): split", r"the ring of (?P=r): merge"),
+    "C1 a move": (r"the ring of \w+: move",),
+    "C2 a merge is left behind by a driver that dies": (
+        r"dies at \w+ /checkpoint/state/\S*merged",
+    ),
+    "C4 a task dies in the middle of its user code": (r"dies in the middle of its user code",),
+    "C4 an attempt is dropped, and workers go on": (r"its blob for \d+ is lost",),
+    "C4 a worker is lost": (r"a worker is lost",),
+    "C8 a zombie task writes after its epoch": (
+        r"task \d+/\d+ of epoch (?P<e>\d+) hangs",
+        r"the zombie of task \d+/\d+ of epoch (?P=e) ",
+    ),
+    "D1, D9 a ring moves while timers wait": (r"the ring of First: ",),
+    "D6 a ring moves while feedback waits": (r"the ring of Gate: ",),
+    "D7 timers and records after an outage": (
+        r"is refused",
+        r"driver \d+ stops: StoreError",
+        r"driver \d+ starts",
+    ),
+    "F1 renamed, dead, and the consumer takes the epoch away": (
+        r"dies at after-publish",
+        r"a consumer takes epoch",
+    ),
+    "F1 claimed and dead": (r"dies at after-claim",),
+    "F1 dead after the high-water": (r"dies at after-high-water",),
+    "F1 asleep with a claim while another driver delivers": (
+        r"driver (?P<d>\d+) pauses at (before|after)-claim",
+        r"driver \d+ starts",
+    ),
+    "F1 a sink fails before it applied": (r"fails before it has applied",),
+    "F1 a sink fails after it applied": (r"fails after it has applied",),
+    "F1 a sink fails twice in a row": (
+        r"sink (?P<s>\w+) fails before it has applied epoch (?P<e>\d+)",
+        r"sink (?P=s) fails before it has applied epoch (?P=e)\b",
+    ),
+    "F1 a sink's rename fails": (r"rename /out/\S+ is",),
+    "F1 a claim's put fails": (r"link /out/\S+/_claims/\S+ is",),
+    "F2 a driver sleeps before it raises the high-water": (
+        r"driver (?P<d>\d+) pauses at after-publish",
+        r"driver \d+ starts",
+    ),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_of_the_protocol_is_met(schedule: str, verdicts: list[Verdict]) -> None:
+    pattern = re.compile(".*?\n.*?".join(SCHEDULES[schedule]), re.DOTALL)
+    assert any(pattern.search("\n".join(verdict.trace)) for verdict in verdicts)

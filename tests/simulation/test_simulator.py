@@ -1,0 +1,165 @@
+"""Thousands of seeded schedules: every promise is kept, and a seed always tells the same story."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from headrace import Computation, Pipeline, failpoints, sinks, sources, state
+from headrace.testing import SimulationFailed, simulate
+from headrace.testing.simulator.chance import KINDS
+from headrace.testing.simulator.runner import Verdict, run_seed
+
+pytestmark = pytest.mark.timeout(1200)
+
+CALLS_OUTSIDE = {"after-intent-write", "after-call", "after-result-write"}
+"""Failpoints that no workload here reaches."""
+
+AGAIN = """
+from headrace.testing.simulator.runner import run_seed
+for seed in range(400, 412):
+    verdict = run_seed(seed)
+    print(verdict.workload, verdict.complaint, *verdict.trace, sep="\\n")
+"""
+
+
+def test_every_schedule_of_the_suite_keeps_every_promise(verdicts: list[Verdict]) -> None:
+    broken = [str(verdict) for verdict in verdicts if verdict.complaint is not None]
+    assert not broken, "\n\n".join(broken[:5])
+
+
+def test_every_kind_of_fault_strikes(verdicts: list[Verdict]) -> None:
+    struck: Counter[str] = Counter()
+    for verdict in verdicts:
+        struck += verdict.struck
+    assert {kind for kind in KINDS if struck[kind] < len(verdicts) // 100} == set()
+
+
+def test_drivers_die_at_every_failpoint(verdicts: list[Verdict]) -> None:
+    trace = "\n".join(line for verdict in verdicts for line in verdict.trace)
+    missed = {name for name in failpoints.NAMES if f"dies at {name}\n" not in trace}
+    assert missed <= CALLS_OUTSIDE
+
+
+def test_all_workloads_are_run(verdicts: list[Verdict]) -> None:
+    assert {verdict.workload for verdict in verdicts} == {
+        "unordered-ids", "ordered-ids", "transfers", "diamond", "dice",
+    }  # fmt: skip
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    """Also where strings hash differently, which decides in which order sets are walked."""
+    stories = {
+        subprocess.run(
+            [sys.executable, "-c", AGAIN],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(stories) == 1
+    assert "driver 1 starts" in stories.pop()
+
+
+def test_a_broken_promise_is_told_with_its_schedule_and_the_command_that_repeats_it() -> None:
+    told = str(Verdict(7, "dice", "epoch 1 was left out", ["driver 1 starts"], command="do so"))
+    assert told.splitlines() == [
+        "seed 7 (dice): epoch 1 was left out",
+        "  what happened:",
+        "    driver 1 starts",
+        "  to see it again: do so",
+    ]
+
+
+def test_the_command_of_a_seed_names_the_workload_if_it_was_asked_for() -> None:
+    assert run_seed(3).command == "headrace chaos --seeds 1 --from 3"
+    assert run_seed(3, "dice").command.endswith("--from 3 --workload dice")
+
+
+# Pipelines of users.
+
+
+class Total(Computation, ordered=True):
+    total: int = state(0)
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        self.total += record.value["amount"]
+        ctx.produce({"key": ctx.key, "total": self.total})
+
+
+class Forgetful(Computation):
+    """Keeps its count where no checkpoint sees it."""
+
+    seen = [0]
+    count: int = state(0)
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        self.seen[0] += 1
+        self.count += 1
+        ctx.produce({"seen": self.seen[0]})
+
+
+def totals(computation: type[Computation] = Total) -> Pipeline:
+    p = Pipeline("totals")
+    p.read("amounts", sources.memory([], timestamp="at"))
+    p.compute(computation, inputs={"amounts": "key"}, outputs="totals")
+    p.stream("totals").write(sinks.memory())
+    return p
+
+
+AMOUNTS = [{"key": f"k{i % 3}", "amount": i, "at": 10 * i} for i in range(20)]
+
+
+def test_a_pipeline_of_ones_own_can_be_simulated() -> None:
+    checked = []
+
+    def check(outcome: Any) -> None:
+        checked.append(1)
+        kept = {key: found["total"] for key, found in outcome.checkpoint.scan("Total")}
+        assert kept == {f"k{i}": sum(range(i, 20, 3)) for i in range(3)}
+        rows = [value for rows in outcome.outputs["totals"].values() for value, _ in rows]
+        assert len(rows) == len(AMOUNTS)
+
+    verdicts = simulate(totals, {"amounts": AMOUNTS}, seeds=25, check=check)
+    assert len(verdicts) == len(checked) == 25
+    assert sum(sum(verdict.struck.values()) for verdict in verdicts) > 50
+
+
+def test_splits_can_be_given_by_name() -> None:
+    splits = {"a": AMOUNTS[:10], "b": AMOUNTS[10:]}
+    assert simulate(totals, {"amounts": splits}, seeds=[5, 6])
+
+
+def test_code_that_is_not_exactly_once_is_found_out_with_its_seed() -> None:
+    def pipeline() -> Pipeline:
+        Forgetful.seen[0] = 0
+        return totals(Forgetful)
+
+    with pytest.raises(SimulationFailed) as caught:
+        simulate(pipeline, {"amounts": AMOUNTS}, seeds=50)
+    assert "not as in a run without faults" in str(caught.value)
+    assert "simulate(..., seeds=[" in str(caught.value)
+
+
+def test_a_check_that_fails_is_told_with_its_seed() -> None:
+    def check(outcome: Any) -> None:
+        assert not outcome.outputs["totals"], "too much"
+
+    with pytest.raises(SimulationFailed, match="the check failed: too much"):
+        simulate(totals, {"amounts": AMOUNTS}, seeds=[1], check=check)
+
+
+def test_a_pipeline_that_fails_by_itself_is_told_so() -> None:
+    class Broken(Computation):
+        count: int = state(0)
+
+        def process_record(self, record: Any, ctx: Any) -> None:
+            raise ValueError("no")
+
+    with pytest.raises(SimulationFailed, match="without any fault: .*ValueError"):
+        simulate(lambda: totals(Broken), {"amounts": AMOUNTS}, seeds=1)

@@ -1,0 +1,183 @@
+"""Calls that must not repeat, under a clock of the test's own (PROTOCOL E2)."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from headrace.causal.journal import Journal, TooLate
+from headrace.causal.outside import ANSWER, tried
+from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
+from headrace.log.store import DiskStore, MemoryStore
+from headrace.model.services import CALL, CallOptions
+from headrace.plan.epoch import Determinant
+
+AGAIN = CallOptions(uncertain="again")
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Died(BaseException):
+    pass
+
+
+class World:
+    def __init__(self, store=None) -> None:
+        self.store = store or MemoryStore()
+        self.time = Time()
+        self.calls = 0
+        self.journal = Journal(
+            self.store, "determinants/1", clock=lambda: self.time.now, sleep=self.time.sleep
+        )
+
+    def call(self, deadline: float) -> Determinant:
+        self.calls += 1
+        return Determinant("n", "r", ANSWER, b"%d" % self.calls)
+
+    def die(self, deadline: float) -> Determinant:
+        self.calls += 1
+        raise Died
+
+    def once(self, perform=None, options=CALL, request="r") -> Determinant:
+        return self.journal.once("n", request, options, perform or self.call)
+
+
+def test_an_answer_is_read_by_all_who_come_after():
+    world = World()
+    assert [world.once().value for _ in range(3)] == [b"1"] * 3
+    assert world.calls == 1
+
+
+def test_whoever_finds_a_dead_callers_intent_waits_for_its_deadline_and_then_does_not_know():
+    world = World()
+    with pytest.raises(Died):
+        world.once(world.die)
+    began = world.time.now
+    assert world.once().kind == "uncertain"
+    assert world.time.now - began >= CALL.timeout_us / 1e6
+    assert world.once().kind == "uncertain" and world.calls == 1
+
+
+def test_or_calls_again_once_more_each_time_a_caller_dies():
+    world = World()
+    for _ in range(2):
+        with pytest.raises(Died):
+            world.once(world.die, AGAIN)
+    assert world.once(options=AGAIN).value == b"3"
+    assert world.once(options=AGAIN).value == b"3" and world.calls == 3
+
+
+def test_a_zombie_that_comes_back_late_gets_what_counts_instead_of_its_own_answer():
+    world = World()
+
+    def slow(deadline: float) -> Determinant:
+        world.time.now = deadline + 1
+        assert world.once().kind == "uncertain"  # meanwhile, somebody else
+        return world.call(deadline)
+
+    assert world.once(slow).kind == "uncertain"
+
+
+def test_an_owner_that_is_late_does_not_call():
+    world = World()
+
+    def frozen(deadline: float) -> Determinant:
+        world.time.now = deadline
+        return tried(
+            "n", "r", "x", CALL, lambda: b"called", deadline=deadline, clock=lambda: world.time.now
+        )
+
+    assert world.once(frozen).kind == "uncertain"
+    with pytest.raises(TooLate):
+        frozen(0.0)
+
+
+@pytest.mark.parametrize("begun", ["call", "die"])
+def test_another_request_under_one_name_is_an_error(begun):
+    world = World()
+    try:
+        world.once(getattr(world, begun))
+    except Died:
+        pass
+    with pytest.raises(ServiceError, match="another request"):
+        world.once(request="other")
+    assert world.calls == 1
+
+
+def test_of_many_at_once_one_calls(tmp_path):
+    store = DiskStore(tmp_path)
+    store.make_directory("determinants/1")
+    lock, calls, found = threading.Lock(), [], []
+
+    def call(deadline: float) -> Determinant:
+        with lock:
+            calls.append(1)
+        return Determinant("n", "r", ANSWER, b"%d" % len(calls))
+
+    def run() -> None:
+        found.append(Journal(store, "determinants/1").once("n", "r", CALL, call).value)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [b"1"] * 8 and len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_a_task_whose_directory_was_taken_away_does_not_call(kind, tmp_path):
+    store = DiskStore(tmp_path) if kind == "disk" else MemoryStore()
+    store.make_directory("determinants/1")
+    world = World(store)
+    world.once()
+    assert store.retire_directory("determinants/1")
+    assert store.list("determinants") == []
+    with pytest.raises(Fenced, match="must not call"):
+        world.once()
+    assert store.retire_directory("determinants/1")  # once more, as after a crash
+    assert world.calls == 1
+
+
+class Doubtful(MemoryStore):
+    """Its puts succeed, and say that they did not."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        super().put_if_absent(name, data)
+        raise StoreError("no answer")
+
+
+def test_a_put_of_unknown_outcome_is_settled_by_reading_back():
+    world = World(Doubtful())
+    assert world.once().value == world.once().value == b"1"
+    assert world.calls == 1
+
+
+class Away(MemoryStore):
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        raise StoreError("away")
+
+
+def test_without_a_store_nobody_calls():
+    world = World(Away())
+    with pytest.raises(StoreError, match="could not be written: away"):
+        world.once()
+    assert world.calls == 0
+
+
+def test_a_damaged_answer_is_not_used():
+    world = World()
+    world.once()
+    (name,) = (n for n in world.store.files if n.endswith(".result"))
+    world.store.files[name] = world.store.files[name][:-5] + b"xxxxx"
+    with pytest.raises(CorruptCheckpoint):
+        world.once()

@@ -1,0 +1,104 @@
+"""Where calls are logged: one directory while a cause may come back, and none for ever."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.engine.support import driver_of, run
+
+from headrace import Computation, service
+from headrace.engine import driver as driver_module
+from headrace.engine.determinants import collect_determinants, make_ready
+from headrace.errors import Fenced
+from headrace.log import paths
+from headrace.log.epochlog import EpochLog
+from headrace.model.source import Range
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Commit, Counters, Plan, ReadTask, SplitState
+from headrace.plan.ledger import DETERMINANTS_EPOCHS, Ledger
+from headrace.plan.watermarks import Mark
+from headrace.sources import memory
+
+MARK = Mark(0, 0)
+
+
+def plan(ledger: Ledger, end: int) -> Plan:
+    read = ReadTask("s", "p", 0, Range(0, end, 1), MARK)
+    where = ledger.next_determinants()
+    return Plan(ledger.epoch + 1, 0, 0, "", [[read]], {}, {}, determinants=where)
+
+
+def commit(ledger: Ledger, end: int) -> None:
+    splits = {"s": {"p": SplitState(end, MARK)}}
+    ledger.committed(
+        Commit(ledger.epoch + 1, {}, {}, splits, {}, {}, [], [], Counters(), 0), ledger.epoch
+    )
+
+
+def test_a_directory_serves_some_epochs():
+    ledger = Ledger()
+    found = []
+    for epoch in range(1, 40):
+        found.append(plan(ledger, epoch).determinants)
+        ledger.planned(plan(ledger, epoch))
+        commit(ledger, epoch)
+    n = DETERMINANTS_EPOCHS
+    assert found == [1] * n + [1 + n] * n + [1 + 2 * n] * (39 - 2 * n)
+
+
+def test_no_new_one_is_begun_while_a_voided_plans_input_may_come_again():
+    ledger = Ledger()
+    for epoch in range(1, DETERMINANTS_EPOCHS + 1):
+        ledger.planned(plan(ledger, epoch))
+        if epoch == DETERMINANTS_EPOCHS:
+            ledger.planned(plan(ledger, 100))
+            ledger.voided()
+            ledger.planned(plan(ledger, epoch))
+        commit(ledger, epoch)
+    for end in (50, 99, 100):
+        assert plan(ledger, end).determinants == 1
+        ledger.planned(plan(ledger, end))
+        commit(ledger, end)
+    assert plan(ledger, 101).determinants == ledger.epoch + 1
+    assert ledger.unsettled == {}
+
+
+@service
+def ask(key: int) -> int:
+    return key
+
+
+class Ask(Computation):
+    def process_record(self, record, ctx):
+        ctx.call(ask, ctx.key)
+
+
+def asking(values: list[int]) -> Topology:
+    p = PipelineBuilder("asking")
+    p.read("in", memory([{"k": v, "t": i} for i, v in enumerate(values)], timestamp="t"))
+    p.compute(Ask, inputs={"in": "k"}, name="Ask")
+    return p.freeze()
+
+
+def directories(driver: driver_module.Driver) -> set[int]:
+    return {int(name) for name in driver.store.list(paths.DETERMINANTS)}
+
+
+def test_directories_go_when_their_epochs_have_left_the_window():
+    driver = driver_of(asking(list(range(400))), retain_epochs=3)
+    run(driver, 60)
+    oldest = driver.history.commits[0][1].epoch
+    collect_determinants(driver.store, driver.history)
+    left = directories(driver)
+    assert driver.ledger.determinants in left
+    assert len(left) <= 2 and min(left) + DETERMINANTS_EPOCHS > oldest
+    assert collect_determinants(driver.store, driver.history) == 0
+
+
+def test_a_driver_that_was_overtaken_starts_no_job():
+    driver = driver_of(asking([1, 2, 3]))
+    run(driver, 1)
+    other = EpochLog(driver.store)
+    list(other.take_over())
+    with pytest.raises(Fenced):
+        make_ready(driver.store, driver.log, plan(driver.ledger, 5))
