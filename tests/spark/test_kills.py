@@ -76,6 +76,7 @@ def test_killed_at_every_failpoint_and_at_random_moments_it_ends_as_if_nothing_h
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_driver_on_spark_killed_ten_times_in_a_row_ends_as_if_nothing_had_happened(
     tmp_path: Path,
 ) -> None:
