@@ -73,6 +73,22 @@ def test_a_file_stream_is_counted_over_three_runs_and_a_stop_in_the_middle(
     check(tmp_path, keys)
 
 
+def test_caught_up_waits_for_micro_batches_that_are_on_their_way(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    keys = [f"k{n % 5}" for n in range(40)]
+    for part in range(4):
+        rows_of_part = [{"key": key} for key in keys[part * 10 : part * 10 + 10]]
+        write_jsonl(tmp_path / "in" / f"{part:03d}.json", rows_of_part)
+    frame = spark.readStream.schema("key string").option("maxFilesPerTrigger", 1)
+    pipeline = counted(frame.json(str(tmp_path / "in")), tmp_path / "out")
+    summary = pipeline.run(
+        checkpoint=str(tmp_path / "checkpoint"), spark=spark, slots=2, until="caught_up"
+    )
+    assert (summary.reason, summary.records) == ("caught_up", 40)
+    check(tmp_path, keys)
+
+
 def test_a_rate_stream_goes_on_in_the_next_run_without_a_gap(
     spark: SparkSession, tmp_path: Path
 ) -> None:

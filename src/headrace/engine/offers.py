@@ -85,6 +85,8 @@ class Sources:
                     f"stream {name!r}: {split!r} of {source.describe()} is gone, but is not yet "
                     "read to its end: put it back, or start a new checkpoint"
                 )
+        # Asked before the ranges: what arrives in between is then offered, or the answer is no.
+        caught_up = source.caught_up()
         waiting = _too_far_ahead(source.timing, splits, known, news, wall)
         ranges: dict[str, Sequence[Range]] = {}
         each = max(1, share // max(1, len(splits) - len(waiting)))
@@ -97,7 +99,7 @@ class Sources:
             if found is not None:
                 ranges[split] = source.parallel(split, found, parts)
         ended = source.bounded and not splits and not missing(source.timing, splits, known)
-        return Offer(splits, ranges, ended, news)
+        return Offer(splits, ranges, ended, news, caught_up)
 
 
 def _too_far_ahead(

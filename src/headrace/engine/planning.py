@@ -32,6 +32,8 @@ class Offer(msgspec.Struct, frozen=True):
     """Whether all splits are known, and all of them have been read to the end."""
     news: Mapping[str, int] = {}
     """Split -> wall time of its last news: read, or, where it has not begun, discovered."""
+    caught_up: bool = True
+    """Whether a source that has no range now has none at all, as far as it knows."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -103,7 +105,7 @@ def decide(
     if reason:
         reads = _assign(injectors, offers, settings.readers)
         return Run(_plan(ledger, settings, reads, injectors, wall, seed, final=False))
-    if settings.until == "caught_up":
+    if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
         return Finish("caught_up")
     return Wait(due)
 

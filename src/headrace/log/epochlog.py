@@ -58,7 +58,8 @@ def unseal(magic: bytes, data: bytes, name: str) -> bytes:
         raise CorruptCheckpoint(f"{name} is not a {magic.decode()} file: it begins {data[:40]!r}")
     if int(words[1]) > FORMAT:
         raise IncompatibleState(
-            f"{name} has format {int(words[1])}; this Headrace reads up to {FORMAT}: upgrade it"
+            f"{name} has format {int(words[1])}; this Headrace reads up to {FORMAT}: "
+            "upgrade Headrace"
         )
     body = rest.removesuffix(b"\n")
     if xxhash.xxh3_64_hexdigest(body).encode() != words[2]:

@@ -177,6 +177,10 @@ class Source(ABC):
         """The columns of its values, where they are known before anything is read."""
         return None
 
+    def caught_up(self) -> bool:
+        """Whether there is no more at this moment than `plan` offers when asked after this."""
+        return True
+
     def settle(self, split: str, position: int) -> None:
         """Epochs up to `position` are committed: the source may let go of what lies before."""
 

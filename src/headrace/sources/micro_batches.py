@@ -119,6 +119,15 @@ class QueryRun:
         if self.ended and not self._ends and not self._stopping:
             raise SourceError("the streaming query was stopped by somebody else: start again")
 
+    def caught_up(self) -> bool:
+        """Whether Spark has looked at its source, and nothing that it found is on its way."""
+        if self.ended or self._query is None:
+            return True
+        status = self._query.status
+        # "Initializing sources" at first, then "Getting offsets" and "Processing new data".
+        waits = str(status["message"]).startswith("Waiting")
+        return waits and not status["isDataAvailable"] and not status["isTriggerActive"]
+
     def extents(self) -> list[Extent]:
         """The places of all rows that are spooled, in order."""
         with self._changed:

@@ -81,6 +81,9 @@ class StructuredSource(SequenceSource):
         self.extents = run.extents()
         return ended
 
+    def caught_up(self) -> bool:
+        return self._running().caught_up()
+
     def settle(self, split: str, position: int) -> None:
         self._running().settle(position)
 

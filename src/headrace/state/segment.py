@@ -111,7 +111,7 @@ class Segment:
         if int(version) > FORMAT:
             raise IncompatibleState(
                 f"{name} has segment format {int(version)}; this Headrace reads up to {FORMAT}: "
-                "upgrade it"
+                "upgrade Headrace"
             )
         if not reader.schema.equals(SCHEMA) or b"bloom" not in metadata:
             raise CorruptCheckpoint(f"{name} has other columns than a segment")

@@ -209,7 +209,8 @@ class Emitter:
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
         raise kind(
-            f"{where}: {error}. The record, of {self.label}: {value!r:.200}. "
+            f"{where}: {type(error).__name__}: {error}. The record, of {self.label}: "
+            f"{value!r:.200}. "
             'Mend the input or the key, or send such records aside: errors=to("dead")'
         ) from error
 

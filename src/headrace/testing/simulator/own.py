@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from headrace.errors import InvalidPipeline
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.testing.simulator.consumer import Row
 from headrace.testing.simulator.contract import Outcome
@@ -29,7 +30,8 @@ def simulate(
     power fails, sinks fail, rings and clocks change; and every promise is checked.
 
     - `pipeline`: a function that makes it, once per seed. Its sources are replaced by
-      `records`, with their own timing; its sinks by directories on a simulated disk.
+      `records`, with their own timing; its sinks by directories on a simulated disk
+      (without any sink, every stream gets one).
     - `records`: for every source's stream the values it brings, as a list, or as a
       dict of lists, one for each split. About 10 to 50 are enough.
     - `seeds`: how many, from 0 on, or which.
@@ -38,7 +40,8 @@ def simulate(
       `.scan`; `.hooks`, the calls of user code. It raises AssertionError where it
       finds something wrong.
     - `compare`: whether every seed must bring out the same rows as a run without
-      faults, in any order. Turn it off for code whose answer depends on how the input
+      faults, in any order (and with the same timestamps, unless a source stamps its
+      records when they arrive). Turn it off for code whose answer depends on how the input
       is cut into epochs (timers and records mixed in a computation that is not
       ordered), or on dice of its own.
 
@@ -49,18 +52,22 @@ def simulate(
     splits = {stream: _by_split(given) for stream, given in records.items()}
     expected: dict[str, list[str]] | None = None
     if compare:
-        calm, outcome = judge(0, lambda _: _Own(pipeline, splits), "", faults=False)
+        calm = _Own(pipeline, splits)
+        verdict, outcome = _judged(calm, 0, faults=False)
         if outcome is None:
-            raise SimulationFailed(f"without any fault: {calm.complaint}")
-        expected = _rows(outcome)
+            raise SimulationFailed(f"without any fault: {verdict.complaint}")
+        expected = calm.rows(outcome)
     verdicts = []
     for seed in chosen:
-        own = _Own(pipeline, splits, check, expected)
-        verdict, _ = judge(seed, lambda _, own=own: own, f"simulate(..., seeds=[{seed}])")  # type: ignore[misc]
+        verdict, _ = _judged(_Own(pipeline, splits, check, expected), seed)
         if verdict.complaint is not None:
             raise SimulationFailed(str(verdict))
         verdicts.append(verdict)
     return verdicts
+
+
+def _judged(own: _Own, seed: int, *, faults: bool = True) -> tuple[Verdict, Outcome | None]:
+    return judge(seed, lambda _: own, f"simulate(..., seeds=[{seed}])", faults=faults)
 
 
 class _Own:
@@ -73,14 +80,26 @@ class _Own:
         check: Callable[[Outcome], None] | None = None,
         expected: dict[str, list[str]] | None = None,
     ) -> None:
-        self.records = records
+        self.records: dict[str, dict[str, list[Any]]] = {}
+        self._given = records
         self._pipeline, self._check, self._expected = pipeline, check, expected
         self.name = "own"
+        self._timed = True
 
     def pipeline(self) -> PipelineBuilder:
         """Made anew, so that no seed sees what another has left in it."""
         made = self._pipeline()
         self.name = made.name
+        injectors = made.freeze().graph.injectors
+        self._timed = all(i.source.timing.timestamp is not None for i in injectors.values())
+        # What a source with ids brings goes through a stream in front of the one that users know.
+        given = {stream.removesuffix(".raw"): stream for stream in injectors}
+        if set(given) != set(self._given):
+            raise InvalidPipeline(
+                f"records are given for {', '.join(self._given) or 'no stream'}; the sources of "
+                f"{made.name!r} feed {', '.join(given)}"
+            )
+        self.records = {stream: self._given[name] for name, stream in given.items()}
         return made
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
@@ -89,7 +108,7 @@ class _Own:
     def check(self, outcome: Outcome) -> None:
         """The user's own check, and the rows of a calm run."""
         if self._expected is not None:
-            found = _rows(outcome)
+            found = self.rows(outcome)
             for sink, rows in self._expected.items():
                 if rows != found[sink]:
                     raise Violation(_difference(sink, rows, found[sink]))
@@ -99,18 +118,22 @@ class _Own:
             except AssertionError as error:
                 raise Violation(f"the check failed: {error}") from error
 
+    def rows(self, outcome: Outcome) -> dict[str, list[str]]:
+        """Sink -> its rows, in an order that does not depend on anything."""
+        return {
+            sink: sorted(
+                json.dumps(row if self._timed else row[0], sort_keys=True)
+                for rows in epochs.values()
+                for row in rows
+            )
+            for sink, epochs in outcome.outputs.items()
+        }
+
 
 def _by_split(records: Records) -> dict[str, list[Any]]:
     if isinstance(records, Mapping):
         return {split: list(values) for split, values in records.items()}
     return {"split-0": list(records)}
-
-
-def _rows(outcome: Outcome) -> dict[str, list[str]]:
-    return {
-        sink: sorted(json.dumps(row, sort_keys=True) for rows in epochs.values() for row in rows)
-        for sink, epochs in outcome.outputs.items()
-    }
 
 
 def _difference(sink: str, expected: list[str], found: list[str]) -> str:

@@ -75,7 +75,8 @@ class Simulation:
                 self._kill_all()
 
     def _build(self) -> None:
-        graph = self.workload.pipeline().freeze().graph
+        topology = self.workload.pipeline().freeze()
+        graph = topology.graph
         self.sources = {
             name: SimulatedSource(injector.source.timing, self.workload.records[name])
             for name, injector in graph.injectors.items()
@@ -85,6 +86,8 @@ class Simulation:
             for name, injector in graph.injectors.items()
         }
         streams = {name: outlet.stream for name, outlet in graph.outlets.items()}
+        if not streams:
+            streams = {stream: stream for stream in topology.hosts}
         outlets = {
             name: Outlet(name, stream, SimulatedSink(name, f"/out/{safe(name)}", self.chance))
             for name, stream in streams.items()
