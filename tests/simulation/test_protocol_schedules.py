@@ -42,8 +42,9 @@ SCHEDULES = {
         r"driver \d+ starts",
     ),
     "A5 a plan is open while the code changes": (
-        r"driver \d+ dies at after-plan-write",
-        r"driver \d+ starts \(code [2-9]",
+        r"\(code 1\)",
+        r"dies at (after-plan-write|before-job|after-job|before-commit-write)",
+        r"driver \d+ starts \(code 2",
     ),
     "A5 a plan is voided for the substrate's sake": (r"the job of epoch \d+ is aborted",) * 2,
     "A6 a successor has a slow clock": (

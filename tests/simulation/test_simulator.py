@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace import Computation, Pipeline, failpoints, sinks, sources, state
+from headrace.errors import InvalidPipeline
 from headrace.testing import SimulationFailed, simulate
 from headrace.testing.simulator.chance import KINDS
 from headrace.testing.simulator.runner import Verdict, run_seed
@@ -133,6 +134,29 @@ def test_a_pipeline_of_ones_own_can_be_simulated() -> None:
 def test_splits_can_be_given_by_name() -> None:
     splits = {"a": AMOUNTS[:10], "b": AMOUNTS[10:]}
     assert simulate(totals, {"amounts": splits}, seeds=[5, 6])
+
+
+def test_records_of_a_source_with_ids_are_given_by_the_stream_that_users_know() -> None:
+    def pipeline() -> Pipeline:
+        p = Pipeline("ids")
+        p.read("amounts", sources.memory([], timestamp="at", id="amount"))
+        p.compute(Total, inputs={"amounts": "key"}, outputs="totals")
+        return p
+
+    twice = [record for record in AMOUNTS for _ in range(2)]
+    seen = []
+
+    def check(outcome: Any) -> None:
+        rows = outcome.outputs["totals"].values()
+        seen.append(sum(len(epoch) for epoch in rows))
+
+    simulate(pipeline, {"amounts": twice}, seeds=10, check=check)
+    assert seen == [len(AMOUNTS)] * 10
+
+
+def test_records_must_be_given_for_every_source() -> None:
+    with pytest.raises(InvalidPipeline, match="records are given for orders; .* feed amounts"):
+        simulate(totals, {"orders": AMOUNTS}, seeds=1)
 
 
 def test_code_that_is_not_exactly_once_is_found_out_with_its_seed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,9 +31,10 @@ _DELICATE = (
     "before-claim",
     "after-claim",
     "after-publish",
+    "after-high-water",
     "before-collect",
 )
-"""Where a driver that sleeps and wakes could do most harm."""
+"""Where a driver that dies, or sleeps and wakes, could do most harm."""
 
 _EXCUSED = (SinkError, StoreError, EpochFailed)
 """With these a driver may stop after faults; the next one goes on."""
@@ -67,14 +67,14 @@ class Life:
         """Failpoint -> how many more times it comes there."""
         if chance.strikes("driver dies", 0.8):
             if chance.random.random() < 0.7:
-                self._dies_at = self._one_of(failpoints.NAMES, chance)
+                self._dies_at = self._some_failpoint(chance)
             else:
                 self._dies_in = chance.random.randint(1, 400)
         if chance.strikes("driver pauses", 0.7):
-            names = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
-            self._sleeps_at = self._one_of(names, chance)
+            self._sleeps_at = self._some_failpoint(chance)
 
-    def _one_of(self, names: Sequence[str], chance: Chance) -> str:
+    def _some_failpoint(self, chance: Chance) -> str:
+        names = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
         name = chance.choice(names)
         self._arrivals[name] = chance.random.randint(1, 3)
         return name
