@@ -7,10 +7,10 @@ and read-only inside hooks.
 
 from __future__ import annotations
 
-from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
+from headrace.model.bytecode import leaves_value_alone, mentions
 from headrace.model.state import Field, declared_fields
 from headrace.model.time import Duration, duration
 
@@ -102,6 +102,7 @@ class Shape:
         "maps",
         "options",
         "plain",
+        "reads_value",
         "takes_records",
         "takes_table",
         "takes_timers",
@@ -118,7 +119,9 @@ class Shape:
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
         self.combines = cls.combine_table is not Computation.combine_table
-        self.uses_services = _uses_services(cls)
+        own = [base for base in cls.__mro__ if base not in (Computation, object)]
+        self.uses_services = mentions(own, frozenset({"http", "call"}))
+        self.reads_value = not leaves_value_alone(cls.process_record)
         name = cls.__qualname__
         if self.takes_records and self.takes_table:
             raise InvalidPipeline(f"{name} has process_record and process_table; keep one of them")
@@ -141,24 +144,6 @@ class Shape:
                 f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; "
                 "use process_record"
             )
-
-
-def _uses_services(cls: type[Computation]) -> bool:
-    """Whether some method mentions an attribute `http` or `call`: others need not pay for them."""
-    own = [base for base in cls.__mro__ if base not in (Computation, object)]
-    todo = [code for base in own for f in vars(base).values() if (code := _code(f)) is not None]
-    while todo:
-        code = todo.pop()
-        if "http" in code.co_names or "call" in code.co_names:
-            return True
-        todo.extend(c for c in code.co_consts if isinstance(c, CodeType))
-    return False
-
-
-def _code(member: Any) -> CodeType | None:
-    function = getattr(member, "__func__", member)
-    found = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-    return found if isinstance(found, CodeType) else None
 
 
 def object_class(template: Computation) -> type[Computation]:
