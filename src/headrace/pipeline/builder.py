@@ -42,6 +42,8 @@ class PipelineBuilder:
         self._no_dedup: set[str] = set()
         self._unnamed: dict[str, str] = {}
         """Steps whose name was taken -> that name; they wait for `named()`."""
+        self._known_columns: dict[str, tuple[str, ...]] = {}
+        """Streams whose columns are known from the step that makes them."""
 
     def read(self, name: str, source: Source, *, errors: str | To = "stop") -> Stream[Any]:
         """Reads a source as the stream `name`.
@@ -166,8 +168,8 @@ class PipelineBuilder:
         if self._unnamed:
             name = next(iter(self._unnamed.values()))
             raise InvalidPipeline(
-                f"pipeline {self.name!r}: two steps are called {name!r}; state belongs to names, so "
-                'give the second one its own right behind it: .named("...")'
+                f"pipeline {self.name!r}: two steps are called {name!r}; state belongs to "
+                'names, so give the second one its own right behind it: .named("...")'
             )
         graph = Graph(
             self.name,
@@ -232,7 +234,25 @@ class PipelineBuilder:
         self._nodes = fresh
         for name in nodes:
             self._unnamed.pop(name, None)
+            if name in self._known_columns:
+                self._known_columns[renamed(name)] = self._known_columns.pop(name)
         return tuple(taken)
+
+    def _columns_of(self, stream: str) -> tuple[str, ...] | None:
+        """The columns of a stream, where they are known while building."""
+        if stream in self._injectors:
+            columns = self._injectors[stream].source.columns()
+            return None if columns is None else tuple(columns)
+        return self._known_columns.get(stream)
+
+    def _is_fresh(self, stream: str) -> bool:
+        """Whether records of a stream arrive in the epoch in which their source was read."""
+        if stream in self._injectors:
+            return True
+        makers = [n for n in self._nodes.values() if stream in n.emitted()]
+        return bool(makers) and all(
+            n.keyless and all(self._is_fresh(i.stream) for i in n.inputs) for n in makers
+        )
 
     def _write(self, stream: str, sink: Sink, name: str | None) -> None:
         if not isinstance(sink, Sink):

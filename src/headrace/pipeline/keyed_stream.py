@@ -6,9 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidPipeline
+from headrace.model.time import Duration
+from headrace.pipeline.graph import To
 from headrace.pipeline.keying import KeyGiven
+from headrace.pipeline.operators.aggregates import Aggregate
 from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
 from headrace.pipeline.stream import Stream, V, _callable
+from headrace.pipeline.windowed import WindowedStream
+from headrace.pipeline.windows import Every, Window, whole
 
 if TYPE_CHECKING:
     from headrace.pipeline.builder import PipelineBuilder
@@ -56,6 +61,47 @@ class KeyedStream(Stream[V]):
             inputs={self.name: self.key},
             **options,
         )
+
+    # Windows and aggregates -----------------------------------------------
+
+    def window(
+        self,
+        window: Window,
+        *,
+        by: str = "event",
+        grace: Duration = "0s",
+        late: str | To = "drop",
+        emit: str | Every = "final",
+    ) -> WindowedStream:
+        """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
+
+        - `by`: "event" time (default), or the wall time of the epoch that reads ("ingestion")
+          or handles ("processing") a record; a replay repeats both.
+        - `grace`: a window stays open for records that come that much late.
+        - `late`: what is done with records whose windows have closed: "drop" (they are
+          counted), or `to(stream)`.
+        - `emit`: "final" (once, when it closes at end + grace), "on_time" (at its end, then
+          again with every epoch that corrects it), "changes" (with every epoch that changes
+          it), `every("5s")` or `every(100)` records; the last three also when it closes.
+        """
+        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit)
+
+    def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
+        """How many records each key has had; sent with every epoch that changes it."""
+        return self._all_time().count(name, **options)
+
+    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+        """Aggregates of all of a key's records; sent with every epoch that changes them."""
+        return self._all_time().aggregate(**aggregates)
+
+    def _all_time(self) -> WindowedStream:
+        return WindowedStream(self, whole(), emit="changes")
+
+    def _rows_of(self, made: str) -> KeyedStream[Any]:
+        """Rows that hold the key in columns of their own."""
+        columns = self.key_columns
+        key: KeyGiven = columns[0] if len(columns) == 1 else columns
+        return KeyedStream(self._builder, made, key, columns, made_by=(made,))
 
     def _same_key(self, stream: Stream[Any]) -> KeyedStream[Any]:
         return KeyedStream(
