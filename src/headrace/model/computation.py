@@ -41,6 +41,9 @@ class Computation:
 
     options: ClassVar[Options] = Options(False, None, "event", 1)
 
+    lag_us: int = 0
+    """How far behind its input watermark it may still produce: so far its output's stays back."""
+
     def __init_subclass__(
         cls,
         *,
@@ -77,6 +80,13 @@ class Computation:
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Runs once per slot and epoch, instead of `process_record`, over Arrow columns."""
 
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Beside `process_table`: all timers of the slot that are due, as one table.
+
+        Its columns are `key`, `key_index`, `tag`, `timestamp` and `clock`. It runs after
+        `process_table`, over the same `ctx`, and also when no records came.
+        """
+
     def combine_table(self, table: pa.Table) -> pa.Table:
         """Optional, beside `process_table`: combines records before they travel.
 
@@ -105,6 +115,7 @@ class Shape:
         "reads_value",
         "takes_records",
         "takes_table",
+        "takes_timer_tables",
         "takes_timers",
         "uses_services",
     )
@@ -118,6 +129,7 @@ class Shape:
         self.takes_records = cls.process_record is not Computation.process_record
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
+        self.takes_timer_tables = cls.process_timers is not Computation.process_timers
         self.combines = cls.combine_table is not Computation.combine_table
         own = [base for base in cls.__mro__ if base not in (Computation, object)]
         self.uses_services = mentions(own, frozenset({"http", "call"}))
@@ -136,13 +148,15 @@ class Shape:
             )
         if self.takes_table and (self.takes_timers or self.options.ttl_us is not None):
             raise InvalidPipeline(
-                f"{name}: timers and a ttl on the class need process_record; "
-                'with process_table give single fields a ttl: state(0, ttl="1h")'
+                f"{name}: process_timer and a ttl on the class need process_record; with "
+                'process_table write process_timers, or give fields a ttl: state(0, ttl="1h")'
             )
-        if self.takes_table and self.maps:
+        if self.takes_timer_tables and not self.takes_table:
+            raise InvalidPipeline(f"{name} has process_timers, which needs process_table beside it")
+        if self.takes_table and any(field.ttl_us is not None for field in self.maps):
             raise InvalidPipeline(
-                f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; "
-                "use process_record"
+                f"{name}: a Map with a ttl needs process_record; with process_table set timers "
+                "and remove the entries there"
             )
 
 
