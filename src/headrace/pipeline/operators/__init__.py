@@ -1,1 +1,1 @@
-"""Standard operators: computations that the fluent methods of a stream put into the graph."""
+"""The computations behind the fluent interface, one idea per file."""
