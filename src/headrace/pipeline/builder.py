@@ -15,8 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
+from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.pipeline.dedup import with_dedup
@@ -60,10 +63,20 @@ class PipelineBuilder:
         self._outlets: dict[str, Outlet] = {}
         self._feedback: set[str] = set()
         self._no_dedup: set[str] = set()
+        self._schemas: dict[str, Schema] = {}
 
-    def read(self, name: str, source: Source, *, errors: str | To = "stop") -> Stream:
+    def read(
+        self,
+        name: str,
+        source: Source,
+        *,
+        schema: type[Any] | pa.Schema | None = None,
+        errors: str | To = "stop",
+    ) -> Stream:
         """Reads a source as the stream `name`.
 
+        `schema`: the columns that it has, as a dataclass, msgspec Struct, TypedDict or
+        `pa.Schema`; what does not fit follows `errors`.
         `errors`: "stop" (default), or `to(stream)` for what is not a record.
         """
         _checked(name, "a stream")
@@ -77,6 +90,7 @@ class PipelineBuilder:
             )
         _check_policy(errors, ("stop",), f"read({name!r}): errors=")
         self._injectors[name] = Injector(name, source, errors)
+        self._declare(name, schema)
         return Stream(self, name)
 
     def compute(
@@ -168,12 +182,34 @@ class PipelineBuilder:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
 
-    def stream(self, name: str, *, feedback: bool = False) -> Stream:
-        """A stream by name; `feedback=True` declares that it closes a cycle."""
+    def stream(
+        self, name: str, *, schema: type[Any] | pa.Schema | None = None, feedback: bool = False
+    ) -> Stream:
+        """A stream by name; `feedback=True` declares that it closes a cycle.
+
+        `schema` declares its columns: what is produced to it is then checked.
+        """
         _checked(name, "a stream")
+        self._declare(name, schema)
         if feedback:
             self._feedback.add(name)
         return Stream(self, name)
+
+    def columns(self, stream: str) -> tuple[str, ...] | None:
+        """The columns of a stream, where they are known before it runs."""
+        if stream in self._schemas:
+            return self._schemas[stream].names
+        injector = self._injectors.get(stream)
+        found = None if injector is None else injector.source.columns()
+        return None if found is None else tuple(found)
+
+    def _declare(self, stream: str, given: type[Any] | pa.Schema | None) -> None:
+        if given is None:
+            return
+        schema = Schema(given, where=f"stream {stream!r}")
+        known = self._schemas.setdefault(stream, schema)
+        if known.given is not given and known.given != given:
+            raise InvalidPipeline(f"stream {stream!r} is declared with two schemas")
 
     def validate(self) -> None:
         """Checks the whole pipeline; raises InvalidPipeline with what to do."""
@@ -181,12 +217,14 @@ class PipelineBuilder:
 
     def freeze(self) -> Topology:
         """The checked graph and how it runs."""
+        schemas = dict(self._schemas)
         graph = Graph(
             self.name,
             dict(self._injectors),
-            dict(self._nodes),
+            {name: _with_schemas(node, schemas) for name, node in self._nodes.items()},
             dict(self._outlets),
             frozenset(self._feedback),
+            schemas,
         )
         check(graph)
         return Topology(with_dedup(graph, frozenset(self._no_dedup)))
@@ -202,6 +240,11 @@ class PipelineBuilder:
     def _outlet_name(self, stream: str) -> str:
         taken = sum(1 for o in self._outlets.values() if o.stream == stream)
         return stream if not taken else f"{stream}.{taken + 1}"
+
+
+def _with_schemas(node: Node, schemas: Mapping[str, Schema]) -> Node:
+    mine = {s: schemas[s] for s in node.outputs.values() if s in schemas}
+    return replace(node, schemas=mine) if mine else node
 
 
 def _instance(computation: Computation | type[Computation]) -> Computation:

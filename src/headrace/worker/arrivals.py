@@ -60,11 +60,16 @@ class Grouped:
 
     def values(self, start: int, end: int) -> list[Any]:
         """Values of a span. Made when their key's turn comes, so that they stay in the cache."""
+        schema = self.rows.schema
         if self._packed is not None:
-            return [decode_value(cell) for cell in self._packed[start:end]]
+            decode = decode_value if schema is None else schema.decode
+            return [decode(cell) for cell in self._packed[start:end]]
         if not self._columns:
             return [{} for _ in range(end - start)]
-        return zipped(self._names, [column[start:end] for column in self._columns])
+        lists = [column[start:end] for column in self._columns]
+        if schema is not None and schema.of_class:
+            return schema.make(self._names, lists)
+        return zipped(self._names, lists)
 
     def value(self, position: int) -> Any:
         """One value."""
