@@ -41,6 +41,7 @@ def fingerprint(graph: Graph) -> str:
         for outlet in graph.outlets.values()
     )
     lines.extend(sorted(graph.feedback))
+    lines.extend(f"schema {stream} {schema!r}" for stream, schema in sorted(graph.schemas.items()))
     return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
 

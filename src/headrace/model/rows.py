@@ -8,12 +8,15 @@ MessagePack cell. A stream may hold both; `concat` then packs the columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.model.codec import decode_value, packed
+
+if TYPE_CHECKING:
+    from headrace.model.schema import Schema
 
 Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -21,7 +24,7 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 class Rows:
     """Timestamps, values and, where a consumer is ordered, origins."""
 
-    __slots__ = ("_columns", "encoded", "origins", "packed", "time_column", "timestamps")
+    __slots__ = ("_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps")
 
     def __init__(
         self,
@@ -32,9 +35,12 @@ class Rows:
         origins: pa.Array | None = None,
         time_column: str | None = None,
         encoded: str | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self.encoded = encoded
         """A column that is kept as a dictionary, and decoded when somebody looks at `columns`."""
+        self.schema = schema
+        """The stream's, by which `values` makes objects of a class."""
         self.time_column = time_column
         """A column that equals the timestamps cell by cell: it need not travel twice."""
         self.timestamps = timestamps
@@ -82,6 +88,7 @@ class Rows:
             origins=None if self.origins is None else self.origins.take(chosen),
             time_column=self.time_column,
             encoded=self.encoded,
+            schema=self.schema,
         )
 
     def _taken(self, chosen: pa.Array, timestamps: Timestamps) -> pa.RecordBatch | None:
@@ -104,20 +111,25 @@ class Rows:
             origins=None if self.origins is None else self.origins.slice(start, length),
             time_column=self.time_column,
             encoded=self.encoded,
+            schema=self.schema,
         )
 
     def values(self) -> list[Any]:
         """The values as Python objects."""
+        schema = self.schema
         if self.packed is not None:
-            return [decode_value(cell) for cell in self.packed.to_pylist()]
-        return dicts(self.columns)
+            decode = decode_value if schema is None else schema.decode
+            return [decode(cell) for cell in self.packed.to_pylist()]
+        if schema is None or not schema.of_class:
+            return dicts(self.columns)
+        return schema.make(self.columns.schema.names, _lists(self.columns))  # type: ignore[union-attr]
 
     def as_packed(self) -> Rows:
         """The same rows with MessagePack values."""
         if self.packed is not None:
             return self
         cells = pa.array([packed(value) for value in self.values()], pa.binary())
-        return Rows(self.timestamps, packed=cells, origins=self.origins)
+        return Rows(self.timestamps, packed=cells, origins=self.origins, schema=self.schema)
 
     def column(self, name: str) -> pa.Array | None:
         """An Arrow column of columnar rows, or None where there is none of that name."""
@@ -147,23 +159,28 @@ class Rows:
         if any(part.encoded != encoded for part in parts):
             encoded = None
         batches = [part.columns if encoded is None else part.stored for part in parts]
-        first = batches[0]
+        first, schema = batches[0], parts[0].schema
         if first is not None and all(
             batch is not None and batch.schema.equals(first.schema) for batch in batches
         ):
             table = pa.Table.from_batches(batches)
             if encoded is not None:
                 table = table.unify_dictionaries()
-            return Rows(timestamps, columns=one_batch(table), origins=origins, encoded=encoded)
+            batch = one_batch(table)
+            return Rows(timestamps, columns=batch, origins=origins, encoded=encoded, schema=schema)
         cells = pa.concat_arrays([part.as_packed().packed for part in parts])
-        return Rows(timestamps, packed=cells, origins=origins)
+        return Rows(timestamps, packed=cells, origins=origins, schema=schema)
 
 
 def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Rows of Arrow columns as dicts."""
     names = columns.schema.names
-    lists = [python_list(columns.column(i)) for i in range(len(names))]
+    lists = _lists(columns)
     return zipped(names, lists) if names else [{} for _ in range(columns.num_rows)]
+
+
+def _lists(columns: pa.RecordBatch | pa.Table) -> list[list[Any]]:
+    return [python_list(columns.column(i)) for i in range(columns.num_columns)]
 
 
 def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:

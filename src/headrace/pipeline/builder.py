@@ -16,8 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
+from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.pipeline.dedup import with_dedup
@@ -45,9 +48,20 @@ class PipelineBuilder:
         self._known_columns: dict[str, tuple[str, ...]] = {}
         """Streams whose columns are known from the step that makes them."""
 
-    def read(self, name: str, source: Source, *, errors: str | To = "stop") -> Stream[Any]:
+        self._schemas: dict[str, Schema] = {}
+
+    def read(
+        self,
+        name: str,
+        source: Source,
+        *,
+        schema: type[Any] | pa.Schema | None = None,
+        errors: str | To = "stop",
+    ) -> Stream[Any]:
         """Reads a source as the stream `name`.
 
+        `schema`: the columns that it has, as a dataclass, msgspec Struct, TypedDict or
+        `pa.Schema`; what does not fit follows `errors`.
         `errors`: "stop" (default), or `to(stream)` for what is not a record.
         """
         _checked(name, "a stream")
@@ -61,6 +75,7 @@ class PipelineBuilder:
             )
         _check_policy(errors, ("stop",), f"read({name!r}): errors=")
         self._injectors[name] = Injector(name, source, errors)
+        self._declare(name, schema)
         return Stream(self, name)
 
     def compute(
@@ -152,12 +167,34 @@ class PipelineBuilder:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
 
-    def stream(self, name: str, *, feedback: bool = False) -> Stream[Any]:
-        """A stream by name; `feedback=True` declares that it closes a cycle."""
+    def stream(
+        self, name: str, *, schema: type[Any] | pa.Schema | None = None, feedback: bool = False
+    ) -> Stream[Any]:
+        """A stream by name; `feedback=True` declares that it closes a cycle.
+
+        `schema` declares its columns: what is produced to it is then checked.
+        """
         _checked(name, "a stream")
+        self._declare(name, schema)
         if feedback:
             self._feedback.add(name)
         return Stream(self, name)
+
+    def columns(self, stream: str) -> tuple[str, ...] | None:
+        """The columns of a stream, where they are known before it runs."""
+        if stream in self._schemas:
+            return self._schemas[stream].names
+        injector = self._injectors.get(stream)
+        found = None if injector is None else injector.source.columns()
+        return None if found is None else tuple(found)
+
+    def _declare(self, stream: str, given: type[Any] | pa.Schema | None) -> None:
+        if given is None:
+            return
+        schema = Schema(given, where=f"stream {stream!r}")
+        known = self._schemas.setdefault(stream, schema)
+        if known.given is not given and known.given != given:
+            raise InvalidPipeline(f"stream {stream!r} is declared with two schemas")
 
     def validate(self) -> None:
         """Checks the whole pipeline; raises InvalidPipeline with what to do."""
@@ -171,12 +208,14 @@ class PipelineBuilder:
                 f"pipeline {self.name!r}: two steps are called {name!r}; state belongs to "
                 'names, so give the second one its own right behind it: .named("...")'
             )
+        schemas = dict(self._schemas)
         graph = Graph(
             self.name,
             dict(self._injectors),
-            dict(self._nodes),
+            {name: _with_schemas(node, schemas) for name, node in self._nodes.items()},
             dict(self._outlets),
             frozenset(self._feedback),
+            schemas,
         )
         check(graph)
         return Topology(with_dedup(graph, frozenset(self._no_dedup)))
@@ -265,6 +304,11 @@ class PipelineBuilder:
     def _outlet_name(self, stream: str) -> str:
         taken = sum(1 for o in self._outlets.values() if o.stream == stream)
         return stream if not taken else f"{stream}.{taken + 1}"
+
+
+def _with_schemas(node: Node, schemas: Mapping[str, Schema]) -> Node:
+    mine = {s: schemas[s] for s in node.outputs.values() if s in schemas}
+    return replace(node, schemas=mine) if mine else node
 
 
 def _instance(computation: Computation | type[Computation]) -> Computation:

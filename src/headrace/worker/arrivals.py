@@ -81,15 +81,20 @@ class Grouped:
         """
         if self._columns is None:
             self._look()
+        schema = self._unsorted.schema
         if self._packed is not None:
-            return [decode_value(cell) for cell in self._packed[start:end]]
+            decode = decode_value if schema is None else schema.decode
+            return [decode(cell) for cell in self._packed[start:end]]
         if not self._columns:
             return [{} for _ in range(end - start)]
-        columns = [
+        lists = [
             [shown] * (end - start) if column is None else column[start:end]
             for column in self._columns.values()
         ]
-        return zipped(list(self._columns), columns)
+        names = list(self._columns)
+        if schema is not None and schema.of_class:
+            return schema.make(names, lists)
+        return zipped(names, lists)
 
     def value(self, position: int, shown: Any) -> Any:
         """One value."""

@@ -35,7 +35,7 @@ TTL_TAG = b"\xff ttl"
 """The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
 
 TIMERS_PER_KEY_MAX = 100_000
-"""A key that fires more timers than this in one epoch sets timers in a loop."""
+"""A key whose timers set more due timers than this in one epoch sets them in a loop."""
 
 
 _STOPS = (IncompatibleState, *BROKEN)
@@ -288,7 +288,6 @@ class KeyedHooks:
                 continue  # cancelled, or replaced by another time
             self._fire("event", at, entry, hook)
             hook += 1
-            self._fired += 1
             if self._fired > TIMERS_PER_KEY_MAX:
                 raise UserCodeError(
                     f"computation {self.live.node.name!r}, key {self.context.key!r}: more than "
@@ -364,6 +363,8 @@ class KeyedHooks:
 
     def _timer_set(self, cell: CellId, at: int) -> None:
         if at <= self.now:
+            # Those that were due, or that records set, may be many; only these can go on for ever.
+            self._fired += self.context.in_timer
             heapq.heappush(self._due, (at, cell[2]))
 
     def _forget(self) -> None:

@@ -193,6 +193,8 @@ class KeyedRun:
                 continue
             live.discard(cell)
             timestamp, index, origin, epoch, position, late, value = decode_value(data)
+            schema = self.runtime.topology.graph.schemas.get(cell[1])
+            value = value if schema is None else schema.of(value)
             record: Record[Any] = Record(value, timestamp, decode_key(cell[0]), cell[1], late)
             if cell[1] in with_identity:
                 origin, identity = origin_part(origin), identity_part(origin)
