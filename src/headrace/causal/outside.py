@@ -67,7 +67,7 @@ def tried(
                 raise TooLate
             break
         try:
-            value = _within(timeout, call)
+            value = _within(timeout, call) if timeout else call()
         except Unfinished as late:
             if number == options.retries:
                 return Determinant(name, request, ANSWER, late.value)

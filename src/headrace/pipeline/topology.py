@@ -34,7 +34,9 @@ class Topology:
         self.fused = self._order_keyless()
         self.in_cycle = self._find_cycles()
         self.needs_identity = self._find_identities()
-        self.needs_origin = self._find_origins() | self.needs_identity
+        self.needs_order = self._find_origins()
+        """Streams whose records are put in order by where they come from."""
+        self.needs_origin = self.needs_order | self.needs_identity
 
     # What a task asks -----------------------------------------------------
 

@@ -50,6 +50,11 @@ BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
 """Errors of a call that are nobody's answer: the task cannot go on."""
 
 
+def names_outputs(emitter: Emitter, node: Node) -> bool:
+    """Whether somebody downstream must know what a computation's productions came from."""
+    return not emitter.runtime.topology.needs_identity.isdisjoint(node.outputs.values())
+
+
 def is_traced(emitter: Emitter, node: Node) -> bool:
     """Whether a computation must know what causes its hooks."""
     needing = emitter.runtime.topology.needs_identity
@@ -77,29 +82,21 @@ class TracedContext(HookContext):
         self.cause = b""
         """The identity of the record or timer that runs."""
         self.cause_stream = ""
-        self._hook_here: tuple[bytes, int] | None = None
-        self._produced = 0
-        self._ordinals = {True: 0, False: 0}
-
-    def enter(self, key: Any, key_bytes: bytes) -> None:
-        super().enter(key, key_bytes)
-        self._hook_here = None
+        self._names_outputs = names_outputs(emitter, node)
+        self._produced = self._called_once = self._called_each = 0
+        self._logged: dict[str, Determinant] | None = None
 
     def caused_by(self, stream: str, identity: bytes) -> None:
-        """The next hook's cause: a record of `stream`, or, without one, a timer."""
+        """A hook begins; its cause is a record of `stream`, or, without one, a timer."""
         self.cause_stream, self.cause = stream, identity
-
-    def _begin_hook(self) -> None:
-        here = (self.key_bytes, self.hook)
-        if self._hook_here != here:
-            self._hook_here = here
-            self._produced = 0
-            self._ordinals = {True: 0, False: 0}
+        self._produced = self._called_once = self._called_each = 0
 
     def produce(
         self, value: Any, *, to: str | None = None, timestamp: Instant | None = None
     ) -> None:
-        self._begin_hook()
+        if not self._names_outputs:
+            super().produce(value, to=to, timestamp=timestamp)
+            return
         at = self.time if timestamp is None else instant(timestamp, what="produce: timestamp=")
         identity = production_identity(self._name, self._own_key(), self.cause, self._produced)
         self._produced += 1
@@ -127,8 +124,8 @@ class TracedContext(HookContext):
                 f"logged: {error}"
             ) from None
 
-        def perform(key: str) -> bytes:
-            given = {"idempotency_key": key, **kwargs} if wants_key else kwargs
+        def perform(key: Callable[[], str]) -> bytes:
+            given = {"idempotency_key": key(), **kwargs} if wants_key else kwargs
             result = function(*args, **given)
             try:
                 return codec.encode(result)
@@ -142,7 +139,7 @@ class TracedContext(HookContext):
         what: str,
         asked: bytes,
         options: CallOptions,
-        perform: Callable[[str], bytes],
+        perform: Callable[[Callable[[], str]], bytes],
         *,
         repeats: bool,
     ) -> bytes:
@@ -162,32 +159,41 @@ class TracedContext(HookContext):
         what: str,
         asked: bytes,
         options: CallOptions,
-        perform: Callable[[str], bytes],
+        perform: Callable[[Callable[[], str]], bytes],
         repeats: bool,
     ) -> Determinant:
-        self._begin_hook()
         first = options.log == BEFORE_USE
-        ordinal = self._ordinals[first]
-        self._ordinals[first] += 1
+        if first:
+            ordinal, self._called_once = self._called_once, self._called_once + 1
+        else:
+            ordinal, self._called_each = self._called_each, self._called_each + 1
         in_plan = f"{self._name}:{self.key_bytes.hex()}:{self.hook}:{ordinal}"
-        by_cause = (
-            f"{self._name}:{self.cause_stream}:{self._own_key().hex()}:{self.cause.hex()}"
-            f":{'once' if first else 'each'}:{ordinal}"
-        )
-        lasting = f"{self._plan_name}:{in_plan}" if repeats else by_cause
-        checkpoint = self._emitter.task.checkpoint
-        key = str(uuid.UUID(bytes=_digest(checkpoint.encode(), lasting.encode())))
         request = _digest(asked).hex()
+        # Bound now: a try that outlives its timeout may ask when the next hook runs.
+        stream, cause, own_key = self.cause_stream, self.cause, self._own_key()
+
+        def lasting() -> str:
+            if repeats:
+                return f"{self._plan_name}:{in_plan}"
+            sort = "once" if first else "each"
+            return f"{self._name}:{stream}:{own_key.hex()}:{cause.hex()}:{sort}:{ordinal}"
+
+        def key() -> str:
+            """Made only for those who send it."""
+            named = _digest(self._emitter.task.checkpoint.encode(), lasting().encode())
+            return str(uuid.UUID(bytes=named))
+
         if not first:
             return self._with_commit(in_plan, request, what, options, lambda: perform(key))
         if self._journal is None:
             raise StoreError("this plan was made without a place for answers from outside")
+        name = lasting()
         return self._journal.once(
-            lasting,
+            name,
             request,
             options,
             lambda deadline: outside.tried(
-                lasting, request, what, options, lambda: perform(key), deadline=deadline
+                name, request, what, options, lambda: perform(key), deadline=deadline
             ),
         )
 
@@ -197,12 +203,13 @@ class TracedContext(HookContext):
         emitter = self._emitter
         known = emitter.determinants.get(name)
         if known is None:
-            logged = emitter.task.answers
-            if logged is None:
+            if emitter.task.answers is None:
                 known = outside.tried(name, request, what, options, call)
             else:
-                found = {d.name: d for d in logged.get(emitter.label, ())}
-                known = found.get(name)
+                if self._logged is None:
+                    answers = emitter.task.answers.get(emitter.label, ())
+                    self._logged = {answer.name: answer for answer in answers}
+                known = self._logged.get(name)
         if known is None or known.request != request:
             raise NondeterministicCode(
                 f"{what} was asked for something that it was not asked for the first time: does "
@@ -252,8 +259,8 @@ class _Asking(Http):
             raise ValueError(f"ctx.http: {url[:100]!r} is not an address of http or https")
         timeout = options.timeout_us / 1e6
 
-        def perform(key: str) -> bytes:
-            sent = {"Idempotency-Key": key, **headers}
+        def perform(key: Callable[[], str]) -> bytes:
+            sent = {"Idempotency-Key": key(), **headers}
             return outside.fetch(outside.Request(method, url, sent, body), timeout)
 
         # Headers are no part of what is asked: a token that was renewed is the same request.
@@ -280,8 +287,5 @@ def _signature(function: Callable[..., Any]) -> tuple[Codec, bool]:
 
 
 def _digest(*parts: bytes) -> bytes:
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        found.update(b"%d:" % len(part))
-        found.update(part)
-    return found.digest()
+    joined = b"".join([b"%d:%s" % (len(part), part) for part in parts])
+    return hashlib.blake2b(joined, digest_size=16).digest()

@@ -84,7 +84,6 @@ class KeyedHooks:
         self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
         # Computations without timers and TTLs take the short loop.
         self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
-        self._plain = self._plain and self._traced is None
         self._with_origin = any(
             s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
         )
@@ -231,12 +230,15 @@ class KeyedHooks:
         context = self.context
         context.in_timer = False
         process = state.object.process_record
+        traced = self._traced
         hook = 0
         record: Record[Any] | None = None
         try:
             for record in records:
                 context.time = record.timestamp
                 context.hook = hook
+                if traced is not None:
+                    traced.caused_by(record.stream, self._identities[hook])
                 hook += 1
                 process(record, context)
         except Exception as error:
