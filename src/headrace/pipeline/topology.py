@@ -199,7 +199,9 @@ class Topology:
     def _find_identities(self) -> frozenset[str]:
         """Streams whose records carry their identity: calls are named by what caused them."""
         nodes = self.graph.nodes.values()
-        needing = {i.stream for n in nodes if n.services for i in n.inputs}
+        # Calls of a table have no single cause, and are not named by one.
+        named = [n for n in nodes if n.services and not n.shape.takes_table]
+        needing = {i.stream for n in named for i in n.inputs}
         found = -1
         while needing and found != len(needing):
             found = len(needing)

@@ -24,7 +24,8 @@ from headrace.pipeline.graph import To
 from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
-from headrace.worker.calls import BROKEN, TracedContext, is_traced
+from headrace.worker.asking import BROKEN
+from headrace.worker.calls import TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.keyless import describe, letter

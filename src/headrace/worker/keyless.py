@@ -13,7 +13,8 @@ from headrace.model.record import Record
 from headrace.model.rows import Rows
 from headrace.model.time import END
 from headrace.pipeline.graph import Node, To
-from headrace.worker.calls import BROKEN, TracedContext, is_traced, names_outputs
+from headrace.worker.asking import BROKEN
+from headrace.worker.calls import TracedContext, is_traced, names_outputs
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.causal.lineage import production_identity
 from headrace.causal.services import HookServices
-from headrace.errors import HeadraceError, UserCodeError
+from headrace.errors import HeadraceError, ServiceError, UserCodeError
 from headrace.model.context import TableContext
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, one_batch, python_list
@@ -30,6 +30,7 @@ from headrace.worker.emitter import Emitter, identify, keyed_origin, keyless_ori
 from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
+from headrace.worker.tablecalls import TableCalls
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
@@ -81,6 +82,11 @@ def _call(live: Live, table: pa.Table, context: Any) -> None:
     try:
         obj.process_table(table, context)
         check_parameters(live, obj)
+        if context.broken is not None:
+            raise context.broken
+    except ServiceError as error:
+        what = f"process_table over {table.num_rows:,} records"
+        raise UserCodeError(describe(live.node, None, what, error)) from error
     except HeadraceError:
         raise
     except Exception as error:
@@ -108,7 +114,7 @@ def _table(
     return table
 
 
-class BareTableContext(TableContext):
+class BareTableContext(TableCalls, TableContext):
     """`ctx` of tables: services and productions only."""
 
     def __init__(self, emitter: Emitter, node: Node, timestamps: Any, hook: int = 0) -> None:
@@ -118,6 +124,7 @@ class BareTableContext(TableContext):
         self._newest = int(timestamps.max()) if len(timestamps) else BEGINNING
         self._services = HookServices(plan.wall, plan.seed, node.name)
         self._services.begin(emitter.label.encode(), hook)
+        self.prepare_calls(emitter, node, hook)
         self._behind = BEGINNING
         self.watermark = 0
         self.final = plan.final

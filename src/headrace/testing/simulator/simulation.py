@@ -122,7 +122,7 @@ class Simulation:
     def _sleep(self, seconds: float) -> None:
         """A task waits for a stranger's answer. Who waits long looks ever more seldom."""
         self._naps += 1
-        self.now += int(seconds * 1e6) << min(self._naps, 16)
+        self.now += int(seconds * 1e6) << min(self._naps, 12)
         self._interference.naps()
 
     # The course of things -------------------------------------------------
@@ -160,7 +160,6 @@ class Simulation:
 
     def _turn(self, life: Life) -> None:
         self._interference.running = life
-        self._naps = 0
         try:
             life.fiber.resume()
         finally:

@@ -56,7 +56,7 @@ class SimulatedSubstrate:
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
         """(epoch, label, digest) -> the hooks that made this output."""
         self._dies_at = ""
-        self._moments = _MOMENTS
+        self._moments: tuple[str, ...] = _MOMENTS
         if topology.uses_services():
             self._moments = (*_MOMENTS, CALLING, CALLING)
 

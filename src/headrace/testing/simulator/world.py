@@ -123,7 +123,7 @@ def simulated_world(
     names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
     names["headrace.engine.driver", "EpochLog"] = partial(EpochLog, sleep=lambda seconds: None)
     # Calls are made by their own process: a thread beside it could not be paused with it.
-    names["headrace.worker.calls", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
+    names["headrace.worker.asking", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "_within"] = lambda timeout, call: call()
     names["headrace.log.files", "_durable"] = _Memory(remembered)
