@@ -65,11 +65,11 @@ class Dice(random.Random):
 
     def getstate(self) -> NoReturn:
         """There is none to keep: the next hook has dice of its own."""
-        raise NotImplementedError("ctx.random belongs to its hook, and has no state to keep")
+        raise TypeError("ctx.random belongs to its hook, and has no state to keep")
 
     def setstate(self, state: Any) -> NoReturn:
         """Nor any to go back to."""
-        raise NotImplementedError("ctx.random belongs to its hook, and has no state to set")
+        raise TypeError("ctx.random belongs to its hook, and has no state to set")
 
 
 NO_HOOK = -1

@@ -16,11 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, get_type_hints
-from urllib.parse import urlsplit
 
 import msgspec
 
-from headrace.causal import outside
+from headrace.causal import outside, web
 from headrace.causal.journal import Journal
 from headrace.errors import (
     CorruptCheckpoint,
@@ -194,7 +193,8 @@ class _Asking(Http):
     def get(
         self, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> Response:
-        return self._send("GET", url, headers or {}, None, call_options(GET, where=url, **options))
+        checked = call_options(GET, where="ctx.http.get", **options)
+        return self._send("GET", url, headers or {}, None, checked)
 
     def post(
         self,
@@ -211,7 +211,8 @@ class _Asking(Http):
         if body is None:
             body = jsons.dumps(json).encode()
             sent.setdefault("Content-Type", "application/json")
-        return self._send("POST", url, sent, body, call_options(POST, where=url, **options))
+        checked = call_options(POST, where="ctx.http.post", **options)
+        return self._send("POST", url, sent, body, checked)
 
     def _send(
         self,
@@ -221,20 +222,19 @@ class _Asking(Http):
         body: bytes | None,
         options: CallOptions,
     ) -> Response:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise ValueError(f"ctx.http: {url[:100]!r} is not an address of http or https")
+        web.check_address(url)
         timeout = options.timeout_us / 1e6
 
         def perform(key: Callable[[], str]) -> bytes:
             sent = {"Idempotency-Key": key(), **headers}
-            return outside.fetch(outside.Request(method, url, sent, body), timeout)
+            return web.fetch(web.Request(method, url, sent, body), timeout)
 
         # Headers are no part of what is asked: a token that was renewed is the same request.
         asked = msgspec.msgpack.encode([method, url, body])
-        what = outside.Request(method, url, {}).what()
+        what = web.Request(method, url, {}).what()
         repeats = method == "GET"
         question = Question(what, digest(asked).hex(), options, perform, repeats, True)
-        return outside.response(self._context.ask(question))
+        return web.response(self._context.ask(question))
 
 
 @lru_cache(maxsize=1000)
