@@ -58,6 +58,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 		--json out/keyed-count-small.json $(BENCH_ARGS)
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
 		--json out/keyed-count-state.json $(BENCH_ARGS)
+	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
 
 chaos: $(READY) ## the whole protocol under seeded schedules of faults (CHAOS_ARGS=...)
 	$(BIN)/headrace chaos $(CHAOS_ARGS)

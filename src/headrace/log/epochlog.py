@@ -151,6 +151,10 @@ class EpochLog:
         foreign = self.read(self.position + 1)
         if foreign is not None:
             raise self._fenced(foreign)
+        # An empty position proves nothing where others have written on and trimmed.
+        for position in (self.position, self.position + 1):
+            if self._is_trimmed(paths.log_directory(position)):
+                raise Fenced("this driver is so far behind that the log was trimmed past it")
 
     def _fenced(self, foreign: LogEntry) -> Fenced:
         return Fenced(

@@ -147,7 +147,7 @@ class PipelineBuilder:
             concurrency=concurrency,
         )
         if services or (services is None and node.shape.uses_services):
-            node = replace(node, services=not node.shape.takes_table)
+            node = replace(node, services=True)
         if concurrency > 1 and (node.keyless or node.shape.takes_table):
             raise InvalidPipeline(f"{where}: concurrency= runs keys at once; it has none")
         for field in node.shape.fields:

@@ -24,7 +24,8 @@ from headrace.pipeline.graph import To
 from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
-from headrace.worker.calls import BROKEN, TracedContext, is_traced
+from headrace.worker.asking import BROKEN
+from headrace.worker.calls import TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.keyless import describe, letter
@@ -84,7 +85,6 @@ class KeyedHooks:
         self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
         # Computations without timers and TTLs take the short loop.
         self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
-        self._plain = self._plain and self._traced is None
         self._with_origin = any(
             s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
         )
@@ -235,10 +235,13 @@ class KeyedHooks:
         context = self.context
         context.in_timer = False
         process = state.object.process_record
+        traced = self._traced
         record: Record[Any] | None = None
         try:
             for context.hook, record in enumerate(records):
                 context.time = record.timestamp
+                if traced is not None:
+                    traced.caused_by(record.stream, self._identities[context.hook])
                 process(record, context)
         except Exception as error:
             raise _Failed(("record", context.hook), record, error) from error

@@ -27,7 +27,7 @@ from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_se
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival, Grouped, keys_of
-from headrace.worker.calls import is_traced
+from headrace.worker.calls import is_traced, names_outputs
 from headrace.worker.context import Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
@@ -72,7 +72,7 @@ class KeyedRun:
     def new_outputs(self) -> Outputs:
         """Where productions are collected."""
         behind = self.task.outs.get(self.node.name, 0)
-        return Outputs(self.node, behind, traced=is_traced(self.emitter, self.node))
+        return Outputs(self.node, behind, traced=names_outputs(self.emitter, self.node))
 
     def run(self, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
         """Runs everything; gives what changed and the oldest thing still held."""

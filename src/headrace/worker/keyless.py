@@ -13,7 +13,8 @@ from headrace.model.record import Record
 from headrace.model.rows import Rows
 from headrace.model.time import END
 from headrace.pipeline.graph import Node, To
-from headrace.worker.calls import BROKEN, TracedContext, is_traced
+from headrace.worker.asking import BROKEN
+from headrace.worker.calls import TracedContext, is_traced, names_outputs
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live
@@ -44,7 +45,7 @@ def _run_records(
 ) -> None:
     node = live.node
     traced: TracedContext | None = None
-    outputs = Outputs(node, 0, traced=is_traced(emitter, node))
+    outputs = Outputs(node, 0, traced=names_outputs(emitter, node))
     if is_traced(emitter, node):
         context: HookContext = (traced := TracedContext(emitter, node, outputs, None, b""))
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, UserCodeError
+from headrace.errors import HeadraceError, ServiceError, UserCodeError
 from headrace.model.rows import Rows
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
@@ -96,6 +96,11 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
     try:
         getattr(obj, hook)(table, context)
         check_parameters(live, obj)
+        if context.broken is not None:
+            raise context.broken
+    except ServiceError as error:
+        what = f"process_table over {table.num_rows:,} records"
+        raise UserCodeError(describe(live.node, None, what, error)) from error
     except HeadraceError:
         raise
     except Exception as error:
