@@ -116,6 +116,7 @@ class Driver:
         self._renamed: dict[str, str] = {}
         self.patience: Patience = NoPatience()
         self.on_job: Callable[[bool], None] = lambda running: None
+        self.on_lead: Callable[[], None] = lambda: None
 
     # A driver's life ------------------------------------------------------
 
@@ -125,7 +126,7 @@ class Driver:
             require_present(self.store, self.checkpoint)
         elif read_identity(self.store) is not None:
             self.checkpoint = claim_identity(self.store, self.graph.name).id
-        if known := hasattr(self, "log"):
+        if known := hasattr(self, "log") and self.log.settled:
             for position, entry in self.log.follow():
                 self.history.fold(position, entry)
         # Entries beyond a gap: the log was trimmed past what was read.
@@ -155,6 +156,7 @@ class Driver:
         self.ledger = self.history.ledger
         self.ledger.generation = self.log.generation
         reach("after-takeover")
+        self.on_lead()
         self._renamed |= adopt_names(self.topology, self.ledger)
         refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(

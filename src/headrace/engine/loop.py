@@ -91,6 +91,7 @@ class _Loop:
         """From the first look at the checkpoint to the last word."""
         driver, control = self._driver, self._control
         driver.on_job = self._pulse.job
+        driver.on_lead = self._begin_to_lead
         try:
             ended = self._take_turn()
             if ended is None:
@@ -135,6 +136,8 @@ class _Loop:
                     raise
                 self._tell("standby", f"standby: cannot take over: {error}")
                 watcher.unreadable()
+                self._let_go(RELEASED, "could not begin")
+                self._keeper = None
             else:
                 self._tell(
                     "leading",
@@ -142,8 +145,9 @@ class _Loop:
                 )
                 return None
 
-    def _lead(self) -> RunSummary:
-        driver, control, conduct = self._driver, self._control, self._conduct
+    def _begin_to_lead(self) -> None:
+        """The generation is in the log: from now on others wait for this driver."""
+        driver, conduct = self._driver, self._conduct
         self._patience.check = driver.log.check
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
@@ -153,6 +157,9 @@ class _Loop:
                 lambda: driver.ledger.epoch,
                 self._pulse,
             )
+
+    def _lead(self) -> RunSummary:
+        driver, control = self._driver, self._control
         control.phase = "running"
         try:
             while not control.stopping.is_set():

@@ -112,6 +112,11 @@ class EpochLog:
         self._unsettled: int | None = None
         """A position whose put was given up without knowing who has it."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what became of this driver's last put."""
+        return self._unsettled is None
+
     def last_position(self) -> int:
         """The highest position that is taken."""
         directories = [d for d in self._store.list(paths.LOG) if d.isdigit()]
