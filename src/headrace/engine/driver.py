@@ -37,7 +37,7 @@ from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBo
 from headrace.engine.standby import StoodBack
 from headrace.engine.telling import summary_of
 from headrace.engine.verdict import Dropped, judge
-from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError
+from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Patience
 from headrace.log.identity import claim_identity, read_identity
@@ -46,6 +46,7 @@ from headrace.model.time import BEGINNING, END
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
 from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.worker.watchdog import blamed
 
 SHORT_RECORDS_MAX = 20_000
 """Up to this many records the driver reads and routes an epoch itself: the short way."""
@@ -262,6 +263,9 @@ class Driver:
                 raise
             except Exception as error:
                 require_present(self.store, self.checkpoint)
+                if hung := blamed(str(error)):
+                    self._void(plan, hung)
+                    raise UserCodeError(f"{hung}; its worker had to be ended") from error
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")

@@ -82,6 +82,8 @@ class Node:
     """Whether its hooks may use `ctx.http` and `ctx.call`."""
     concurrency: int = 1
     """How many keys of a slot run at once, in threads."""
+    timeout_us: int | None = None
+    """How long a hook may run."""
     shape: Shape = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

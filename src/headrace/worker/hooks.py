@@ -30,6 +30,7 @@ from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.keyless import describe, letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
+from headrace.worker.watchdog import Interrupt, Watch, told
 
 TTL_TAG = b"\xff ttl"
 """The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
@@ -96,6 +97,7 @@ class KeyedHooks:
         self._identities: list[bytes] = []
         """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
+        self.watch = Watch(live.node).over(self.context)
         self.last_time: dict[bytes, int] = {}
 
     def run_key(
@@ -199,6 +201,7 @@ class KeyedHooks:
         due_wall: list[tuple[int, CellId]],
     ) -> None:
         context = self.context
+        self.watch.begin()
         context.enter(shown, key)
         context.watermark = self.before
         if self._with_origin:
@@ -207,6 +210,7 @@ class KeyedHooks:
         quick = self._plain and not self._ordered and not self._careful
         if quick and not due and not due_wall:
             self._run_records(key, state, records)
+            self.watch.turn = None
             return
         self._fired = 0
         self._due = [(at, cell[2]) for at, cell in due]
@@ -225,6 +229,7 @@ class KeyedHooks:
             if self.timers.get("wall", cell) == (at, self._hold_of("wall", cell)):
                 self._fire("wall", at, cell[2], hook)
                 hook += 1
+        self.watch.turn = None
 
     def _run_records(self, key: bytes, state: KeyState, records: list[Record[Any]]) -> None:
         """The short loop: nothing but records."""
@@ -239,8 +244,8 @@ class KeyedHooks:
                 context.hook = hook
                 hook += 1
                 process(record, context)
-        except Exception as error:
-            raise _Failed(("record", hook - 1), record, error) from error
+        except (Exception, Interrupt) as error:
+            raise _Failed(("record", hook - 1), record, told(error, self.watch)) from error
         self.emitter.counters.hooks += hook
         if records:
             self.last_time[key] = max(records[-1].timestamp, self.before)
@@ -257,8 +262,8 @@ class KeyedHooks:
         try:
             state.object.process_record(record, context)
             self._end(clock, state)
-        except Exception as error:
-            failure = _Failed(hook, record, error)
+        except (Exception, Interrupt) as error:
+            failure = _Failed(hook, record, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()
@@ -316,8 +321,8 @@ class KeyedHooks:
         try:
             state.object.process_timer(timer, context)
             self._end(hook_clock, state)
-        except Exception as error:
-            failure = _Failed(("timer", clock, at, entry), None, error)
+        except (Exception, Interrupt) as error:
+            failure = _Failed(("timer", clock, at, entry), None, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()

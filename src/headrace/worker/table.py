@@ -30,6 +30,7 @@ from headrace.worker.emitter import Emitter, identify, keyed_origin, keyless_ori
 from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
+from headrace.worker.watchdog import Interrupt, Watch, told, watching
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
@@ -78,12 +79,16 @@ def _used(parcel: Parcel) -> tuple[list[bytes], np.ndarray[Any, Any]]:
 
 def _call(live: Live, table: pa.Table, context: Any) -> None:
     obj = live.object_class.__new__(live.object_class)
+    watch = Watch(live.node, hook="process_table")
     try:
-        obj.process_table(table, context)
-        check_parameters(live, obj)
+        with watching(watch):
+            watch.begin()
+            obj.process_table(table, context)
+            check_parameters(live, obj)
     except HeadraceError:
         raise
-    except Exception as error:
+    except (Exception, Interrupt) as raised:
+        error = told(raised, watch)
         what = f"process_table over {table.num_rows:,} records"
         raise UserCodeError(describe(live.node, None, what, error)) from error
 
