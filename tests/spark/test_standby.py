@@ -18,7 +18,7 @@ from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
 from tests.spark.support import contents, environment, run_local, state_of
 
 TRADES = make_trades(9, count=1000, disorder=1_900_000)
-DEADLINE_S = 150
+DEADLINE_S = 280
 
 
 class Program:
@@ -143,7 +143,7 @@ def test_a_standby_of_a_leader_that_reaches_the_end_says_so_and_ends(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_warm_standby_on_spark_goes_on_where_the_leader_was_killed(
     tmp_path: Path, calm: Path
 ) -> None:
