@@ -12,10 +12,11 @@ from headrace.model.time import duration
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The text itself, if it is a duration."""
     try:
-        duration(value, what="it")
+        if value is not None:
+            duration(value, what="it")
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return value
@@ -31,6 +32,21 @@ slots = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Units of parallel work per level.  [default: as many as Spark has cores]",
+)
+
+lease = click.option(
+    "--lease",
+    callback=_duration,
+    default="3s",
+    show_default=True,
+    metavar="TIME",
+    help="A driver that has given no sign of life for so long has gone.",
+)
+give_up_after = click.option(
+    "--give-up-after",
+    callback=_duration,
+    metavar="TIME",
+    help="How long to wait for a checkpoint or a sink that is away.  [default: for ever]",
 )
 
 

@@ -36,6 +36,7 @@ from headrace.worker.keystate import KeyState
 from headrace.worker.parallel import KeyWork, run_keys
 from headrace.worker.runtime import Runtime
 from headrace.worker.table import run_keyed_table
+from headrace.worker.watchdog import Watch, watching
 
 # Unique among a key's held records; what orders them is in the value.
 _HELD_ENTRY = struct.Struct(">qqHI")
@@ -63,6 +64,7 @@ class KeyedRun:
             task.bases[node.name][slot],
             plan.rings[node.name].intervals(slot),
         )
+        self.watch = Watch(node)
         self.timers = TimerChanges(self.slot.indexes)
         self.outputs = self.new_outputs()
         self.cells: list[Cell] = []
@@ -81,7 +83,8 @@ class KeyedRun:
         if self.live.shape.takes_table:
             run_keyed_table(self, arrivals)
         else:
-            self._run_hooks(arrivals)
+            with watching(self.watch):
+                self._run_hooks(arrivals)
         self.outputs.emit(self.emitter)
         return self._seal()
 
@@ -149,9 +152,12 @@ class KeyedRun:
 
     def new_hooks(self, emitter: Emitter, outputs: Outputs) -> KeyedHooks:
         """Hooks that collect what they make there."""
-        return KeyedHooks(
+        hooks = KeyedHooks(
             emitter, self.live, self.slot, self.timers, outputs, before=self.before, now=self.now
         )
+        if self.node.concurrency == 1:  # or else every key has a thread, and a watch, of its own
+            hooks.watch = self.watch.over(hooks.context)
+        return hooks
 
     def _load(self, keys: list[bytes]) -> dict[bytes, tuple[KeyState, Stored, bool]]:
         """The state of all keys: warm objects, and one multi-get for the others."""
