@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def homes(found: list[dict[str, Any]], level: str) -> dict[str, list[int]]:
 def share_at_home(found: list[dict[str, Any]], level: str) -> float:
     """How many hooks ran where the same key's hook had run before."""
     moves = [one == other for places in homes(found, level).values()
-             for one, other in zip(places, places[1:], strict=False)]  # fmt: skip
+             for one, other in pairwise(places)]  # fmt: skip
     return sum(moves) / len(moves)
 
 
