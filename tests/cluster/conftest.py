@@ -12,7 +12,7 @@ from tests.spark.support import environment
 
 from headrace.bench.cluster import Cluster, cluster
 
-EXECUTORS = 3
+EXECUTORS = 4
 
 
 @pytest.fixture(scope="session")

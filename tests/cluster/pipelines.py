@@ -1,7 +1,7 @@
 """Pipelines whose hooks know where they run, roll dice, and can be made to wait.
 
-A hook waits at a gate: a file `<gate>.closed` makes it say `<gate>.reached` and stay until the
-first file is gone. So a test can kill something between two levels, and not just hope to.
+A hook waits at a gate: a file `<gate>.closed` makes it leave a `<gate>.reached.<pid>` and stay
+until the first file is gone. So a test can kill something between two levels, and not just hope to.
 """
 
 from __future__ import annotations
@@ -23,28 +23,32 @@ class Gate:
 
     def __init__(self, path: Path) -> None:
         self.closed = Path(f"{path}.closed")
-        self.reached = Path(f"{path}.reached")
+        self.path = path
 
     def close(self) -> None:
-        self.reached.unlink(missing_ok=True)
+        for reached in self._reached():
+            reached.unlink(missing_ok=True)
         self.closed.touch()
 
     def open(self) -> None:
         self.closed.unlink(missing_ok=True)
 
-    def await_hook(self) -> int:
-        """The process of a hook that waits here."""
+    def _reached(self) -> list[Path]:
+        return list(self.path.parent.glob(f"{self.path.name}.reached.*"))
+
+    def await_hooks(self, count: int = 1) -> list[int]:
+        """The processes whose hooks wait here, when there are that many."""
         found = wait_for(
-            lambda: self.reached.exists() and self.reached.read_text(), "a hook at the gate", WAIT_S
+            lambda: there if len(there := self._reached()) >= count else None,
+            f"{count} hooks at the gate {self.path}",
+            WAIT_S,
         )
-        return int(found)
+        return [int(path.suffix[1:]) for path in found]
 
     def pass_through(self) -> None:
         if not self.closed.exists():
             return
-        aside = self.reached.with_suffix(f".{os.getpid()}")
-        aside.write_text(str(os.getpid()))
-        aside.rename(self.reached)
+        Path(f"{self.path}.reached.{os.getpid()}").touch()
         until = time.monotonic() + WAIT_S
         while self.closed.exists() and time.monotonic() < until:
             time.sleep(0.01)
