@@ -33,6 +33,8 @@ Examples:
 @options.master
 @options.slots
 @options.epoch_target("1s")
+@options.standbys
+@options.epoch_timeout
 def run(
     target: str,
     checkpoint: str,
@@ -40,6 +42,8 @@ def run(
     master: str | None,
     slots: int | None,
     epoch_target: str,
+    standbys: int,
+    epoch_timeout: str | None,
 ) -> None:
     """Run a pipeline.
 
@@ -57,6 +61,8 @@ def run(
             slots=slots,
             epoch_target=epoch_target,
             on_epoch=view.show,
+            standbys=standbys,
+            epoch_timeout=epoch_timeout,
         )
         with graceful_stop(job):
             summary = job.wait()

@@ -80,7 +80,7 @@ class Anchors:
         self._known: dict[int, Anchor] = {}
         self._cores = 0
         self._uncertain = False
-        _warn_of_settings(session, context)
+        _warn_of_settings(context)
 
     def refresh(self) -> bool:
         """Looks whether executors came or went; True where anchors changed."""
@@ -210,11 +210,17 @@ def _needed(home: Placement, places: list[Placement], rest: list[int], wanted: i
     return chosen
 
 
-def _warn_of_settings(session: SparkSession, context: SparkContext) -> None:
+def _warn_of_settings(context: SparkContext) -> None:
     wait = context.getConf().get("spark.locality.wait", "3s") or "3s"
     if wait.rstrip("ms") in ("0", "0.0"):
         warnings.warn(
             "spark.locality.wait is 0 in this session: Spark will not keep slots on their "
             "executor. Leave it at its default of 3s; it can only be set when Spark starts",
+            stacklevel=2,
+        )
+    if (context.getConf().get("spark.speculation", "false") or "false").lower() == "true":
+        warnings.warn(
+            "spark.speculation is on in this session: Spark may run a slot twice at once. Nothing "
+            "goes wrong by it, but epochs take longer; it can only be set when Spark starts",
             stacklevel=2,
         )
