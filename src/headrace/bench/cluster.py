@@ -47,6 +47,8 @@ class Cluster:
     executors: int
     memory: str
     url: str = ""
+    room: int = 1
+    """For so many drivers at once, each with all its executors."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -60,12 +62,11 @@ class Cluster:
 
     def add_worker(self) -> None:
         """One worker process with room for all executors."""
-        memory = str(self.executors * (_megabytes(self.memory) + 64)) + "m"
+        cores = self.executors * self.room
+        memory = str(cores * (_megabytes(self.memory) + 64)) + "m"
         name = f"worker-{len(self._started)}"
         work = str(self.directory / name)
-        self._launch(
-            name, "--cores", str(self.executors), "--memory", memory, "--work-dir", work, self.url
-        )
+        self._launch(name, "--cores", str(cores), "--memory", memory, "--work-dir", work, self.url)
         wait_for(lambda: "Successfully registered" in self.log(name), "a Spark worker")
 
     def settings(self, **more: str) -> dict[str, str]:
@@ -172,9 +173,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(directory: Path, executors: int = 3, memory: str = "512m") -> Iterator[Cluster]:
+def cluster(
+    directory: Path, executors: int = 3, memory: str = "512m", room: int = 1
+) -> Iterator[Cluster]:
     """A cluster for as long as the block runs."""
-    made = Cluster(directory, executors, memory)
+    made = Cluster(directory, executors, memory, room=room)
     try:
         made.start()
         yield made
