@@ -15,7 +15,7 @@ from typing import Any
 from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
 from headrace.bench.cluster import executor_of, wait_for
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 class Gate:

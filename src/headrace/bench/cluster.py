@@ -24,7 +24,7 @@ import pyspark
 
 from headrace.errors import HeadraceError
 
-START_S = 120.0
+START_S = 300.0
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 

@@ -9,7 +9,8 @@ Three things that look odd, and why they are so:
 - Anchors are empty. A shuffle that carried something has a preferred host of its
   own, which would be asked before the next anchor.
 - The join is a full outer sort-merge join with the anchor on the left: Spark looks
-  at inputs from the left, and a right outer join would put the rows there.
+  at inputs from the left, and a right outer join would put the rows there. Between
+  anchors it is a left outer one, which keeps partitions as they are.
 - Each frame has a name of its own in it: Spark caches equal frames once.
 """
 
@@ -58,16 +59,14 @@ class Anchor:
 
     def hold(self, rows: DataFrame | None) -> DataFrame:
         """The rows (or none), each partition where its anchor is."""
-        frames = [*self.frames, *([rows] if rows is not None else [])]
-        held = frames.pop()
-        key = "partition" if rows is not None else "slot"
-        for frame in reversed(frames):
-            columns = held.columns
-            held = frame.select(col("slot").alias("anchored")).join(
-                held.hint("merge"), col("anchored") == col(key), "full_outer"
-            )
-            held = held.select(*columns)
-        return held
+        held = self.frames[0]
+        for standby in self.frames[1:]:
+            other = standby.select(col("slot").alias("next")).hint("merge")
+            held = held.join(other, col("slot") == col("next"), "left_outer").drop("next")
+        if rows is None:
+            return held
+        joined = held.join(rows.hint("merge"), col("slot") == col("partition"), "full_outer")
+        return joined.select(*rows.columns)
 
 
 class Anchors:
@@ -90,16 +89,16 @@ class Anchors:
         self._cores, self._uncertain = cores, False
         changed = False
         for slots, anchor in list(self._known.items()):
-            home = self._locate(anchor.frames[0])
-            if excess(home, self._executors([home])) or self._few_standbys(anchor, home):
-                rebuilt = self._build(slots, home)
+            home, *others = [self._locate(frame) for frame in anchor.frames]
+            executors = self._executors([home])
+            if excess(home, executors) or lacking(home, others, self._possible(executors)):
+                self._known[slots] = self._build(slots, home)
                 for frame in anchor.frames:
                     frame.unpersist()
-                self._known[slots] = rebuilt
                 changed = True
             else:
                 anchor.home = home
-                self._assign(anchor, [self._locate(frame) for frame in anchor.frames[1:]])
+                self._assign(anchor, others)
         return changed
 
     def of(self, slots: int) -> Anchor:
@@ -137,7 +136,7 @@ class Anchors:
                 break
         first = best(places, self._executors(places), now)
         home = places[first]
-        possible = min(self._standbys, self._executors(places) - 1)
+        possible = self._possible(self._executors(places))
         chosen: list[int] = []
         for _ in range(STANDBY_BUILDS_MAX):
             rest = [at for at in range(len(frames)) if at != first]
@@ -156,13 +155,8 @@ class Anchors:
         anchor.standbys = standbys_of(anchor.home, others, anchor.wanted)
         anchor.guards = guards(anchor.home, anchor.standbys)
 
-    def _few_standbys(self, anchor: Anchor, home: Placement) -> bool:
-        """Whether executors have come that would make good standbys again."""
-        possible = min(self._standbys, self._executors([home]) - 1)
-        if possible <= 0:
-            return False
-        others = [self._locate(frame) for frame in anchor.frames[1:]]
-        return lacking(home, others, possible) > 0
+    def _possible(self, executors: int) -> int:
+        return max(0, min(self._standbys, executors - 1))
 
     def _frame(self, slots: int) -> DataFrame:
         numbers = self._session.range(0, slots, 1, slots)
