@@ -31,8 +31,6 @@ class Deadline:
         self._asked = seconds
         self._slowest = 0.0
         self._expired = 0
-        # Else a cancelled task that waits for a hung executor's shuffle files keeps its core.
-        context.setInterruptOnCancel(True)
 
     @property
     def budget(self) -> float:
@@ -53,6 +51,8 @@ class Deadline:
         timer = threading.Timer(self.budget, cancel)
         timer.daemon = True
         self._context.addJobTag(tag)
+        # Else a cancelled task that waits for a hung executor's shuffle files keeps its core.
+        self._context.setInterruptOnCancel(True)
         timer.start()
         try:
             yield expiry
