@@ -62,7 +62,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 
 chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), then real kills on a cluster
 	$(BIN)/headrace chaos $(CHAOS_ARGS)
-	HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 $(BIN)/python -m pytest -s tests/cluster/test_real_faults.py
+	HEADRACE_CLUSTER=1 HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 $(BIN)/python -m pytest -s tests/cluster
 
 java:
 	@tools/check-java

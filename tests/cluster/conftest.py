@@ -14,6 +14,12 @@ from headrace.bench.cluster import Cluster, cluster
 
 EXECUTORS = 4
 
+thorough = pytest.mark.skipif(
+    not os.environ.get("HEADRACE_CLUSTER"),
+    reason="takes minutes of executors starting and dying: `make chaos`, or HEADRACE_CLUSTER=1",
+)
+"""On tests that repeat, at greater length, what others here show in little time."""
+
 
 @pytest.fixture(scope="session")
 def clustered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.cluster.conftest import EXECUTORS
+from tests.cluster.conftest import EXECUTORS, thorough
 from tests.cluster.pipelines import gates, records
 from tests.cluster.support import (
     EPOCH,
@@ -32,7 +32,7 @@ from headrace.engine import spark as substrate
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
 
 
-@pytest.fixture(params=["the short way", "with readers"])
+@pytest.fixture(params=["the short way", pytest.param("with readers", marks=thorough)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "with readers":
         monkeypatch.setattr("headrace.engine.pipeline.SHORT_RECORDS_MAX", 0)
@@ -50,6 +50,7 @@ def test_slots_stay_on_their_executor(spark: SparkSession, where: Path, way: str
     assert shares == (1.0, 1.0)
 
 
+@thorough
 def test_without_anchors_slots_wander(
     spark: SparkSession, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +64,7 @@ def test_without_anchors_slots_wander(
     assert max(shares) < 0.8
 
 
-@pytest.mark.parametrize("killed", ["an executor", "a Python worker"])
+@pytest.mark.parametrize("killed", ["an executor", pytest.param("a Python worker", marks=thorough)])
 def test_a_kill_in_the_middle_of_an_epoch_moves_only_the_slots_of_the_dead(
     spark: SparkSession, clustered: Cluster, where: Path, killed: str
 ) -> None:

@@ -24,8 +24,8 @@ from tests.spark.support import environment, lines_of, rows, write_jsonl
 
 from headrace.bench.cluster import Cluster, cluster
 
-RECORDS = int(os.environ.get("HEADRACE_RECORDS", "20000"))
-KILLS = int(os.environ.get("HEADRACE_KILLS", "6"))
+RECORDS = int(os.environ.get("HEADRACE_RECORDS", "8000"))
+KILLS = int(os.environ.get("HEADRACE_KILLS", "4"))
 SEED = int(os.environ.get("HEADRACE_SEED", "20261115"))
 EXECUTORS = 3
 KEYS = 400
@@ -71,8 +71,17 @@ class Life:
         self.process.wait()
 
 
-def kill_something(dice: random.Random, running: Cluster, life: Life) -> str:
-    what = dice.choice(["worker", "worker", "executor", "executor", "driver"])
+def schedule(dice: random.Random) -> list[str]:
+    """What to kill: every kind at least once, drivers less often as they take longest to return."""
+    kinds = ["worker", "executor", "driver", "executor"]
+    kinds += [dice.choice(["worker", "worker", "executor", "executor", "driver"])
+              for _ in range(KILLS)]  # fmt: skip
+    kinds = kinds[:KILLS]
+    dice.shuffle(kinds)
+    return kinds
+
+
+def kill_something(dice: random.Random, running: Cluster, life: Life, what: str) -> str:
     if what == "driver":
         life.kill()
         return what
@@ -94,6 +103,7 @@ def test_records_survive_kills_of_workers_executors_and_drivers(tmp_path: Path) 
                   for i in range(part, RECORDS, 2)]  # fmt: skip
         write_jsonl(tmp_path / "in" / f"{part}.jsonl", values)
     kills: list[str] = []
+    planned = schedule(dice)
     lives = 1
     # So that every kill has some epochs to itself.
     epoch_records = max(50, RECORDS // (KILLS * 6))
@@ -106,7 +116,7 @@ def test_records_survive_kills_of_workers_executors_and_drivers(tmp_path: Path) 
                 )
                 time.sleep(dice.uniform(0, 1.0))
                 assert life.process.poll() is None, "it ended before it could be killed"
-                killed = kill_something(dice, running, life)
+                killed = kill_something(dice, running, life, planned[len(kills)])
                 if killed:
                     kills.append(killed)
                 if killed == "driver":

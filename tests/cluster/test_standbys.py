@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from pyspark.sql import SparkSession
-from tests.cluster.conftest import EXECUTORS
+from tests.cluster.conftest import EXECUTORS, thorough
 from tests.cluster.pipelines import gates, records
 from tests.cluster.support import (
     EPOCH,
@@ -61,7 +61,7 @@ def every_second(anchor: Anchor) -> list[str]:
     return chosen[: EXECUTORS // 2]
 
 
-@pytest.mark.parametrize("victims", [1, EXECUTORS // 2])
+@pytest.mark.parametrize("victims", [pytest.param(1, marks=thorough), EXECUTORS // 2])
 def test_executors_die_at_once_and_their_standbys_take_over_while_the_store_has_no_state(
     spark: SparkSession, clustered: Cluster, where: Path, anchor: list[Anchors], victims: int
 ) -> None:
@@ -105,6 +105,7 @@ def test_executors_die_at_once_and_their_standbys_take_over_while_the_store_has_
     assert all(after == takes_over[before] for before, after in moved), (moved, takes_over)
 
 
+@thorough
 def test_an_executor_that_hangs_loses_its_slots_and_harms_nothing_when_it_wakes(
     spark: SparkSession, clustered: Cluster, where: Path
 ) -> None:
