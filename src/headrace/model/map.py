@@ -8,6 +8,7 @@ there. What lies below, it asks its `MapSource`.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -43,9 +44,10 @@ class MapSource(Protocol):
 class _Entry:
     """An entry of a map that user code has touched."""
 
-    __slots__ = ("expires", "present", "stored", "until", "value", "written")
+    __slots__ = ("below", "expires", "present", "stored", "until", "value", "written")
 
     def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
+        self.below = found is not None
         self.stored = found[0] if found else None
         self.until = self.expires = found[1] if found else END
         """When it ends, as it is stored and as it is now."""
@@ -70,6 +72,8 @@ class Map(Generic[K, V]):
     __slots__ = (
         "_codec",
         "_fresh",
+        "_names",
+        "_scanned",
         "_seen",
         "_source",
         "_touched",
@@ -92,6 +96,10 @@ class Map(Generic[K, V]):
         self._ttl_us = ttl_us
         self._watched = watched or ttl_us is not None
         self._seen: dict[bytes, _Entry] = {}
+        self._names: list[bytes] = []
+        """The names of entries that are seen or known to be stored, sorted."""
+        self._scanned: tuple[bytes, bytes | None] | None = None
+        """From where up to where every stored entry is among the names."""
         self._touched: dict[bytes, _Entry] = {}
         """Entries that user code has had in its hands since `settle`."""
         self._fresh: dict[bytes, _Entry] = {}
@@ -110,6 +118,8 @@ class Map(Generic[K, V]):
         if entry is None:
             entry = _Entry(self._codec, self._source.get(encoded), self.clock)
             self._seen[encoded] = entry
+            if entry.present:
+                self._know(encoded)
         elif entry.present and entry.expires <= self.clock:
             entry.present, entry.value, entry.written = False, None, None
         self._touched[encoded] = entry
@@ -125,6 +135,8 @@ class Map(Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         entry = self._look(key)
+        if not entry.present:
+            self._know(encode_part(key))
         entry.present, entry.value = True, value
         entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
         entry.written = None  # also a write of the same value is a write
@@ -148,6 +160,11 @@ class Map(Generic[K, V]):
                 raise KeyError(key)
             return default
         value, entry.value, entry.present = entry.value, None, False
+        # Out of the names at once: whoever walks must not pass all that is gone.
+        name = encode_part(key)
+        at = bisect_left(self._names, name)
+        if self._names[at : at + 1] == [name]:
+            del self._names[at]
         return value
 
     def setdefault(self, key: K, default: V) -> V:
@@ -158,20 +175,47 @@ class Map(Generic[K, V]):
 
     def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
         """Entries with `low <= key < high`, in key order."""
-        low_bytes = None if low is None else encode_part(low)
-        high_bytes = None if high is None else encode_part(high)
-        names = {entry for entry, _ in self._source.scan(low_bytes, high_bytes)}
-        names.update(
-            entry
-            for entry in self._seen
-            if (low_bytes is None or low_bytes <= entry)
-            and (high_bytes is None or entry < high_bytes)
-        )
-        for name in sorted(names):
+        first = b"" if low is None else encode_part(low)
+        end = None if high is None else encode_part(high)
+        self._scan(first, end)
+        names = self._names
+        start = bisect_left(names, first)
+        stop = len(names) if end is None else bisect_left(names, end)
+        for name in names[start:stop]:
             key = decode_key(name)
             entry = self._look(key)
             if entry.present:
                 yield key, entry.value  # type: ignore[misc]
+
+    def _know(self, name: bytes) -> None:
+        names = self._names
+        if not names or names[-1] < name:
+            names.append(name)
+            return
+        at = bisect_left(names, name)
+        if at == len(names) or names[at] != name:
+            names.insert(at, name)
+
+    def _scan(self, first: bytes, end: bytes | None) -> None:
+        """Makes the names of all stored entries from `first` to `end` known, each asked for once.
+
+        Ranges that follow each other, as those of a sliding time do, cost what they add.
+        """
+        known = self._scanned
+        if known is None or _before(known[1], first) or _before(end, known[0]):
+            missing: list[tuple[bytes, bytes | None]] = [(first, end)]
+            self._scanned = (first, end)
+        else:
+            missing = []
+            if first < known[0]:
+                missing.append((first, known[0]))
+            if known[1] is not None and (end is None or known[1] < end):
+                missing.append((known[1], end))
+            longest = None if end is None or known[1] is None else max(end, known[1])
+            self._scanned = (min(first, known[0]), longest)
+        for low, high in missing:
+            for name, _ in self._source.scan(low, high):
+                self._know(name)
 
     def items(self) -> Iterator[tuple[K, V]]:
         """All entries, in key order."""
@@ -240,12 +284,15 @@ class Map(Generic[K, V]):
         for name, image in (self._undo or {}).items():
             self._fresh.pop(name, None)
             if image is None:
+                self._know(name)  # it may be stored, and was perhaps removed meanwhile
                 self._seen.pop(name, None)
                 self._touched.pop(name, None)
                 continue
             entry = self._seen[name]
             data, entry.expires, entry.written, touched = image
             entry.present = data is not None
+            if entry.present:
+                self._know(name)
             entry.value = None if data is None else self._codec.decode(data)
             if not touched:
                 del self._touched[name]
@@ -260,11 +307,18 @@ class Map(Generic[K, V]):
             data: bytes | None = None
             if entry.present:
                 data, entry.value = self._codec.settle(entry.value)
+            if data is None and not entry.below:
+                del self._seen[name]  # nothing lies below that it would have to hide
             if data == entry.stored and (data is None or entry.expires == entry.until):
                 continue
             yield name, data, entry.expires
             entry.stored, entry.until = data, entry.expires
         self._touched.clear()
+
+
+def _before(end: bytes | None, first: bytes) -> bool:
+    """Whether a range that ends at `end` leaves a gap before `first`."""
+    return end is not None and end < first
 
 
 def _decoded(codec: Codec, data: bytes) -> Any:

@@ -8,12 +8,15 @@ MessagePack cell. A stream may hold both; `concat` then packs the columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.model.codec import decode_value, packed
+
+if TYPE_CHECKING:
+    from headrace.model.schema import Schema
 
 Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -21,7 +24,7 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 class Rows:
     """Timestamps, values and, where a consumer is ordered, origins."""
 
-    __slots__ = ("columns", "origins", "packed", "time_column", "timestamps")
+    __slots__ = ("_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps")
 
     def __init__(
         self,
@@ -31,16 +34,37 @@ class Rows:
         packed: pa.Array | None = None,
         origins: pa.Array | None = None,
         time_column: str | None = None,
+        encoded: str | None = None,
+        schema: Schema | None = None,
     ) -> None:
+        self.encoded = encoded
+        """A column that is kept as a dictionary, and decoded when somebody looks at `columns`."""
+        self.schema = schema
+        """The stream's, by which `values` makes objects of a class."""
         self.time_column = time_column
         """A column that equals the timestamps cell by cell: it need not travel twice."""
         self.timestamps = timestamps
-        self.columns = columns
+        self._columns = columns
         self.packed = packed
         self.origins = origins
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    @property
+    def columns(self) -> pa.RecordBatch | None:
+        """The value columns; None where values are packed."""
+        if self.encoded is not None and self._columns is not None:
+            at = self._columns.schema.get_field_index(self.encoded)
+            plain = self._columns.column(at).dictionary_decode()
+            self._columns = self._columns.set_column(at, self.encoded, plain)
+            self.encoded = None
+        return self._columns
+
+    @property
+    def stored(self) -> pa.RecordBatch | None:
+        """The value columns as they are kept, one of them perhaps `encoded`."""
+        return self._columns
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
@@ -56,47 +80,68 @@ class Rows:
     def take(self, indices: np.ndarray[Any, Any]) -> Rows:
         """The rows at `indices`, in that order."""
         chosen = pa.array(indices)
+        timestamps = self.timestamps[indices]
         return Rows(
-            self.timestamps[indices],
-            columns=None if self.columns is None else self.columns.take(chosen),
+            timestamps,
+            columns=self._taken(chosen, timestamps),
             packed=None if self.packed is None else self.packed.take(chosen),
             origins=None if self.origins is None else self.origins.take(chosen),
             time_column=self.time_column,
+            encoded=self.encoded,
+            schema=self.schema,
         )
+
+    def _taken(self, chosen: pa.Array, timestamps: Timestamps) -> pa.RecordBatch | None:
+        if self._columns is None:
+            return None
+        if self.time_column is None:
+            return self._columns.take(chosen)
+        arrays = [
+            pa.array(timestamps) if name == self.time_column else column.take(chosen)
+            for name, column in zip(self._columns.schema.names, self._columns.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
 
     def slice(self, start: int, length: int) -> Rows:
         """A run of rows, without copying."""
         return Rows(
             self.timestamps[start : start + length],
-            columns=None if self.columns is None else self.columns.slice(start, length),
+            columns=None if self._columns is None else self._columns.slice(start, length),
             packed=None if self.packed is None else self.packed.slice(start, length),
             origins=None if self.origins is None else self.origins.slice(start, length),
             time_column=self.time_column,
+            encoded=self.encoded,
+            schema=self.schema,
         )
 
     def values(self) -> list[Any]:
         """The values as Python objects."""
+        schema = self.schema
         if self.packed is not None:
-            return [decode_value(cell) for cell in self.packed.to_pylist()]
-        return dicts(self.columns)
+            decode = decode_value if schema is None else schema.decode
+            return [decode(cell) for cell in self.packed.to_pylist()]
+        if schema is None or not schema.of_class:
+            return dicts(self.columns)
+        return schema.make(self.columns.schema.names, _lists(self.columns))  # type: ignore[union-attr]
 
     def as_packed(self) -> Rows:
         """The same rows with MessagePack values."""
         if self.packed is not None:
             return self
         cells = pa.array([packed(value) for value in self.values()], pa.binary())
-        return Rows(self.timestamps, packed=cells, origins=self.origins)
+        return Rows(self.timestamps, packed=cells, origins=self.origins, schema=self.schema)
 
     def column(self, name: str) -> pa.Array | None:
         """An Arrow column of columnar rows, or None where there is none of that name."""
-        if self.columns is None or name not in self.columns.schema.names:
+        columns = self.columns
+        if columns is None or name not in columns.schema.names:
             return None
-        return self.columns.column(name)
+        return columns.column(name)
 
     @property
     def nbytes(self) -> int:
         """About how many bytes these rows take."""
-        body = self.columns if self.packed is None else self.packed
+        body = self._columns if self.packed is None else self.packed
         return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
 
     @staticmethod
@@ -110,21 +155,32 @@ class Rows:
         timestamps = np.concatenate([part.timestamps for part in parts])
         with_origins = all(part.origins is not None for part in parts)
         origins = pa.concat_arrays([part.origins for part in parts]) if with_origins else None
-        first = parts[0].columns
+        encoded = parts[0].encoded
+        if any(part.encoded != encoded for part in parts):
+            encoded = None
+        batches = [part.columns if encoded is None else part.stored for part in parts]
+        first, schema = batches[0], parts[0].schema
         if first is not None and all(
-            part.columns is not None and part.columns.schema.equals(first.schema) for part in parts
+            batch is not None and batch.schema.equals(first.schema) for batch in batches
         ):
-            table = pa.Table.from_batches([part.columns for part in parts])
-            return Rows(timestamps, columns=one_batch(table), origins=origins)
+            table = pa.Table.from_batches(batches)
+            if encoded is not None:
+                table = table.unify_dictionaries()
+            batch = one_batch(table)
+            return Rows(timestamps, columns=batch, origins=origins, encoded=encoded, schema=schema)
         cells = pa.concat_arrays([part.as_packed().packed for part in parts])
-        return Rows(timestamps, packed=cells, origins=origins)
+        return Rows(timestamps, packed=cells, origins=origins, schema=schema)
 
 
 def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Rows of Arrow columns as dicts."""
     names = columns.schema.names
-    lists = [python_list(columns.column(i)) for i in range(len(names))]
+    lists = _lists(columns)
     return zipped(names, lists) if names else [{} for _ in range(columns.num_rows)]
+
+
+def _lists(columns: pa.RecordBatch | pa.Table) -> list[list[Any]]:
+    return [python_list(columns.column(i)) for i in range(columns.num_columns)]
 
 
 def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ gives the same records or an error. Four traps, each of which broke a source onc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -198,6 +198,13 @@ class Workspace(msgspec.Struct):
 
     directory: str
     spark: Any = None
+
+
+def cell_of(value: Any, column: str) -> Any:
+    """A column of a value that is a mapping or an object of a class."""
+    if not isinstance(value, Mapping) and hasattr(value, column):
+        return getattr(value, column)
+    return value[column]
 
 
 def positions(start: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -50,7 +50,7 @@ class Dedup(Computation):
 
 def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
     """The graph with a `Dedup` after every source that has ids."""
-    injectors = dict(graph.injectors)
+    injectors, schemas = dict(graph.injectors), dict(graph.schemas)
     nodes = dict(graph.nodes)
     for name, injector in graph.injectors.items():
         given = injector.source.timing.id
@@ -58,6 +58,8 @@ def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
             continue
         raw, judge = f"{name}.raw", f"{name}.dedup"
         del injectors[name]
+        if name in schemas:
+            schemas[raw] = schemas[name]
         injectors[raw] = Injector(raw, injector.source, injector.errors)
         for taken in (raw, judge):
             if taken in graph.nodes or taken in graph.injectors:
@@ -77,5 +79,6 @@ def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
             inputs=(Input(raw, KeySpec(given, where=f"source {name!r}, id=")),),
             outputs={"": name},
             errors=injector.errors,
+            schemas={name: schemas[name]} if name in schemas else {},
         )
-    return replace(graph, injectors=injectors, nodes=nodes)
+    return replace(graph, injectors=injectors, nodes=nodes, schemas=schemas)

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation, Shape
+from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.pipeline.keying import KeySpec
@@ -82,6 +83,8 @@ class Node:
     """Whether its hooks may use `ctx.http` and `ctx.call`."""
     concurrency: int = 1
     """How many keys of a slot run at once, in threads."""
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+    """Stream -> schema, of those that it produces to and that have one."""
     shape: Shape = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +129,8 @@ class Graph:
     nodes: Mapping[str, Node]
     outlets: Mapping[str, Outlet]
     feedback: frozenset[str]
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+    """Stream -> schema, where it has one."""
 
     def consumers(self, stream: str) -> list[Node]:
         """The computations that subscribe to a stream."""

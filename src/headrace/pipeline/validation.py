@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.columns import check_column, did_you_mean
 from headrace.pipeline.graph import Graph, To
 
 
@@ -80,9 +81,15 @@ def _check_feedback(graph: Graph, produced: dict[str, list[str]], where: str) ->
 
 def _check_columns(graph: Graph, where: str) -> None:
     """Columns that a source, if it knows its columns, does not have."""
-    known = {name: injector.source.columns() for name, injector in graph.injectors.items()}
+    read = {name: injector.source.columns() for name, injector in graph.injectors.items()}
+    known = {**read, **{name: schema.names for name, schema in graph.schemas.items()}}
+    for name, schema in graph.schemas.items():
+        if read.get(name) is not None:
+            for field in schema.arrow:
+                if not field.nullable and field.name not in schema.defaults:
+                    check_column(field.name, read[name], where=f"{where}: schema of {name!r}")
     for stream, injector in graph.injectors.items():
-        given_time, columns = injector.source.timing.timestamp, known[stream]
+        given_time, columns = injector.source.timing.timestamp, read[stream]
         if isinstance(given_time, str) and columns is not None and given_time not in columns:
             raise InvalidPipeline(
                 f"{where}: {stream!r} takes timestamps from column {given_time!r}, which is not "
@@ -95,7 +102,8 @@ def _check_columns(graph: Graph, where: str) -> None:
                 if columns is not None and name not in columns:
                     raise InvalidPipeline(
                         f"{where}: computation {node.name!r} keys {given.stream!r} by column "
-                        f"{name!r}, which is not there; there are: {', '.join(columns)}"
+                        f"{name!r}, which is not there{did_you_mean(name, columns)}; "
+                        f"there are: {', '.join(columns)}"
                     )
 
 

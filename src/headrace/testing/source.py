@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import InvalidPipeline
-from headrace.model.source import Range, Reading, Source, Timing
+from headrace.model.source import Range, Reading, Source, Timing, cell_of
 from headrace.model.time import BEGINNING, LATEST
 
 SPLIT = "harness"
@@ -60,7 +60,7 @@ class HarnessSource(Source):
         if given is None:
             return int(self._clock())
         try:
-            raw = value[given] if isinstance(given, str) else given(value)
+            raw = cell_of(value, given) if isinstance(given, str) else given(value)
             micros = self.timing.micros(raw)
         except Exception:
             return None  # the reader rejects it, by the injector's policy

@@ -22,6 +22,7 @@ from headrace.model.codec import packed
 from headrace.model.context import Context, Result
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
+from headrace.model.schema import Schema
 from headrace.model.services import Http
 from headrace.model.time import END, Duration, Instant, duration, instant
 from headrace.pipeline.graph import Node
@@ -33,9 +34,10 @@ from headrace.worker.emitter import Emitter, keyless_origin
 class Output:
     """Productions to one stream, as columns."""
 
-    __slots__ = ("cells", "origins", "timestamps")
+    __slots__ = ("cells", "check", "origins", "timestamps")
 
-    def __init__(self) -> None:
+    def __init__(self, schema: Schema | None = None) -> None:
+        self.check = None if schema is None else schema.check
         self.cells: list[bytes] = []
         self.timestamps: list[int] = []
         self.origins: list[bytes] = []
@@ -57,7 +59,7 @@ class Outputs:
         """`traced`: origins that are added carry identities."""
         self._node = node
         self._traced = traced
-        self._ports = {port: Output() for port in node.outputs}
+        self._ports = {p: Output(node.schemas.get(s)) for p, s in node.outputs.items()}
         self._single = next(iter(self._ports.values())) if len(self._ports) == 1 else None
         self._behind = behind
         self.behind = 0
@@ -67,7 +69,10 @@ class Outputs:
         output = self._single if to is None else self._ports.get(to)
         if output is None:
             output = self._find(to)
-        output.cells.append(packed(value, what="the produced value"))
+        cell = packed(value, what="the produced value")
+        if output.check is not None:
+            output.check(cell)
+        output.cells.append(cell)
         output.timestamps.append(timestamp)
         output.origins.append(origin)
         if timestamp < self._behind:

@@ -24,6 +24,7 @@ from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
+from headrace.model.schema import Schema
 from headrace.pipeline.graph import Input, Node, To
 from headrace.plan.epoch import Control, Counters, Determinant, OutboxFile, StagedFile, TaskPlan
 from headrace.plan.parcel import Parcel, ipc_bytes
@@ -63,6 +64,9 @@ class Emitter:
     def emit(self, stream: str, rows: Rows) -> None:
         """Adds rows to a stream; they leave at `finish`."""
         if len(rows):
+            schema = self.runtime.topology.graph.schemas.get(stream)
+            if rows.schema is not schema:
+                rows = in_schema(rows, schema, stream, self.host)
             self._streams.setdefault(stream, []).append(rows)
 
     def emitted(self, stream: str) -> Rows | None:
@@ -216,7 +220,8 @@ class Emitter:
 
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
         outlet = self.runtime.topology.graph.outlets[sink]
-        data = outlet.sink.encode(rows)
+        # Sinks see columns and dicts, never a user's class.
+        data = outlet.sink.encode(in_schema(rows, None, stream, self.host))
         digest = digest_of(data)
         name = paths.content_name(self.task.plan.epoch, self.label, digest)
         reach("before-segment-write")
@@ -258,6 +263,31 @@ class Emitter:
                 )
                 header = Header(level, slot, CONTROL, self.label)
                 yield header, msgspec.msgpack.encode(control)
+
+
+def in_schema(rows: Rows, schema: Schema | None, stream: str, host: str) -> Rows:
+    """Rows in the columns of their stream's schema; what does not fit stops the pipeline."""
+    if schema is None:
+        bare = rows.slice(0, len(rows))
+        bare.schema = None
+        return bare
+    try:
+        if rows.columns is not None:
+            columns, reasons = schema.cast(rows.columns)
+        else:
+            columns, reasons = schema.batch(rows.values())
+    except HeadraceError as error:
+        raise UserCodeError(f"{host!r} produces to {stream!r}: {error}") from None
+    if reasons:
+        i, reason = next(iter(reasons.items()))
+        raise UserCodeError(f"{host!r} produces to {stream!r}, row {i} of a table: {reason}")
+    return Rows(
+        rows.timestamps,
+        columns=columns,
+        origins=rows.origins,
+        time_column=rows.time_column if rows.time_column in schema.names else None,
+        schema=schema,
+    )
 
 
 def identify(emitter: Emitter, stream: str, rows: Rows) -> None:

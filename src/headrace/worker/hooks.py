@@ -35,7 +35,7 @@ TTL_TAG = b"\xff ttl"
 """The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
 
 TIMERS_PER_KEY_MAX = 100_000
-"""A key that fires more timers than this in one epoch sets timers in a loop."""
+"""A key whose timers set more due timers than this in one epoch sets them in a loop."""
 
 
 _STOPS = (IncompatibleState, *BROKEN)
@@ -97,6 +97,8 @@ class KeyedHooks:
         """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
         self.last_time: dict[bytes, int] = {}
+        self.whole: Callable[[bytes], list[Record[Any]]] | None = None
+        """A key's records with their values, where those that run have none."""
 
     def run_key(
         self,
@@ -116,6 +118,8 @@ class KeyedHooks:
             try:
                 self._run(key, shown, state, records, due, due_wall)
             except _Failed as failure:
+                if self.whole is not None and failure.record is not None:
+                    failure.record = self.whole(key)[failure.hook[1]]
                 raise self._stop(failure) from failure.error
             return state
         rewind = self._rewinder(key)
@@ -231,17 +235,14 @@ class KeyedHooks:
         context = self.context
         context.in_timer = False
         process = state.object.process_record
-        hook = 0
         record: Record[Any] | None = None
         try:
-            for record in records:
+            for context.hook, record in enumerate(records):
                 context.time = record.timestamp
-                context.hook = hook
-                hook += 1
                 process(record, context)
         except Exception as error:
-            raise _Failed(("record", hook - 1), record, error) from error
-        self.emitter.counters.hooks += hook
+            raise _Failed(("record", context.hook), record, error) from error
+        self.emitter.counters.hooks += len(records)
         if records:
             self.last_time[key] = max(records[-1].timestamp, self.before)
 
@@ -287,7 +288,6 @@ class KeyedHooks:
                 continue  # cancelled, or replaced by another time
             self._fire("event", at, entry, hook)
             hook += 1
-            self._fired += 1
             if self._fired > TIMERS_PER_KEY_MAX:
                 raise UserCodeError(
                     f"computation {self.live.node.name!r}, key {self.context.key!r}: more than "
@@ -363,6 +363,8 @@ class KeyedHooks:
 
     def _timer_set(self, cell: CellId, at: int) -> None:
         if at <= self.now:
+            # Those that were due, or that records set, may be many; only these can go on for ever.
+            self._fired += self.context.in_timer
             heapq.heappush(self._due, (at, cell[2]))
 
     def _forget(self) -> None:

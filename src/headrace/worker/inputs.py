@@ -78,6 +78,7 @@ class Received:
     def arrivals(self, runtime: Runtime, task: TaskPlan, node: Node, slot: int) -> list[Arrival]:
         """The records of each input, in the order of inputs; feedback comes from the outbox."""
         found: list[Arrival] = []
+        schemas = runtime.topology.graph.schemas
         for index, given in enumerate(node.inputs):
             if given.stream in runtime.topology.graph.feedback:
                 parcels = _feedback(runtime, task, node, given.stream, slot)
@@ -91,6 +92,8 @@ class Received:
             if envelopes:
                 parcels = [Parcel.read(e.body) for e in envelopes]
                 found.append(Arrival(index, given.stream, Parcel.merge(parcels)))
+        for arrival in found:
+            arrival.parcel.rows.schema = schemas.get(arrival.stream)
         return found
 
     def input_mark(self, topology: Topology, task: TaskPlan, node: Node) -> Mark:

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from headrace.causal.lineage import source_identity
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.codec import packed
-from headrace.model.rows import Rows
-from headrace.model.source import Reading, Rejected, Timing
+from headrace.model.rows import Rows, dicts
+from headrace.model.schema import Schema
+from headrace.model.source import Reading, Rejected, Timing, cell_of
 from headrace.model.time import BEGINNING, LATEST
 from headrace.pipeline.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, TaskPlan
@@ -61,7 +62,8 @@ def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) ->
     injector = runtime.topology.graph.injectors[read.stream]
     source = injector.source
     reading = source.read(read.split, read.range)
-    rows, positions, rejected = stamp(reading, source.timing, task.plan.wall)
+    schema = runtime.topology.graph.schemas.get(read.stream)
+    rows, positions, rejected = stamp(reading, source.timing, task.plan.wall, schema)
     for bad in rejected:
         _reject(injector, read, bad, emitter, task)
     if read.stream in runtime.topology.needs_origin:
@@ -88,12 +90,16 @@ def _mark_after(injector: Injector, read: ReadTask, newest: int) -> Mark:
     return Mark(max(before, reached if own is None else own), reached)
 
 
-def stamp(reading: Reading, timing: Timing, wall: int) -> tuple[Rows, Any, list[Rejected]]:
-    """Rows with valid timestamps, their positions, and what was rejected."""
+def stamp(
+    reading: Reading, timing: Timing, wall: int, schema: Schema | None = None
+) -> tuple[Rows, Any, list[Rejected]]:
+    """Rows with valid timestamps, in the columns of the schema; positions; what was rejected."""
     rejected = list(reading.rejected)
     positions = np.asarray(reading.positions, np.int64)
     timestamps, reasons = _timestamps(reading, timing, wall, len(positions))
-    if reading.columns is not None:
+    if schema is not None:
+        rows = _in_columns(reading, timing, schema, timestamps, reasons)
+    elif reading.columns is not None:
         rows = Rows(timestamps, columns=reading.columns, time_column=_time_column(reading, timing))
     else:
         cells: list[bytes] = []
@@ -112,7 +118,7 @@ def stamp(reading: Reading, timing: Timing, wall: int) -> tuple[Rows, Any, list[
         good[list(reasons)] = False
         bad = np.flatnonzero(~good)
         raws = (
-            rows.take(bad).values()
+            dicts(reading.columns.take(pa.array(bad)))
             if reading.columns is not None
             else [(reading.values or [])[i] for i in bad.tolist()]
         )
@@ -121,6 +127,21 @@ def stamp(reading: Reading, timing: Timing, wall: int) -> tuple[Rows, Any, list[
         kept = np.flatnonzero(good)
         rows, positions = rows.take(kept), positions[kept]
     return rows, positions, rejected
+
+
+def _in_columns(
+    reading: Reading, timing: Timing, schema: Schema, timestamps: Any, reasons: dict[int, str]
+) -> Rows:
+    """What was read, in the columns of its stream's schema; adds why some of it does not fit."""
+    if reading.columns is not None:
+        columns, more = schema.cast(reading.columns)
+    else:
+        columns, more = schema.batch(reading.values or [])
+    for i, reason in more.items():
+        reasons.setdefault(i, reason)
+    named = _time_column(reading, timing)
+    kept = named if named in schema.names and schema.arrow.field(named).type == pa.int64() else None
+    return Rows(timestamps, columns=columns, time_column=kept, schema=schema)
 
 
 def _timestamps(
@@ -170,7 +191,7 @@ def _time_column(reading: Reading, timing: Timing) -> str | None:
 
 def _raw(value: Any, given: Any, i: int, reasons: dict[int, str]) -> Any:
     try:
-        return value[given] if isinstance(given, str) else given(value)
+        return cell_of(value, given) if isinstance(given, str) else given(value)
     except (KeyError, IndexError, TypeError) as error:
         if isinstance(given, str):
             reasons[i] = f"there is no column {given!r} to take the timestamp from"

@@ -185,3 +185,35 @@ def test_undo_takes_back_all_that_came_after_remember(begin, data):
     assert m == model
     differing = {k for k in begin.keys() | model.keys() if begin.get(k) != model.get(k)}
     assert {encode_part(key) for key in differing} <= set(changed(m))
+
+
+def test_what_is_removed_while_warm_leaves_nothing_behind() -> None:
+    entries: Map[int, int] = Map(Codec(int, where="here"), Cells())
+    for round in range(5):
+        for i in range(round * 10, round * 10 + 10):
+            entries[i] = i
+            entries.pop(i - 10, None)
+        list(entries.settle())
+        assert [k for k, _ in entries.items()] == list(range(round * 10, round * 10 + 10))
+    entries.clear()
+    assert {name for name, data, _ in entries.settle() if data is None}
+    assert not entries._seen
+    assert not entries._names
+
+
+def test_ranges_that_slide_ask_for_each_stored_entry_once() -> None:
+    codec = Codec(int, where="here")
+    asked: list[bytes] = []
+
+    class Counted(Cells):
+        def scan(self, low, high):
+            for entry, cell in super().scan(low, high):
+                asked.append(entry)
+                yield entry, cell
+
+    entries: Map[int, int] = Map(codec, Counted(stored(codec, {i: i for i in range(100)})))
+    for low in range(0, 90):
+        assert [k for k, _ in entries.range(low, low + 10)] == list(range(low, low + 10))
+    assert len(asked) == len(set(asked)) == 99
+    assert [k for k, _ in entries.range(95, 97)] == [95, 96]
+    assert len(entries) == len(asked) == 100

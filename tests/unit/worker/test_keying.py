@@ -77,5 +77,8 @@ def test_a_column_that_the_source_does_not_have_is_refused_before_anything_start
     p = Pipeline("columns")
     p.read("in", sources.parquet(str(tmp_path / "x.parquet"), timestamp="t"))
     p.compute(Count, inputs={"in": "nome"})
-    with pytest.raises(InvalidPipeline, match=r"'nome', which is not there; there are: name, t"):
+    with pytest.raises(
+        InvalidPipeline,
+        match=r"'nome', which is not there .did you mean 'name'.*; there are: name, t",
+    ):
         p.validate()

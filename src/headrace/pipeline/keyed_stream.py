@@ -1,0 +1,114 @@
+"""`KeyedStream`: what a stream can do once it has a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.errors import InvalidPipeline
+from headrace.model.time import Duration
+from headrace.pipeline.graph import To
+from headrace.pipeline.keying import KeyGiven
+from headrace.pipeline.operators.aggregates import Aggregate
+from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
+from headrace.pipeline.stream import Stream, V, _callable
+from headrace.pipeline.windowed import WindowedStream
+from headrace.pipeline.windows import Every, Window, whole
+
+if TYPE_CHECKING:
+    from headrace.pipeline.builder import PipelineBuilder
+
+S = TypeVar("S")
+
+
+class KeyedStream(Stream[V]):
+    """A stream and the way in which later steps take the key from its values."""
+
+    def __init__(
+        self,
+        builder: PipelineBuilder,
+        name: str,
+        key: KeyGiven,
+        columns: tuple[str, ...],
+        *,
+        made_by: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(builder, name, made_by=made_by)
+        self.key = key
+        self.key_columns = columns
+        """How the parts of the key are called in rows that steps make."""
+
+    def reduce(
+        self,
+        function: Callable[[V, S], Any],
+        initial: S | None = None,
+        *,
+        outputs: bool = False,
+        ordered: bool = False,
+        **options: Any,
+    ) -> Stream[Any]:
+        """Folds a key's values into its state: `reduce(lambda value, total: total + value, 0)`.
+
+        The function gets the value and the state (`initial` at first) and returns the new
+        state, which is also sent on. With `outputs=True` it returns (state, output), and the
+        output is sent unless it is None. `ordered=True` folds in the order of time.
+        The state is anything that can be encoded and stays what it is (no tuples).
+        """
+        kind = ReduceOrdered if ordered else Reduce
+        return self._step(
+            "reduce",
+            kind(_callable(function, "reduce"), initial, outputs=outputs),
+            inputs={self.name: self.key},
+            **options,
+        )
+
+    # Windows and aggregates -----------------------------------------------
+
+    def window(
+        self,
+        window: Window,
+        *,
+        by: str = "event",
+        grace: Duration = "0s",
+        late: str | To = "drop",
+        emit: str | Every = "final",
+    ) -> WindowedStream:
+        """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
+
+        - `by`: "event" time (default), or the wall time of the epoch that reads ("ingestion")
+          or handles ("processing") a record; a replay repeats both.
+        - `grace`: a window stays open for records that come that much late.
+        - `late`: what is done with records whose windows have closed: "drop" (they are
+          counted), or `to(stream)`.
+        - `emit`: "final" (once, when it closes at end + grace), "on_time" (at its end, then
+          again with every epoch that corrects it), "changes" (with every epoch that changes
+          it), `every("5s")` or `every(100)` records; the last three also when it closes.
+        """
+        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit)
+
+    def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
+        """How many records each key has had; sent with every epoch that changes it."""
+        return self._all_time().count(name, **options)
+
+    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+        """Aggregates of all of a key's records; sent with every epoch that changes them."""
+        return self._all_time().aggregate(**aggregates)
+
+    def _all_time(self) -> WindowedStream:
+        return WindowedStream(self, whole(), emit="changes")
+
+    def _rows_of(self, made: str) -> KeyedStream[Any]:
+        """Rows that hold the key in columns of their own."""
+        columns = self.key_columns
+        key: KeyGiven = columns[0] if len(columns) == 1 else columns
+        return KeyedStream(self._builder, made, key, columns, made_by=(made,))
+
+    def _same_key(self, stream: Stream[Any]) -> KeyedStream[Any]:
+        return KeyedStream(
+            self._builder, stream.name, self.key, self.key_columns, made_by=stream._made_by
+        )
+
+
+def unkeyed(stream: Stream[Any], step: str) -> InvalidPipeline:
+    """The error for a step that needs a key."""
+    return InvalidPipeline(f"{stream.name}.{step} needs a key: {stream.name}.key_by(...) before it")

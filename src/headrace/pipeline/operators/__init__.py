@@ -1,0 +1,1 @@
+"""The computations behind the fluent interface, one idea per file."""

@@ -1,0 +1,56 @@
+"""The as-of join: each left record with the newest right one that is not after it.
+
+It is ordered: records wait for the watermark and come by time, a right one before
+a left one of the same instant. So the newest right row is all there is to keep,
+and the answer is exact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.computation import Computation
+from headrace.model.state import state
+from headrace.model.time import END
+from headrace.pipeline.operators.join_rows import Kept, Pairing
+
+if TYPE_CHECKING:
+    from headrace.model.context import Context
+    from headrace.model.record import Record, Timer
+
+
+class AsOfJoin(Computation, ordered=True):
+    """Keeps the newest right row of each key."""
+
+    newest: Kept | None = state(None)
+
+    def __init__(
+        self, pairing: Pairing, left_stream: str, how: str, tolerance_us: int | None
+    ) -> None:
+        self.pairing = pairing
+        self.left_stream = left_stream
+        self.how = how
+        self.tolerance_us = tolerance_us
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """A new version of the table's row, or a record that looks it up."""
+        time, row = record.timestamp, self.pairing.row(record.value)
+        newest = self.newest
+        if record.stream != self.left_stream:
+            if newest is not None and time < newest.timestamp:
+                return  # a late one: a newer version is known
+            self.newest = Kept.of(row, time)
+            if self.tolerance_us is not None:
+                ctx.set_timer(at=min(time + self.tolerance_us + 1, END), hold=END)
+            return
+        found = newest is not None and newest.timestamp <= time
+        if found and newest is not None and self.tolerance_us is not None:
+            found = time - newest.timestamp <= self.tolerance_us
+        if found and newest is not None:
+            ctx.produce(self.pairing(row, newest.columns(), ctx.key))
+        elif self.how == "left":
+            ctx.produce(self.pairing(row, None, ctx.key))
+
+    def process_timer(self, timer: Timer, ctx: Context) -> None:
+        """The newest version is too old for whatever may come."""
+        self.newest = None

@@ -1,0 +1,164 @@
+"""How two rows become one: the columns of both, a selection, or a function of both.
+
+Key columns that both sides have under one name appear once. Any other name on
+both sides is a clash: found when the pipeline is built where the columns are
+known, else at the first pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.codec import decode_value, packed
+from headrace.pipeline.columns import as_columns, check_column, did_you_mean
+from headrace.pipeline.keying import KeyGiven
+
+Select = Mapping[str, str] | Callable[[Any, Any], Any]
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One input of a join: a stream, its key and, where they are known, its columns."""
+
+    stream: str
+    key: KeyGiven
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that make the key; none where it is a function."""
+        if isinstance(self.key, str):
+            return (self.key,)
+        return self.key if isinstance(self.key, tuple) else ()
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """A row that waits for partners, as the bytes that it would travel in."""
+
+    row: bytes
+    timestamp: int = 0
+    matched: bool = False
+
+    @staticmethod
+    def of(row: Columns, timestamp: int, matched: bool = False) -> Kept:
+        """A row to keep."""
+        return Kept(packed(row), timestamp, matched)
+
+    def columns(self) -> Columns:
+        """The row again."""
+        return decode_value(self.row)
+
+
+class Pairing:
+    """Makes the joined row of a left and a right one, either of which may be missing."""
+
+    def __init__(
+        self,
+        left: Side,
+        right: Side,
+        *,
+        select: Select | None,
+        where: str,
+        shared: tuple[str, ...] = (),
+    ) -> None:
+        """`shared`: further columns that both sides may have, being equal."""
+        self.where = where
+        self._keys = left.key_columns
+        both = set(left.key_columns) & set(right.key_columns) if _alike(left, right) else set()
+        self._shared = frozenset(both | set(shared))
+        self._left_columns, self._right_columns = left.columns, right.columns
+        self._function: Callable[[Any, Any], Any] | None = None
+        self._chosen: tuple[tuple[str, str, str], ...] | None = None
+        if callable(select):
+            self._function = select
+        elif select is not None:
+            sides = {"left": left.columns, "right": right.columns}
+            self._chosen = tuple(_choice(n, c, sides, where) for n, c in select.items())
+        else:
+            self._check(left.columns, right.columns)
+        self._checked = left.columns is not None and right.columns is not None
+
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of joined rows, where they are known."""
+        if self._chosen is not None:
+            return tuple(name for name, _, _ in self._chosen)
+        if self._function or self._left_columns is None or self._right_columns is None:
+            return None
+        return tuple(dict.fromkeys([*self._left_columns, *self._right_columns]))
+
+    def row(self, value: Any) -> Columns:
+        """A record's value as the columns that are kept of it."""
+        return as_columns(value, where=self.where)
+
+    def __call__(self, left: Columns | None, right: Columns | None, key: Any) -> Any:
+        """The joined row."""
+        if self._function is not None:
+            return self._function(left, right)
+        if self._chosen is not None:
+            return self._select({"left": left, "right": right})
+        if left is not None and right is not None:
+            if not self._checked:
+                self._check(left, right)
+            return {**left, **right}
+        if left is not None:
+            return {**left, **_nothing(self._right_columns, left)}
+        alone = right or {}
+        # As with USING in SQL, the key of a row without a left one is the right one's.
+        parts = key if isinstance(key, tuple) else (key,)
+        keys = dict(zip(self._keys, parts, strict=False))
+        return {**_nothing(self._left_columns, alone), **keys, **alone}
+
+    def _select(self, sides: Mapping[str, Columns | None]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for name, side, column in self._chosen or ():
+            row = sides[side]
+            if row is None:
+                made[name] = None
+            elif column in row:
+                made[name] = row[column]
+            else:
+                raise InvalidRecord(
+                    f"{self.where}: select= names {side}.{column}, which a {side} record does not "
+                    f"have{did_you_mean(column, row)}; it has: {', '.join(row)}"
+                )
+        return made
+
+    def _check(self, left: Any, right: Any) -> None:
+        if left is None or right is None:
+            return
+        clash = [name for name in left if name in right and name not in self._shared]
+        if clash:
+            names = ", ".join(repr(name) for name in clash)
+            raise InvalidPipeline(
+                f"{self.where}: both sides have a column {names}. Name the columns that you want: "
+                f'select={{"left_{clash[0]}": "left.{clash[0]}", '
+                f'"right_{clash[0]}": "right.{clash[0]}", ...}}'
+            )
+
+
+def _alike(left: Side, right: Side) -> bool:
+    """Whether the same columns, in the same places, make both keys."""
+    return left.key_columns == right.key_columns
+
+
+def _nothing(columns: tuple[str, ...] | None, row: Columns) -> dict[str, None]:
+    return {name: None for name in columns or () if name not in row}
+
+
+def _choice(
+    name: Any, given: Any, sides: Mapping[str, tuple[str, ...] | None], where: str
+) -> tuple[str, str, str]:
+    side, dot, column = given.partition(".") if isinstance(given, str) else ("", "", "")
+    if not isinstance(name, str) or side not in sides or not dot or not column:
+        raise InvalidPipeline(
+            f"{where}: select= maps a new name to "
+            f'"left.column" or "right.column"; {name!r}: {given!r} is not that'
+        )
+    check_column(column, sides[side], where=f"{where}, select= {name!r}, the {side} side")
+    return name, side, column

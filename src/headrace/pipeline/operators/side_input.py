@@ -1,0 +1,146 @@
+"""A side input: a bounded table that every task has, for look-ups.
+
+It is read when the pipeline is built, and belongs to it from then on: it travels
+with the pipeline, is known by the digest of its content, which is part of the
+pipeline's fingerprint, and is unpacked once per worker process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import InvalidPipeline, SourceError
+from headrace.model.rows import one_batch
+from headrace.model.source import Source, Workspace
+
+BYTES_MAX = 1 << 30
+_READ_RECORDS = 100_000
+
+_loaded: dict[str, pa.Table] = {}
+
+
+class SideInput:
+    """An Arrow table that is unpacked once per process, however often it arrives."""
+
+    __slots__ = ("digest", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        data = _ipc(table)
+        if len(data) > BYTES_MAX:
+            raise InvalidPipeline(
+                f"a side input has at most {BYTES_MAX:,} bytes, this one {len(data):,}: read it "
+                "as a stream and use join_asof"
+            )
+        self.digest = xxhash.xxh3_128_hexdigest(data)
+        self.table = table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpack, (self.digest, _ipc(self.table))
+
+
+def side_input(given: Any, *, key: tuple[str, ...], where: str) -> SideInput:
+    """The rows of a pandas, Polars, Arrow or Spark frame, a dict, a list of dicts or a source.
+
+    A dict maps a key to a dict of columns, or to a single value, which is then called `value`.
+    """
+    try:
+        table = _table(given, key, where)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidPipeline(
+            f"{where}: {type(given).__name__} cannot be turned into Arrow columns: {error}"
+        ) from error
+    repeated = [name for name in table.column_names if table.column_names.count(name) > 1]
+    if repeated:
+        raise InvalidPipeline(f"{where}: two columns are called {repeated[0]!r}")
+    return SideInput(table.replace_schema_metadata(None).combine_chunks())
+
+
+def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
+    module = type(given).__module__.split(".")[0]
+    if isinstance(given, Source):
+        return _read(given, where)
+    if isinstance(given, Mapping):
+        return pa.Table.from_pylist([_entry(k, v, key, where) for k, v in given.items()])
+    if isinstance(given, list):
+        return pa.Table.from_pylist(given)
+    if isinstance(given, pa.Table):
+        return given
+    if module == "pandas":
+        return pa.Table.from_pandas(given, preserve_index=False)
+    if hasattr(given, "toArrow"):  # Spark
+        if given.isStreaming:
+            raise InvalidPipeline(
+                f"{where}: a streaming frame is not a side input; read it and use join_asof"
+            )
+        return given.toArrow()
+    if hasattr(given, "collect"):  # a lazy frame of Polars
+        given = given.collect()
+    if hasattr(given, "__arrow_c_stream__") or isinstance(given, pa.RecordBatch):
+        return pa.table(given)
+    raise InvalidPipeline(
+        f"{where}: a side input is a pandas, Polars, Arrow or Spark frame, a dict, a list of "
+        f"dicts or a bounded source, not {type(given).__name__}"
+    )
+
+
+def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) != len(names):
+        raise InvalidPipeline(f"{where}: the key {key!r} has not the parts {', '.join(names)}")
+    columns = dict(zip(names, parts, strict=True))
+    if not isinstance(value, Mapping):
+        return {**columns, "value": value}
+    return {**columns, **{name: cell for name, cell in value.items() if name not in columns}}
+
+
+def _read(source: Source, where: str) -> pa.Table:
+    """All records of a bounded source, read here and now."""
+    if not source.bounded:
+        raise InvalidPipeline(
+            f"{where}: {source.describe()} never ends, so it is no side input; use join_asof"
+        )
+    tables = []
+    with tempfile.TemporaryDirectory(prefix="headrace-side-") as directory:
+        source.prepare(Workspace(directory))
+        try:
+            for split in sorted(source.splits()):
+                at = source.first(split)
+                while (found := source.plan(split, at, _READ_RECORDS)) is not None:
+                    reading = source.read(split, found)
+                    if reading.rejected:
+                        bad = reading.rejected[0]
+                        raise SourceError(
+                            f"{where}: {split!r}, position {bad.position}: {bad.reason}: {bad.raw}"
+                        )
+                    if reading.columns is not None:
+                        tables.append(pa.Table.from_batches([reading.columns]))
+                    elif reading.values:
+                        tables.append(pa.Table.from_pylist(reading.values))
+                    if found.last:
+                        break
+                    at = found.end
+        finally:
+            source.close()
+    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
+def _ipc(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_batch(one_batch(table))
+    return out.getvalue().to_pybytes()
+
+
+def _unpack(digest: str, data: bytes) -> SideInput:
+    side = SideInput.__new__(SideInput)
+    side.digest = digest
+    if digest not in _loaded:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            _loaded[digest] = reader.read_all()
+    side.table = _loaded[digest]
+    return side

@@ -1,0 +1,141 @@
+"""Look-ups in side inputs: against DuckDB, from every kind of frame, with clear mistakes."""
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources
+from headrace.engine.fingerprint import fingerprint
+from headrace.pipeline.operators.lookup import lookup
+from headrace.pipeline.operators.side_input import SideInput, side_input
+from headrace.testing import Harness
+
+CITIES = [{"city": "a", "country": 1}, {"city": "b", "country": 2}]
+
+
+def run(table: Any, values: list[dict[str, Any]], **options: Any) -> list[Any]:
+    p = Pipeline("looked up")
+    p.read("in", sources.memory([], timestamp="t"))
+    lookup(p, "in", table, name="out", **options)
+    with Harness(p) as h:
+        h.send("in", *values)
+        h.end()
+        return h.records("out")
+
+
+def visits(*cities: Any) -> list[dict[str, Any]]:
+    return [{"t": i, "city": city} for i, city in enumerate(cities)]
+
+
+def polars_frame() -> Any:
+    return pytest.importorskip("polars", reason="polars is not installed").DataFrame(CITIES)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CITIES,
+        lambda: pa.Table.from_pylist(CITIES),
+        lambda: pa.RecordBatch.from_pylist(CITIES),
+        lambda: pd.DataFrame(CITIES, index=[7, 8]),
+        lambda: pd.DataFrame(CITIES).astype({"city": "category"}),
+        polars_frame,
+        lambda: polars_frame().lazy(),
+        lambda: {"a": {"country": 1}, "b": {"country": 2}},
+        lambda: sources.memory(CITIES),
+        lambda: sources.dataframe(pa.Table.from_pylist(CITIES)),
+    ],
+    ids=["list", "table", "batch", "pandas", "categories", "polars", "lazy", "dict", "memory",
+         "dataframe"],
+)  # fmt: skip
+def test_every_kind_of_table_can_be_looked_up(make: Any) -> None:
+    found = run(make(), visits("b", "x", None, "a"), on="city")
+    assert [(v["city"], v["country"], t) for v, t in found] == [
+        ("b", 2, 0), ("x", None, 1), (None, None, 2), ("a", 1, 3),
+    ]  # fmt: skip
+
+
+def test_a_file_can_be_looked_up(tmp_path: Path) -> None:
+    (tmp_path / "cities.csv").write_text("city,country\na,1\nb,2\n")
+    found = run(sources.csv(str(tmp_path / "*.csv")), visits("b"), on="city", how="inner")
+    assert [v["country"] for v, _ in found] in ([2], ["2"])
+
+
+def test_a_dict_of_plain_values_gives_the_column_value() -> None:
+    assert [v["value"] for v, _ in run({1: "one"}, [{"t": 0, "n": 1}], on="n")] == ["one"]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_look_up_is_the_join_of_sql(how: str) -> None:
+    dice = np.random.default_rng(7)
+
+    def cell() -> int | None:
+        drawn = int(dice.integers(0, 5))
+        return None if drawn == 4 else drawn
+
+    rows = [{"t": i, "x": cell(), "y": cell()} for i in range(60)]
+    side = [{"x": cell(), "z": cell(), "n": i} for i in range(20)]
+    table = pa.Table.from_pylist(side)
+    found = run(table, rows, on={"x": "x", "y": "z"}, how=how)
+    with duckdb.connect() as db:
+        db.register("l", pa.Table.from_pylist(rows))
+        db.register("r", table)
+        word = {"inner": "JOIN", "left": "LEFT JOIN"}[how]
+        expected = db.execute(
+            f"SELECT l.t, l.x, l.y, n FROM l {word} r ON l.x = r.x AND l.y = r.z"
+        ).fetchall()
+    assert Counter((v["t"], v["x"], v["y"], v["n"]) for v, _ in found) == Counter(expected)
+    assert all(v["t"] == t for v, t in found)
+    times = [t for _, t in found]
+    assert times == sorted(times), "rows keep their order"
+
+
+def test_an_empty_side_input_matches_nothing() -> None:
+    empty = pa.table({"city": pa.array([], pa.string()), "country": pa.array([], pa.int64())})
+    assert [v["country"] for v, _ in run(empty, visits("a"), on="city")] == [None]
+    assert run(empty, visits("a"), on="city", how="inner") == []
+
+
+def test_mistakes_are_found_when_the_pipeline_is_built() -> None:
+    with pytest.raises(InvalidPipeline, match="'cty'.*did you mean 'city'"):
+        run(CITIES, [], on={"city": "cty"})
+    with pytest.raises(InvalidPipeline, match="'contry'.*did you mean 'country'"):
+        run(CITIES, [], on={"contry": "city"}, columns=("country", "t"))
+    with pytest.raises(InvalidPipeline, match="both have a column 'country'"):
+        run(CITIES, [], on="city", columns=("city", "country"))
+    with pytest.raises(InvalidPipeline, match='"inner" or "left"'):
+        run(CITIES, [], on="city", how="full")
+    with pytest.raises(InvalidPipeline, match="not int"):
+        run(5, [], on="city")
+
+
+def test_mistakes_in_records_say_which_column() -> None:
+    with pytest.raises(InvalidPipeline, match="both have a column 'country'"):
+        run(CITIES, [{"t": 0, "city": "a", "country": 3}], on="city")
+    with pytest.raises(InvalidRecord, match="no column 'city'.*there are: t"):
+        run(CITIES, [{"t": 0}], on="city")
+    with pytest.raises(InvalidRecord, match="'city' is"):
+        run(CITIES, [{"t": 0, "city": [1]}], on="city")
+
+
+def test_a_side_input_is_part_of_the_fingerprint_and_unpacked_once() -> None:
+    def prints(rows: Any) -> str:
+        p = Pipeline("p")
+        p.read("in", sources.memory([]))
+        lookup(p, "in", rows, on="city")
+        return fingerprint(p.freeze().graph)
+
+    assert prints(CITIES) == prints(list(CITIES))
+    assert prints(CITIES) != prints(CITIES[:1])
+    shipped = pickle.dumps(side_input(CITIES, key=("city",), where="here"))
+    first, second = pickle.loads(shipped), pickle.loads(shipped)
+    assert isinstance(first, SideInput)
+    assert first.table is second.table
+    assert first.table.to_pylist() == CITIES
