@@ -14,6 +14,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The text itself, if it is a duration."""
+    if value is None:
+        return None
     try:
         if value is not None:
             duration(value, what="it")
@@ -32,6 +34,20 @@ slots = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Units of parallel work per level.  [default: as many as Spark has cores]",
+)
+standbys = click.option(
+    "--standbys",
+    type=click.IntRange(min=0, max=100),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="On a cluster: other executors that keep each slot's state at hand.",
+)
+epoch_timeout = click.option(
+    "--epoch-timeout",
+    callback=_duration,
+    metavar="TIME",
+    help="On a cluster: when an epoch counts as hung.  [default: 60s, or 20 times the slowest]",
 )
 
 lease = click.option(

@@ -41,6 +41,8 @@ Examples:
 )
 @options.lease
 @options.give_up_after
+@options.standbys
+@options.epoch_timeout
 def run(
     target: str,
     checkpoint: str,
@@ -51,6 +53,8 @@ def run(
     standby: bool,
     lease: str,
     give_up_after: str | None,
+    standbys: int,
+    epoch_timeout: str | None,
 ) -> None:
     """Run a pipeline.
 
@@ -74,6 +78,8 @@ def run(
             lease=lease,
             give_up_after=give_up_after,
             on_notice=view.note,
+            standbys=standbys,
+            epoch_timeout=epoch_timeout,
         )
         with graceful_stop(job):
             summary = job.wait()

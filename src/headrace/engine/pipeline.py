@@ -54,6 +54,8 @@ class Pipeline(PipelineBuilder):
         stuck_after: Duration | None = "10m",
         give_up_after: Duration | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        standbys: int = 0,
+        epoch_timeout: Duration | None = None,
     ) -> RunSummary:
         """Runs in this thread until the end.
 
@@ -70,11 +72,15 @@ class Pipeline(PipelineBuilder):
         - `give_up_after`: how long to wait for a checkpoint or a sink that is away ("0s": not at
           all); for ever if not given. Opening fails at once.
         - `on_notice`: is told what happens between epochs, such as outages.
+        - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
+        - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
+          default a minute, or twenty times the slowest epoch so far. It doubles with each try.
         """
         conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch
-        )
+            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
+            standbys, epoch_timeout,
+        )  # fmt: skip
         stopping = threading.Event()
         with GracefulStop(stopping):
             return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
@@ -95,12 +101,15 @@ class Pipeline(PipelineBuilder):
         stuck_after: Duration | None = "10m",
         give_up_after: Duration | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        standbys: int = 0,
+        epoch_timeout: Duration | None = None,
     ) -> Job:
         """Runs in the background; see `run` for the arguments."""
         conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch
-        )
+            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
+            standbys, epoch_timeout,
+        )  # fmt: skip
         return Job(driver, _clock, self._warmed(driver, conduct))
 
     def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
@@ -119,15 +128,25 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None,
         retain_epochs: int,
         on_epoch: Callable[[EpochProgress], None] | None,
+        standbys: int,
+        epoch_timeout: Duration | None,
     ) -> Driver:
         if until not in ("end", "caught_up", None):
             raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
         if slots is not None and not 1 <= slots <= 10_000:
             raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
+        if not 0 <= standbys <= 100:
+            raise InvalidPipeline(f"standbys= is a number from 0 to 100, not {standbys!r}")
+        timeout_s = None
+        if epoch_timeout is not None:
+            timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
         topology = self.freeze()
         arm_from_environment()
         store = DiskStore(checkpoint)
-        substrate = SparkSubstrate(spark or local_session(), topology, store)
+        session = spark or local_session()
+        substrate = SparkSubstrate(
+            session, topology, store, standbys=standbys, epoch_timeout_s=timeout_s
+        )
         # The order of a set depends on the hash seed, which only Spark's workers fix: a driver
         # with a random one does not run computations itself.
         alike = not sys.flags.hash_randomization or not runs_user_code_while_reading(topology)
