@@ -37,7 +37,8 @@ BARE = "spark-bare"
 BARE_ONE_STAGE = "spark-bare-one-stage"
 
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
-NAMES = (OURS, OURS_TRIVIAL, *PEERS, BARE, BARE_ONE_STAGE)
+WINDOWS_NATIVE = "spark-native-windows"
+NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE)
 
 
 @dataclass(frozen=True)

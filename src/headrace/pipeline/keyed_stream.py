@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration
 from headrace.pipeline.graph import To
 from headrace.pipeline.keying import KeyGiven
@@ -107,8 +106,3 @@ class KeyedStream(Stream[V]):
         return KeyedStream(
             self._builder, stream.name, self.key, self.key_columns, made_by=stream._made_by
         )
-
-
-def unkeyed(stream: Stream[Any], step: str) -> InvalidPipeline:
-    """The error for a step that needs a key."""
-    return InvalidPipeline(f"{stream.name}.{step} needs a key: {stream.name}.key_by(...) before it")

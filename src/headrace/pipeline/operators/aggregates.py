@@ -127,7 +127,8 @@ class Sum(Aggregate):
         counts = pa.array(groups.sums(parts[0].to_numpy()))
         totals = exact.merged(parts[1], parts[2], groups)
         strange = np.zeros(groups.count)
-        np.add.at(strange, groups.of, pc.fill_null(parts[3], 0.0).to_numpy(False).astype(float))
+        given = pc.fill_null(parts[3].cast(pa.float64()), 0.0)  # null alone has no type yet
+        np.add.at(strange, groups.of, given.to_numpy(False))
         floats = np.zeros(groups.count, np.bool_)
         np.logical_or.at(floats, groups.of, parts[4].to_numpy(False))
         squares = exact.merged(parts[5], parts[6], groups) if self.squared else None
