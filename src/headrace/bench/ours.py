@@ -31,7 +31,7 @@ from headrace import (
 )
 from headrace.bench.session import bench_session
 from headrace.bench.system import OURS, OURS_TRIVIAL, Measurement, Task
-from headrace.bench.workload import COUNTS_SCHEMA, TOP, KeyedCount, in_window, window_us
+from headrace.bench.workload import COUNTS_SCHEMA, TOP, KeyedCount, window_us, windowed_counts
 from headrace.sources import Range, Reading, Source, Workspace
 
 
@@ -132,8 +132,7 @@ def _windowed(task: Task) -> Pipeline:
 def _delivered(task: Task) -> pa.Table:
     rows = dataset(str(task.scratch_dir / "out"), format="parquet", exclude_invalid_files=True)
     table = rows.to_table(columns=["key", "window_start", "count"])
-    names = in_window(table["key"], table["window_start"])
-    return pa.table([names, table["count"]], schema=COUNTS_SCHEMA)
+    return windowed_counts(task.workload, table["key"], table["window_start"], table["count"])
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def test_a_second_step_of_one_name_needs_a_name_of_its_own():
 
 
 def test_named_comes_right_behind_the_step():
-    p, s = begin()
+    _, s = begin()
     mapped = s.map(str)
     mapped.filter(bool)
     with pytest.raises(InvalidPipeline, match="right behind"):

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from headrace.bench.peers.streaming import INPUT_DDL, facts, measured_epoch_ms
 from headrace.bench.session import bench_session
 from headrace.bench.system import WINDOWS_NATIVE, Measurement, Task
-from headrace.bench.workload import COUNTS_SCHEMA, TOP, in_window, window_us
+from headrace.bench.workload import TOP, window_us, windowed_counts
 
 
 class SparkWindows:
@@ -74,8 +74,7 @@ def _delivered(task: Task) -> pa.Table:
         str(task.scratch_dir / "delivered"), format="parquet", exclude_invalid_files=True
     )
     table = rows.to_table()
-    names = in_window(table["key"], table["start"])
-    return pa.table([names, table["count"]], schema=COUNTS_SCHEMA)
+    return windowed_counts(task.workload, table["key"], table["start"], table["count"])
 
 
 SPARK_WINDOWS = SparkWindows()

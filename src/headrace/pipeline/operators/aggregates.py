@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
+from headrace.model.rows import values_of
 from headrace.pipeline.operators import exact
 from headrace.pipeline.operators.grouping import Groups, Ints, plain, runs, sorted_rows, spread
 
@@ -63,8 +64,7 @@ class Aggregate:
 def column_of(table: pa.Table, name: str) -> pa.Array:
     """A column in plain types; an error that names the others where there is none."""
     if name not in table.schema.names:
-        own = {"key_index", "key", "timestamp", "stream", "record_timestamp"}
-        have = ", ".join(n for n in table.schema.names if n not in own) or "none"
+        have = ", ".join(values_of(table).schema.names) or "none"
         raise KeyError(f"there is no column {name!r} to aggregate; there are: {have}")
     return plain(table.column(name))
 
