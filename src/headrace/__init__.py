@@ -31,8 +31,20 @@ from headrace.model.record import Record, Timer
 from headrace.model.services import Response, service
 from headrace.model.state import state
 from headrace.model.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from headrace.pipeline.builder import Stream
+from headrace.pipeline import agg
 from headrace.pipeline.graph import to
+from headrace.pipeline.keyed_stream import KeyedStream
+from headrace.pipeline.operators.join_interval import interval
+from headrace.pipeline.stream import Stream
+from headrace.pipeline.windows import (
+    every,
+    hopping,
+    same_window,
+    session,
+    sliding,
+    tumbling,
+    whole,
+)
 from headrace.plan.progress import EpochProgress, RunSummary
 
 __version__ = "0.1.0"
@@ -56,6 +68,7 @@ __all__ = [
     "InvalidPipeline",
     "InvalidRecord",
     "Job",
+    "KeyedStream",
     "Map",
     "NondeterministicCode",
     "Pipeline",
@@ -70,9 +83,18 @@ __all__ = [
     "TableContext",
     "Timer",
     "UserCodeError",
+    "agg",
+    "every",
+    "hopping",
+    "interval",
+    "same_window",
     "service",
+    "session",
     "sinks",
+    "sliding",
     "sources",
     "state",
     "to",
+    "tumbling",
+    "whole",
 ]

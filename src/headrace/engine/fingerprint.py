@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from types import CodeType
 from typing import Any
 
@@ -61,7 +62,12 @@ def _class_text(cls: type) -> str:
 def _value(value: Any) -> str:
     if inspect.isfunction(value):
         return _function_text(value)
-    if isinstance(value, str | int | float | bool | bytes | tuple | type(None)):
+    if isinstance(value, tuple):
+        return f"({', '.join(_value(part) for part in value)})"
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = (f"{f.name}={_value(getattr(value, f.name))}" for f in fields(value))
+        return f"{type(value).__qualname__}({', '.join(parts)})"
+    if isinstance(value, str | int | float | bool | bytes | type(None)):
         return repr(value)
     named = callable(value) and hasattr(value, "__qualname__")  # str.lower, a class
     return f"{getattr(value, '__module__', '')}.{value.__qualname__}" if named else _kind(value)

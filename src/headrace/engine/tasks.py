@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
+from headrace.engine.lent_process import acknowledge_at_once, spare_collection
 from headrace.log.store import DiskStore
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import TaskPlan
@@ -93,17 +94,19 @@ class Shipment:
 
 
 class ReadFunction:
-    """Level 0: each row of the input is the number of a reader task."""
+    """Level 0: the partition's number is that of the reader task; its input says no more."""
 
     def __init__(self, shipment: Shipment) -> None:
         self.shipment = shipment
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
         runtime, order = self.shipment.open()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                if number < len(order.task.plan.reads):
-                    yield from to_batches(run_reader(runtime, order.task, number))
+        number = partition()
+        if number < len(order.task.plan.reads):
+            yield from to_batches(run_reader(runtime, order.task, number))
+        drain(batches)
+        spare_collection()
 
 
 class FirstLevelFunction:
@@ -113,15 +116,17 @@ class FirstLevelFunction:
         self.shipment = shipment
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
         runtime, order = self.shipment.open()
-        for batch in batches:
-            for slot in batch.column(0).to_pylist():
-                mine = (
-                    Envelope(partition, unpack_header(header), body)
-                    for partition, header, body in order.rows
-                    if partition == slot
-                )
-                yield from to_batches(run_level(runtime, order.task, 1, slot, mine))
+        slot = partition()
+        mine = (
+            Envelope(number, unpack_header(header), body)
+            for number, header, body in order.rows
+            if number == slot
+        )
+        yield from to_batches(run_level(runtime, order.task, 1, slot, mine))
+        drain(batches)
+        spare_collection()
 
 
 class LevelFunction:
@@ -132,11 +137,24 @@ class LevelFunction:
         self.level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
         runtime, order = self.shipment.open()
-        context: Any = TaskContext.get()
-        slot = context.partitionId()
+        slot = partition()
         rows = [row for batch in batches for row in from_batch(batch)]
         yield from to_batches(run_level(runtime, order.task, self.level, slot, rows))
+        spare_collection()
+
+
+def partition() -> int:
+    """The number of this task's partition: frames are made so that it is that of the unit."""
+    context: Any = TaskContext.get()
+    return int(context.partitionId())
+
+
+def drain(batches: Iterator[pa.RecordBatch]) -> None:
+    """Reads an input that says nothing, after the work: waiting for it first would cost time."""
+    for _ in batches:
+        pass
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:

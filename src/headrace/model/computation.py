@@ -7,10 +7,10 @@ and read-only inside hooks.
 
 from __future__ import annotations
 
-from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
+from headrace.model.bytecode import leaves_value_alone, mentions
 from headrace.model.state import Field, declared_fields
 from headrace.model.time import Duration, duration
 
@@ -40,6 +40,9 @@ class Computation:
     """
 
     options: ClassVar[Options] = Options(False, None, "event", 1)
+
+    lag_us: int = 0
+    """How far behind its input watermark it may still produce: so far its output's stays back."""
 
     def __init_subclass__(
         cls,
@@ -77,6 +80,13 @@ class Computation:
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Runs once per slot and epoch, instead of `process_record`, over Arrow columns."""
 
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Beside `process_table`: all timers of the slot that are due, as one table.
+
+        Its columns are `key`, `key_index`, `tag`, `timestamp` and `clock`. It runs after
+        `process_table`, over the same `ctx`, and also when no records came.
+        """
+
     def combine_table(self, table: pa.Table) -> pa.Table:
         """Optional, beside `process_table`: combines records before they travel.
 
@@ -102,8 +112,10 @@ class Shape:
         "maps",
         "options",
         "plain",
+        "reads_value",
         "takes_records",
         "takes_table",
+        "takes_timer_tables",
         "takes_timers",
         "uses_services",
     )
@@ -117,8 +129,11 @@ class Shape:
         self.takes_records = cls.process_record is not Computation.process_record
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
+        self.takes_timer_tables = cls.process_timers is not Computation.process_timers
         self.combines = cls.combine_table is not Computation.combine_table
-        self.uses_services = _uses_services(cls)
+        own = [base for base in cls.__mro__ if base not in (Computation, object)]
+        self.uses_services = mentions(own, frozenset({"http", "call"}))
+        self.reads_value = not leaves_value_alone(cls.process_record)
         name = cls.__qualname__
         if self.takes_records and self.takes_table:
             raise InvalidPipeline(f"{name} has process_record and process_table; keep one of them")
@@ -133,32 +148,16 @@ class Shape:
             )
         if self.takes_table and (self.takes_timers or self.options.ttl_us is not None):
             raise InvalidPipeline(
-                f"{name}: timers and a ttl on the class need process_record; "
-                'with process_table give single fields a ttl: state(0, ttl="1h")'
+                f"{name}: process_timer and a ttl on the class need process_record; with "
+                'process_table write process_timers, or give fields a ttl: state(0, ttl="1h")'
             )
-        if self.takes_table and self.maps:
+        if self.takes_timer_tables and not self.takes_table:
+            raise InvalidPipeline(f"{name} has process_timers, which needs process_table beside it")
+        if self.takes_table and any(field.ttl_us is not None for field in self.maps):
             raise InvalidPipeline(
-                f"{name}.{self.maps[0].name}: a Map cannot be read by process_table; "
-                "use process_record"
+                f"{name}: a Map with a ttl needs process_record; with process_table set timers "
+                "and remove the entries there"
             )
-
-
-def _uses_services(cls: type[Computation]) -> bool:
-    """Whether some method mentions an attribute `http` or `call`: others need not pay for them."""
-    own = [base for base in cls.__mro__ if base not in (Computation, object)]
-    todo = [code for base in own for f in vars(base).values() if (code := _code(f)) is not None]
-    while todo:
-        code = todo.pop()
-        if "http" in code.co_names or "call" in code.co_names:
-            return True
-        todo.extend(c for c in code.co_consts if isinstance(c, CodeType))
-    return False
-
-
-def _code(member: Any) -> CodeType | None:
-    function = getattr(member, "__func__", member)
-    found = getattr(getattr(function, "__wrapped__", function), "__code__", None)
-    return found if isinstance(found, CodeType) else None
 
 
 def object_class(template: Computation) -> type[Computation]:

@@ -99,19 +99,50 @@ class Context(Services):
 
 
 class TableContext(Services):
-    """The `ctx` of `process_table`.
+    """The `ctx` of `process_table` and `process_timers`.
 
     Rows of `ctx.read()` are the distinct keys of the table, in the order of its
-    `key_index` column, so state and input meet by position.
+    `key_index` column, so state and input meet by position. (With `process_timers` there
+    are more rows: behind them the keys that only have due timers.)
     """
+
+    watermark_before: int
+    """The input watermark as the previous epoch committed it, in timers too."""
 
     @abstractmethod
     def read(self) -> pa.Table:
         """State of the table's keys: a `key` column and one per field."""
 
     @abstractmethod
-    def write(self, columns: pa.Table | dict[str, Any], **more: Any) -> None:
+    def write(self, columns: pa.Table | dict[str, Any] | None = None, **more: Any) -> None:
         """New values of fields, a row per key as in `read()`; unnamed fields stay."""
+
+    @abstractmethod
+    def entries(self, name: str, key_index: Any = None) -> pa.Table:
+        """Entries of a `Map`, of the keys at these positions or of all: `key_index`, `entry`,
+        `value`, each key's in entry order."""
+
+    @abstractmethod
+    def put_entries(self, name: str, key_index: Any, entry: Any, value: Any) -> None:
+        """Sets entries of a `Map`, row by row; a value of None removes the entry."""
+
+    @abstractmethod
+    def timers(self, tag: Any = "", clock: str = "event") -> pa.Array:
+        """When the timer `tag` of each key fires; null where there is none."""
+
+    @abstractmethod
+    def set_timers(
+        self, key_index: Any, at: Any, *, tag: Any = "", clock: str = "event", hold: Any = None
+    ) -> None:
+        """Sets the timer `tag` of the keys at these positions; `at` and `hold` are columns."""
+
+    @abstractmethod
+    def cancel_timers(self, key_index: Any, *, tag: Any = "") -> None:
+        """Removes the timer `tag` of the keys at these positions."""
+
+    @abstractmethod
+    def pass_on(self, rows: Any, *, to: str | None = None) -> None:
+        """Sends rows of the input on as they are: their positions, or a mask."""
 
     @abstractmethod
     def produce_table(
@@ -120,5 +151,7 @@ class TableContext(Services):
         *,
         to: str | None = None,
         timestamp: str | np.ndarray[Any, Any] | int | None = None,
+        key_index: Any = None,
     ) -> None:
-        """Sends a record per row. `timestamp` is a column's name, an array or one instant."""
+        """Sends a record per row. `timestamp` is a column's name, an array or one instant;
+        `key_index` says whose record each row is, for ordered consumers."""

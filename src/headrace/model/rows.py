@@ -24,7 +24,9 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 class Rows:
     """Timestamps, values and, where a consumer is ordered, origins."""
 
-    __slots__ = ("columns", "origins", "packed", "schema", "time_column", "timestamps")
+    __slots__ = (
+        "_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,19 +36,37 @@ class Rows:
         packed: pa.Array | None = None,
         origins: pa.Array | None = None,
         time_column: str | None = None,
+        encoded: str | None = None,
         schema: Schema | None = None,
     ) -> None:
+        self.encoded = encoded
+        """A column that is kept as a dictionary, and decoded when somebody looks at `columns`."""
         self.schema = schema
         """The stream's, by which `values` makes objects of a class."""
         self.time_column = time_column
         """A column that equals the timestamps cell by cell: it need not travel twice."""
         self.timestamps = timestamps
-        self.columns = columns
+        self._columns = columns
         self.packed = packed
         self.origins = origins
 
     def __len__(self) -> int:
         return len(self.timestamps)
+
+    @property
+    def columns(self) -> pa.RecordBatch | None:
+        """The value columns; None where values are packed."""
+        if self.encoded is not None and self._columns is not None:
+            at = self._columns.schema.get_field_index(self.encoded)
+            plain = self._columns.column(at).dictionary_decode()
+            self._columns = self._columns.set_column(at, self.encoded, plain)
+            self.encoded = None
+        return self._columns
+
+    @property
+    def stored(self) -> pa.RecordBatch | None:
+        """The value columns as they are kept, one of them perhaps `encoded`."""
+        return self._columns
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
@@ -62,23 +82,37 @@ class Rows:
     def take(self, indices: np.ndarray[Any, Any]) -> Rows:
         """The rows at `indices`, in that order."""
         chosen = pa.array(indices)
+        timestamps = self.timestamps[indices]
         return Rows(
-            self.timestamps[indices],
-            columns=None if self.columns is None else self.columns.take(chosen),
+            timestamps,
+            columns=self._taken(chosen, timestamps),
             packed=None if self.packed is None else self.packed.take(chosen),
             origins=None if self.origins is None else self.origins.take(chosen),
             time_column=self.time_column,
+            encoded=self.encoded,
             schema=self.schema,
         )
+
+    def _taken(self, chosen: pa.Array, timestamps: Timestamps) -> pa.RecordBatch | None:
+        if self._columns is None:
+            return None
+        if self.time_column is None:
+            return self._columns.take(chosen)
+        arrays = [
+            pa.array(timestamps) if name == self.time_column else column.take(chosen)
+            for name, column in zip(self._columns.schema.names, self._columns.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
 
     def slice(self, start: int, length: int) -> Rows:
         """A run of rows, without copying."""
         return Rows(
             self.timestamps[start : start + length],
-            columns=None if self.columns is None else self.columns.slice(start, length),
+            columns=None if self._columns is None else self._columns.slice(start, length),
             packed=None if self.packed is None else self.packed.slice(start, length),
             origins=None if self.origins is None else self.origins.slice(start, length),
             time_column=self.time_column,
+            encoded=self.encoded,
             schema=self.schema,
         )
 
@@ -101,14 +135,15 @@ class Rows:
 
     def column(self, name: str) -> pa.Array | None:
         """An Arrow column of columnar rows, or None where there is none of that name."""
-        if self.columns is None or name not in self.columns.schema.names:
+        columns = self.columns
+        if columns is None or name not in columns.schema.names:
             return None
-        return self.columns.column(name)
+        return columns.column(name)
 
     @property
     def nbytes(self) -> int:
         """About how many bytes these rows take."""
-        body = self.columns if self.packed is None else self.packed
+        body = self._columns if self.packed is None else self.packed
         return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
 
     @staticmethod
@@ -122,12 +157,20 @@ class Rows:
         timestamps = np.concatenate([part.timestamps for part in parts])
         with_origins = all(part.origins is not None for part in parts)
         origins = pa.concat_arrays([part.origins for part in parts]) if with_origins else None
-        first, schema = parts[0].columns, parts[0].schema
+        encoded = parts[0].encoded
+        if any(part.encoded != encoded for part in parts):
+            encoded = None
+        batches = [part.columns if encoded is None else part.stored for part in parts]
+        first = batches[0]
+        schema = parts[0].schema
         if first is not None and all(
-            part.columns is not None and part.columns.schema.equals(first.schema) for part in parts
+            batch is not None and batch.schema.equals(first.schema) for batch in batches
         ):
-            table = pa.Table.from_batches([part.columns for part in parts])
-            return Rows(timestamps, columns=one_batch(table), origins=origins, schema=schema)
+            table = pa.Table.from_batches(batches)
+            if encoded is not None:
+                table = table.unify_dictionaries()
+            batch = one_batch(table)
+            return Rows(timestamps, columns=batch, origins=origins, encoded=encoded, schema=schema)
         cells = pa.concat_arrays([part.as_packed().packed for part in parts])
         return Rows(timestamps, packed=cells, origins=origins, schema=schema)
 

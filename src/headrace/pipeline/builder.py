@@ -6,6 +6,7 @@
     p.stream("windows").write(sinks.parquet("out/windows"))
 
 Every call checks what it can at once; `freeze` checks the rest and gives the graph.
+`Stream` is the fluent interface over the same calls.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -25,32 +26,13 @@ from headrace.model.source import Source
 from headrace.pipeline.dedup import with_dedup
 from headrace.pipeline.graph import Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
+from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
 
+T = TypeVar("T")
+
 _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
-
-
-class Stream:
-    """A named channel of records."""
-
-    def __init__(self, builder: PipelineBuilder, name: str) -> None:
-        self._builder = builder
-        self.name = name
-
-    def compute(
-        self, computation: Computation | type[Computation], *, key: KeyGiven, **options: Any
-    ) -> Stream:
-        """A computation whose only input is this stream."""
-        return self._builder.compute(computation, inputs={self.name: key}, **options)
-
-    def write(self, sink: Sink, *, name: str | None = None) -> Stream:
-        """Sends this stream to a sink as well."""
-        self._builder._write(self.name, sink, name)
-        return self
-
-    def __repr__(self) -> str:
-        return f"Stream({self.name!r})"
 
 
 class PipelineBuilder:
@@ -64,6 +46,20 @@ class PipelineBuilder:
         self._feedback: set[str] = set()
         self._no_dedup: set[str] = set()
         self._schemas: dict[str, Schema] = {}
+        self._unnamed: dict[str, str] = {}
+        """Steps whose name was taken -> that name; they wait for `named()`."""
+        self._known_columns: dict[str, tuple[str, ...]] = {}
+        """Streams whose columns are known from the step that makes them."""
+
+    @overload
+    def read(
+        self, name: str, source: Source, *, schema: type[T], errors: str | To = "stop"
+    ) -> Stream[T]: ...
+
+    @overload
+    def read(
+        self, name: str, source: Source, *, schema: None = None, errors: str | To = "stop"
+    ) -> Stream[Any]: ...
 
     def read(
         self,
@@ -72,7 +68,7 @@ class PipelineBuilder:
         *,
         schema: type[Any] | pa.Schema | None = None,
         errors: str | To = "stop",
-    ) -> Stream:
+    ) -> Stream[Any]:
         """Reads a source as the stream `name`.
 
         `schema`: the columns that it has, as a dataclass, msgspec Struct, TypedDict or
@@ -109,7 +105,7 @@ class PipelineBuilder:
         watermark: float | None = None,
         concurrency: int = 1,
         services: bool | None = None,
-    ) -> Stream:
+    ) -> Stream[Any]:
         """Adds a computation.
 
         - `inputs`: stream -> key (a column, a tuple of columns, a function, `()`, `None`).
@@ -182,9 +178,15 @@ class PipelineBuilder:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
 
+    @overload
+    def stream(self, name: str, *, schema: type[T], feedback: bool = False) -> Stream[T]: ...
+
+    @overload
+    def stream(self, name: str, *, schema: None = None, feedback: bool = False) -> Stream[Any]: ...
+
     def stream(
         self, name: str, *, schema: type[Any] | pa.Schema | None = None, feedback: bool = False
-    ) -> Stream:
+    ) -> Stream[Any]:
         """A stream by name; `feedback=True` declares that it closes a cycle.
 
         `schema` declares its columns: what is produced to it is then checked.
@@ -194,14 +196,6 @@ class PipelineBuilder:
         if feedback:
             self._feedback.add(name)
         return Stream(self, name)
-
-    def columns(self, stream: str) -> tuple[str, ...] | None:
-        """The columns of a stream, where they are known before it runs."""
-        if stream in self._schemas:
-            return self._schemas[stream].names
-        injector = self._injectors.get(stream)
-        found = None if injector is None else injector.source.columns()
-        return None if found is None else tuple(found)
 
     def _declare(self, stream: str, given: type[Any] | pa.Schema | None) -> None:
         if given is None:
@@ -217,6 +211,12 @@ class PipelineBuilder:
 
     def freeze(self) -> Topology:
         """The checked graph and how it runs."""
+        if self._unnamed:
+            name = next(iter(self._unnamed.values()))
+            raise InvalidPipeline(
+                f"pipeline {self.name!r}: two steps are called {name!r}; state belongs to "
+                'names, so give the second one its own right behind it: .named("...")'
+            )
         schemas = dict(self._schemas)
         graph = Graph(
             self.name,
@@ -228,6 +228,90 @@ class PipelineBuilder:
         )
         check(graph)
         return Topology(with_dedup(graph, frozenset(self._no_dedup)))
+
+    # What the fluent interface uses ----------------------------------------
+
+    def _add(
+        self,
+        name: str,
+        computation: Computation,
+        inputs: Mapping[str, KeyGiven],
+        outputs: str | Mapping[str, str],
+        **options: Any,
+    ) -> str:
+        """Adds a step; gives its name, a makeshift one where it was taken."""
+        given = name
+        while name in self._nodes:
+            name = f"{name}+"
+        if name != given:
+            self._unnamed[name] = given
+            if outputs == given:
+                outputs = name
+            elif isinstance(outputs, Mapping):
+                outputs = {p: name if s == given else s for p, s in outputs.items()}
+        self.compute(computation, inputs=inputs, outputs=outputs, name=name, **options)
+        return name
+
+    def _rename(self, nodes: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
+        """Gives steps and the streams between them a new name; nobody may use the old one yet."""
+        _checked(new, "a step")
+        users = [n.name for n in self._nodes.values() if n.name not in nodes]
+        users = [n for n in users if any(i.stream == old for i in self._nodes[n].inputs)]
+        users += [o.name for o in self._outlets.values() if o.stream == old]
+        if users:
+            raise InvalidPipeline(
+                f"named({new!r}): {users[0]!r} reads {old!r} already; call named() right behind "
+                "the step"
+            )
+
+        def renamed(name: str) -> str:
+            mine = name == old or name in nodes
+            return new + name.removeprefix(old) if mine and name.startswith(old) else name
+
+        taken = [renamed(name) for name in nodes]
+        for name in taken:
+            if name in self._nodes:
+                raise InvalidPipeline(f"named({new!r}): there is a computation of that name")
+        fresh: dict[str, Node] = {}
+        for node in self._nodes.values():
+            if node.name in nodes:
+                inputs = tuple(replace(i, stream=renamed(i.stream)) for i in node.inputs)
+                outputs = {port: renamed(stream) for port, stream in node.outputs.items()}
+                node = replace(node, name=renamed(node.name), inputs=inputs, outputs=outputs)
+            fresh[node.name] = node
+        self._nodes = fresh
+        for name in nodes:
+            self._unnamed.pop(name, None)
+            if name in self._known_columns:
+                self._known_columns[renamed(name)] = self._known_columns.pop(name)
+            if name in self._schemas:
+                self._schemas[renamed(name)] = self._schemas.pop(name)
+        return tuple(taken)
+
+    def _columns_of(self, stream: str) -> tuple[str, ...] | None:
+        """The columns of a stream, where they are known while building."""
+        if stream in self._schemas:
+            return self._schemas[stream].names
+        if stream in self._injectors:
+            columns = self._injectors[stream].source.columns()
+            return None if columns is None else tuple(columns)
+        return self._known_columns.get(stream)
+
+    def _alike(self, stream: str, made: str) -> None:
+        """What is known of a stream's columns is true of one that holds the same values."""
+        if stream in self._schemas:
+            self._schemas[made] = self._schemas[stream]
+        elif (columns := self._columns_of(stream)) is not None:
+            self._known_columns[made] = columns
+
+    def _is_fresh(self, stream: str) -> bool:
+        """Whether records of a stream arrive in the epoch in which their source was read."""
+        if stream in self._injectors:
+            return True
+        makers = [n for n in self._nodes.values() if stream in n.emitted()]
+        return bool(makers) and all(
+            n.keyless and all(self._is_fresh(i.stream) for i in n.inputs) for n in makers
+        )
 
     def _write(self, stream: str, sink: Sink, name: str | None) -> None:
         if not isinstance(sink, Sink):

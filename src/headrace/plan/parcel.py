@@ -37,7 +37,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 class Parcel:
     """Rows with their keys: `keys[codes[i]]` is the key of row i."""
 
-    __slots__ = ("codes", "key_column", "keys", "rows")
+    __slots__ = ("codes", "key_column", "key_values", "keys", "rows")
 
     def __init__(
         self,
@@ -45,9 +45,12 @@ class Parcel:
         codes: np.ndarray[Any, Any],
         rows: Rows,
         key_column: str | None = None,
+        key_values: pa.Array | None = None,
     ) -> None:
         self.key_column = key_column
         """The value column that is the key, cell by cell."""
+        self.key_values = key_values
+        """That column's distinct values, a row per key, where they are at hand."""
         self.keys = keys
         self.codes = codes
         self.rows = rows
@@ -55,6 +58,23 @@ class Parcel:
     def hashes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """The hash of each distinct key."""
         return np.fromiter(map(hash_key, self.keys), np.uint64, len(self.keys))
+
+    def sparing(self) -> Rows:
+        """The rows, with the column that is the key as codes: cheap to pick rows from."""
+        name, columns = self.key_column, self.rows.stored
+        if name is None or self.key_values is None or columns is None or self.rows.encoded:
+            return self.rows
+        if str(self.key_values.type) not in _RESTORABLE:
+            return self.rows
+        codes = pa.DictionaryArray.from_arrays(pa.array(self.codes), self.key_values)
+        at = columns.schema.get_field_index(name)
+        return Rows(
+            self.rows.timestamps,
+            columns=columns.set_column(at, name, codes),
+            origins=self.rows.origins,
+            time_column=self.rows.time_column,
+            encoded=name,
+        )
 
     def blobs(self) -> Iterator[bytes]:
         """This parcel as blobs of bounded size, each with the keys that its rows use."""
@@ -84,17 +104,20 @@ class Parcel:
             return Parcel(keys, codes, Rows(timestamps, packed=packed, origins=origins))
         layout = msgspec.msgpack.decode(batch.schema.metadata[_LAYOUT], type=list[Column])
         own = iter(batch.columns[3 if origins is not None else 2 :])
-        arrays = []
+        arrays: list[Any] = []
+        encoded: str | None = None
         for column in layout:
             if column.source == _TIME:
                 arrays.append(batch.column(1))
             elif column.source == _KEY:
                 shown = pa.array([decode_key(k) for k in keys], _RESTORABLE[column.type])
-                arrays.append(shown.take(key.indices))
+                arrays.append(pa.DictionaryArray.from_arrays(pa.array(codes), shown))
+                encoded = column.name
             else:
                 arrays.append(next(own))
         columns = pa.RecordBatch.from_arrays(arrays, [column.name for column in layout])
-        return Parcel(keys, codes, Rows(timestamps, columns=columns, origins=origins))
+        rows = Rows(timestamps, columns=columns, origins=origins, encoded=encoded)
+        return Parcel(keys, codes, rows, encoded)
 
     @staticmethod
     def merge(parcels: Sequence[Parcel]) -> Parcel:
@@ -111,7 +134,9 @@ class Parcel:
             )
             codes.append(mapping[parcel.codes] if len(mapping) else parcel.codes)
         merged = np.concatenate(codes) if codes else np.empty(0, np.int32)
-        return Parcel(list(index), merged, Rows.concat([p.rows for p in parcels]))
+        names = {parcel.key_column for parcel in parcels}
+        rows = Rows.concat([p.rows for p in parcels])
+        return Parcel(list(index), merged, rows, names.pop() if len(names) == 1 else None)
 
 
 def _blob(
@@ -124,11 +149,13 @@ def _blob(
     if rows.origins is not None:
         arrays.append(rows.origins)
         names.append(_ORIGIN)
-    if rows.columns is None:
+    if rows.packed is not None:
         return ipc_bytes(pa.RecordBatch.from_arrays([*arrays, rows.packed], [*names, _PACKED]))
     layout: list[Column] = []
-    for field, array in zip(rows.columns.schema, rows.columns.columns, strict=True):
-        layout.append(_column(field, rows.time_column, key_column))
+    encoded = rows.encoded is not None and rows.encoded == key_column
+    columns: Any = rows.stored if encoded else rows.columns
+    for field, array in zip(columns.schema, columns.columns, strict=True):
+        layout.append(_column(field, rows.time_column, key_column, encoded))
         if layout[-1].source == _VALUE:
             arrays.append(array)
             names.append(_VALUE + field.name)
@@ -136,11 +163,15 @@ def _blob(
     return ipc_bytes(batch.replace_schema_metadata({_LAYOUT: msgspec.msgpack.encode(layout)}))
 
 
-def _column(field: pa.Field, time_column: str | None, key_column: str | None) -> Column:
+def _column(
+    field: pa.Field, time_column: str | None, key_column: str | None, encoded: bool
+) -> Column:
     if field.name == time_column:
         return Column(field.name, _TIME)
-    if field.name == key_column and str(field.type) in _RESTORABLE:
-        return Column(field.name, _KEY, str(field.type))
+    if field.name == key_column:
+        kind = str(field.type.value_type if encoded else field.type)
+        if kind in _RESTORABLE:
+            return Column(field.name, _KEY, kind)
     return Column(field.name, _VALUE)
 
 

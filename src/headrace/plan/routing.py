@@ -44,6 +44,7 @@ def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
         yield ring.slots[0], parcel
         return
     slot_of_key = ring.place(parcel.hashes())
+    rows = parcel.sparing()
     slot_of_row = slot_of_key[parcel.codes]
     for slot in np.flatnonzero(np.bincount(slot_of_row)).tolist():
         mine = slot_of_key == slot
@@ -51,7 +52,7 @@ def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
         indices = np.flatnonzero(slot_of_row == slot)
         keys = [parcel.keys[i] for i in np.flatnonzero(mine).tolist()]
         codes = renumbered[parcel.codes[indices]].astype(np.int32)
-        yield slot, Parcel(keys, codes, parcel.rows.take(indices), parcel.key_column)
+        yield slot, Parcel(keys, codes, rows.take(indices), parcel.key_column)
 
 
 def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
@@ -73,7 +74,7 @@ def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
     if len(set(keys)) != len(keys):
         return None
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    return Parcel(keys, codes, rows, name)
+    return Parcel(keys, codes, rows, name, encoded.dictionary)
 
 
 def _by_value(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:

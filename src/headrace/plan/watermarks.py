@@ -33,6 +33,13 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
             return Mark(None, max(self.reached, committed))
         return Mark(max(self.bound, committed), max(self.reached, committed))
 
+    def lagging(self, lag_us: int) -> Mark:
+        """This mark for a computation that may produce so far behind it, unless it is final."""
+        if not lag_us or self.value == END:
+            return self
+        bound = None if self.bound is None else max(self.bound - lag_us, BEGINNING)
+        return Mark(bound, max(self.reached - lag_us, BEGINNING))
+
     def held(self, hold: int | None) -> Mark:
         """This mark, kept back by the oldest thing that is still held."""
         if hold is None or hold >= END:

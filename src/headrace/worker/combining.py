@@ -23,8 +23,7 @@ def combined(live: Live, parcel: Parcel) -> Parcel:
     """The parcel with the rows that `combine_table` made of it."""
     table = value_table(live.node, parcel.rows)
     table = table.append_column("key_index", pa.array(parcel.codes, pa.int32()))
-    if "timestamp" not in table.schema.names:
-        table = table.append_column("timestamp", pa.array(parcel.rows.timestamps))
+    table = table.append_column(time_column(table), pa.array(parcel.rows.timestamps))
     obj = live.object_class.__new__(live.object_class)
     try:
         made = obj.combine_table(table)
@@ -49,6 +48,11 @@ def _rows(made: pa.Table, codes: np.ndarray[Any, Any], parcel: Parcel) -> Rows:
         times = newest[codes]
     names = [name for name in made.schema.names if name not in ("key_index", "timestamp")]
     return Rows(times, columns=one_batch(made.select(names)))
+
+
+def time_column(table: pa.Table) -> str:
+    """Under which name the records' times stand beside the values."""
+    return "timestamp" if "timestamp" not in table.schema.names else "record_timestamp"
 
 
 def value_table(node: Node, rows: Rows) -> pa.Table:

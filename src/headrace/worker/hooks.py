@@ -97,6 +97,8 @@ class KeyedHooks:
         """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
         self.last_time: dict[bytes, int] = {}
+        self.whole: Callable[[bytes], list[Record[Any]]] | None = None
+        """A key's records with their values, where those that run have none."""
 
     def run_key(
         self,
@@ -116,6 +118,8 @@ class KeyedHooks:
             try:
                 self._run(key, shown, state, records, due, due_wall)
             except _Failed as failure:
+                if self.whole is not None and failure.record is not None:
+                    failure.record = self.whole(key)[failure.hook[1]]
                 raise self._stop(failure) from failure.error
             return state
         rewind = self._rewinder(key)
@@ -231,17 +235,14 @@ class KeyedHooks:
         context = self.context
         context.in_timer = False
         process = state.object.process_record
-        hook = 0
         record: Record[Any] | None = None
         try:
-            for record in records:
+            for context.hook, record in enumerate(records):
                 context.time = record.timestamp
-                context.hook = hook
-                hook += 1
                 process(record, context)
         except Exception as error:
-            raise _Failed(("record", hook - 1), record, error) from error
-        self.emitter.counters.hooks += hook
+            raise _Failed(("record", context.hook), record, error) from error
+        self.emitter.counters.hooks += len(records)
         if records:
             self.last_time[key] = max(records[-1].timestamp, self.before)
 

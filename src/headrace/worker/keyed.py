@@ -130,13 +130,17 @@ class KeyedRun:
                 self.objects.append((key, state, found[key][2]))
             return
         hooks = self.new_hooks(self.emitter, self.outputs)
+        # Where no hook looks at values, none are built; a failed record gets its own after all.
+        bare = not (self.live.shape.reads_value or isinstance(self.node.errors, To))
+        hooks.whole = (lambda key: inputs_of(key)[0]) if bare and ordered is None else None
         for key in keys:
             state, stored, again = found[key]
             if ordered is not None:
                 records = ordered.get(key, nothing)[0]
             else:
                 shown = decode_key(key)
-                records = [r for group in groups for r in group.records(key, shown, self.before)]
+                parts = [group.records(key, shown, self.before, bare=bare) for group in groups]
+                records = parts[0] if len(parts) == 1 else [r for part in parts for r in part]
             state = hooks.run_key(
                 key, state, stored, records, due.get(key, []), due_wall.get(key, [])
             )
@@ -213,13 +217,23 @@ class KeyedRun:
                         traced = stream in with_identity
                         origin = origin_part(carried) if traced else carried
                         order = (timestamp, index, origin, epoch, position)
-                        record = Record(group.value(position), timestamp, shown, stream, late)
+                        record = Record(
+                            group.value(position, shown), timestamp, shown, stream, late
+                        )
                         ready.setdefault(key, []).append((order, record, identity_part(carried)))
                         continue
                     cell = (key, stream, _HELD_ENTRY.pack(timestamp, epoch, index, position))
                     self.timers.set("held", cell, (timestamp, timestamp))
                     self._held_values[cell] = encode_value(
-                        (timestamp, index, carried, epoch, position, late, group.raw(position))
+                        (
+                            timestamp,
+                            index,
+                            carried,
+                            epoch,
+                            position,
+                            late,
+                            group.raw(position, shown),
+                        )
                     )
         # By key, as the order in which held records lie in segments changes with compaction.
         found: dict[bytes, tuple[list[Record[Any]], list[bytes]]] = {}

@@ -58,7 +58,8 @@ def _run(
         emitter = Emitter(runtime, task, node.name, label)
         run = KeyedRun(runtime, task, node, slot, emitter, now=mark.value)
         delta, hold = run.run(arrivals)
-        after = _output_mark(node.name in topology.in_cycle, mark, hold)
+        lag = node.template.lag_us
+        after = _output_mark(node.name in topology.in_cycle, mark.lagging(lag), hold)
         digest, rows = emitter.finish(after, run_fused)
     except Torn as torn:
         return [], Report(

@@ -124,7 +124,7 @@ def test_a_class_takes_records_or_tables_not_both_and_not_neither():
         ({"ordered": True}, {}, "ordered"),
         ({"ttl": "1h"}, {}, "ttl"),
         ({}, {"process_timer": lambda s, t, c: None}, "timers"),
-        ({}, {"__annotations__": {"m": Map[str, int]}, "m": state()}, "Map"),
+        ({}, {"__annotations__": {"m": Map[str, int]}, "m": state(ttl="1h")}, "Map"),
     ],
     ids=str,
 )

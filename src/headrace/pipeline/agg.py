@@ -1,0 +1,158 @@
+"""`headrace.agg`: the aggregates by name.
+
+    clicks.key_by("user").window(tumbling("1h")).aggregate(
+        clicks=agg.count(), pages=agg.distinct("page"), landing=agg.first("page"))
+
+They take columns by name and leave out nulls, as SQL does. Results do not depend on how
+the input is cut into epochs: sums are exact and rounded once; `first`, `last` and
+`collect` go by (timestamp, value), so of records with one timestamp the smaller value
+is the earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import InvalidPipeline
+from headrace.pipeline.operators.aggregates import (
+    Aggregate,
+    Count,
+    Edge,
+    Extreme,
+    Mean,
+    Sum,
+    Variance,
+)
+from headrace.pipeline.operators.sketches import (
+    Collect,
+    Distinct,
+    DistinctApproximate,
+    Fold,
+    Quantiles,
+    TopValues,
+)
+
+__all__ = [
+    "Aggregate",
+    "collect",
+    "count",
+    "distinct",
+    "first",
+    "fold",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "quantiles",
+    "stddev",
+    "sum",
+    "top",
+    "variance",
+]
+
+
+def count(column: str | None = None) -> Aggregate:
+    """How many records; with a column, how many of them have a value there."""
+    return Count(None if column is None else _named(column, "count"))
+
+
+def sum(column: str) -> Aggregate:
+    """The sum, exact: integers stay integers, floats are rounded once, at the end."""
+    return Sum(_named(column, "sum"))
+
+
+def min(column: str) -> Aggregate:
+    """The smallest value: numbers, text, bytes."""
+    return Extreme(_named(column, "min"))
+
+
+def max(column: str) -> Aggregate:
+    """The largest value; NaN counts as larger than any number."""
+    return Extreme(_named(column, "max"), largest=True)
+
+
+def mean(column: str) -> Aggregate:
+    """The mean of numbers, rounded once."""
+    return Mean(_named(column, "mean"))
+
+
+def variance(column: str, *, population: bool = False) -> Aggregate:
+    """The variance of a sample (null below two values), or of a whole population."""
+    return Variance(_named(column, "variance"), population=population)
+
+
+def stddev(column: str, *, population: bool = False) -> Aggregate:
+    """The square root of the variance."""
+    return Variance(_named(column, "stddev"), population=population, root=True)
+
+
+def distinct(column: str, *, error: float | None = None) -> Aggregate:
+    """How many different values: exactly, or with a standard error such as 0.01.
+
+    Exact counts keep every value; approximate ones (HyperLogLog) at most as many numbers
+    as `(1.04 / error) ** 2`, rounded up to a power of two.
+    """
+    _named(column, "distinct")
+    if error is None:
+        return Distinct(column)
+    if not 0.002 <= error <= 0.3:
+        raise InvalidPipeline(f"agg.distinct: error= is from 0.002 to 0.3, not {error!r}")
+    return DistinctApproximate(column, bits=math.ceil(2 * math.log2(1.04 / error)))
+
+
+def first(column: str) -> Aggregate:
+    """The value of the earliest record that has one."""
+    return Edge(_named(column, "first"))
+
+
+def last(column: str) -> Aggregate:
+    """The value of the latest record that has one."""
+    return Edge(_named(column, "last"), last=True)
+
+
+def top(n: int, column: str) -> Aggregate:
+    """The n largest values, largest first, as a list."""
+    if type(n) is not int or n < 1:
+        raise InvalidPipeline(f"agg.top: n is a number from 1 on, not {n!r}")
+    return TopValues(_named(column, "top"), n=n)
+
+
+def collect(column: str) -> Aggregate:
+    """All values as a list, by (timestamp, value)."""
+    return Collect(_named(column, "collect"))
+
+
+def quantiles(column: str, *shares: float, error: float = 0.01) -> Aggregate:
+    """Quantiles such as 0.5 and 0.99, as a list, each within the relative error (DDSketch)."""
+    if not shares or not all(0 <= share <= 1 for share in shares):
+        raise InvalidPipeline('agg.quantiles: give shares from 0 to 1: quantiles("ms", 0.5, 0.99)')
+    if not 0.0001 <= error < 0.5:
+        raise InvalidPipeline(f"agg.quantiles: error= is from 0.0001 to 0.5, not {error!r}")
+    return Quantiles(_named(column, "quantiles"), shares=tuple(shares), error=error)
+
+
+def fold(
+    zero: Any,
+    add: Callable[[Any, Any], Any],
+    merge: Callable[[Any, Any], Any],
+    result: Callable[[Any], Any] | None = None,
+    *,
+    column: str | None = None,
+) -> Aggregate:
+    """An aggregate of your own: `add(state, value)` per record, `merge(state, state)`.
+
+    Both must be associative and must not care for order. The value is the record's, or its
+    cell in `column`. This one runs Python for every record.
+    """
+    for what, function in (("add", add), ("merge", merge), ("result", result or add)):
+        if not callable(function):
+            raise InvalidPipeline(f"agg.fold: {what} is a function, not {function!r:.80}")
+    return Fold(column, zero=zero, add=add, join=merge, result=result)
+
+
+def _named(column: Any, what: str) -> str:
+    if not isinstance(column, str) or not column:
+        raise InvalidPipeline(f'agg.{what} takes a column\'s name: agg.{what}("price")')
+    return column

@@ -1,0 +1,195 @@
+"""`KeyedStream`: what a stream can do once it has a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.errors import InvalidPipeline
+from headrace.model.time import Duration
+from headrace.pipeline.graph import To
+from headrace.pipeline.keying import KeyGiven
+from headrace.pipeline.operators.aggregates import Aggregate
+from headrace.pipeline.operators.join_interval import Interval
+from headrace.pipeline.operators.join_rows import Select, Side
+from headrace.pipeline.operators.join_window import CutWindows
+from headrace.pipeline.operators.joins import join, join_asof
+from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
+from headrace.pipeline.stream import Stream, V, _callable
+from headrace.pipeline.windowed import WindowedStream
+from headrace.pipeline.windows import Every, Window, whole
+
+if TYPE_CHECKING:
+    from headrace.pipeline.builder import PipelineBuilder
+
+S = TypeVar("S")
+
+
+class KeyedStream(Stream[V]):
+    """A stream and the way in which later steps take the key from its values."""
+
+    def __init__(
+        self,
+        builder: PipelineBuilder,
+        name: str,
+        key: KeyGiven,
+        columns: tuple[str, ...],
+        *,
+        made_by: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(builder, name, made_by=made_by)
+        self.key = key
+        self.key_columns = columns
+        """How the parts of the key are called in rows that steps make."""
+
+    def reduce(
+        self,
+        function: Callable[[V, S], Any],
+        initial: S | None = None,
+        *,
+        outputs: bool = False,
+        ordered: bool = False,
+        **options: Any,
+    ) -> Stream[Any]:
+        """Folds a key's values into its state: `reduce(lambda value, total: total + value, 0)`.
+
+        The function gets the value and the state (`initial` at first) and returns the new
+        state, which is also sent on. With `outputs=True` it returns (state, output), and the
+        output is sent unless it is None. `ordered=True` folds in the order of time.
+        The state is anything that can be encoded and stays what it is (no tuples).
+        """
+        kind = ReduceOrdered if ordered else Reduce
+        return self._step(
+            "reduce",
+            kind(_callable(function, "reduce"), initial, outputs=outputs),
+            inputs={self.name: self.key},
+            **options,
+        )
+
+    # Windows and aggregates -----------------------------------------------
+
+    def window(
+        self,
+        window: Window,
+        *,
+        by: str = "event",
+        grace: Duration = "0s",
+        late: str | To = "drop",
+        emit: str | Every = "final",
+    ) -> WindowedStream:
+        """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
+
+        - `by`: "event" time (default), or the wall time of the epoch that reads ("ingestion")
+          or handles ("processing") a record; a replay repeats both.
+        - `grace`: a window stays open for records that come that much late.
+        - `late`: what is done with records whose windows have closed: "drop" (they are
+          counted), or `to(stream)`.
+        - `emit`: "final" (once, when it closes at end + grace), "on_time" (at its end, then
+          again with every epoch that corrects it), "changes" (with every epoch that changes
+          it), `every("5s")` or `every(100)` records; the last three also when it closes.
+        """
+        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit)
+
+    def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
+        """How many records each key has had; sent with every epoch that changes it."""
+        return self._all_time().count(name, **options)
+
+    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+        """Aggregates of all of a key's records; sent with every epoch that changes them."""
+        return self._all_time().aggregate(**aggregates)
+
+    # Joins ----------------------------------------------------------------
+
+    def join(
+        self,
+        right: KeyedStream[Any],
+        *,
+        within: Interval | None = None,
+        window: Window | None = None,
+        grace: Duration = "0s",
+        how: str = "inner",
+        select: Select | None = None,
+        late: str | To | None = None,
+        **options: Any,
+    ) -> KeyedStream[Any]:
+        """Pairs of records of this stream (left) and another (right) that have the same key.
+
+        - `within=interval("-5s", "10s")`: right.time lies in left.time - 5 s to left.time + 10 s.
+          Each record is kept until its last possible partner is in, by the watermark.
+        - `window=tumbling("1m")`: both lie in the same window (also `hopping`, `same_window`).
+          Joined rows have `window_start` and `window_end`; `grace` as with `window`.
+        - neither: everything that ever came, kept for ever.
+        - `how`: "inner", "left" or "full". Records without a partner come out when none can come
+          any more: with neither `within` nor `window`, at the very end.
+        - `select`: {"price": "left.price", "bid": "right.price"}, or a function of both values
+          (dicts, None where there is none). Without it rows have the columns of both sides, and
+          a name that both have, and that is not the key, is an error.
+        - `late`: "drop" (counted), `to(stream)` or, without window, "process".
+
+        Pairs are stamped with the later of both times, rows of windows with `window_end - 1`.
+        """
+        if not isinstance(right, KeyedStream):
+            raise (
+                unkeyed(right, "join")
+                if isinstance(right, Stream)
+                else InvalidPipeline(
+                    f"{self.name}.join takes a stream with a key, not {right!r:.80}"
+                )
+            )
+        windows = None if window is None else CutWindows(window)
+        made, columns = join(
+            self._builder, self._side(), right._side(), within=within, window=windows, grace=grace,
+            how=how, select=select, late=late, **options,
+        )  # fmt: skip
+        return self._joined(made, columns)
+
+    def join_asof(
+        self,
+        right: KeyedStream[Any],
+        *,
+        within: Duration | None = None,
+        how: str = "left",
+        select: Select | None = None,
+        late: str | To = "drop",
+        **options: Any,
+    ) -> KeyedStream[Any]:
+        """Each record with the newest one of `right` that has its key and is not after it.
+
+        `right` is a table that changes: each record replaces its key's row from its time on.
+        Records wait for the watermark, so the answer is exact. `within`: how old the row may be.
+        `how`: "left" keeps records without such a row, "inner" drops them. `select` as in `join`.
+        """
+        if not isinstance(right, KeyedStream):
+            raise unkeyed(right, "join_asof")
+        made, columns = join_asof(
+            self._builder, self._side(), right._side(), within=within, how=how, select=select,
+            late=late, **options,
+        )  # fmt: skip
+        return self._joined(made, columns)
+
+    def _side(self) -> Side:
+        return Side(self.name, self.key, self._known(), self.key_columns)
+
+    def _joined(self, made: str, columns: tuple[str, ...] | None) -> KeyedStream[Any]:
+        if columns is not None:
+            self._builder._known_columns[made] = columns
+        return self._rows_of(made)
+
+    def _all_time(self) -> WindowedStream:
+        return WindowedStream(self, whole(), emit="changes")
+
+    def _rows_of(self, made: str) -> KeyedStream[Any]:
+        """Rows that hold the key in columns of their own."""
+        columns = self.key_columns
+        key: KeyGiven = columns[0] if len(columns) == 1 else columns
+        return KeyedStream(self._builder, made, key, columns, made_by=(made,))
+
+    def _same_key(self, stream: Stream[Any]) -> KeyedStream[Any]:
+        return KeyedStream(
+            self._builder, stream.name, self.key, self.key_columns, made_by=stream._made_by
+        )
+
+
+def unkeyed(stream: Stream[Any], step: str) -> InvalidPipeline:
+    """The error for a step that needs a key."""
+    return InvalidPipeline(f"{stream.name}.{step} needs a key: {stream.name}.key_by(...) before it")

@@ -1,0 +1,295 @@
+"""Aggregates over groups of rows, in Arrow and numpy: counts, sums, extremes, first and last.
+
+An aggregate is a small monoid in columns. `start` makes one accumulator per group of
+records, `merge` one per group of accumulators, `finish` the results. An accumulator is a
+few cells (`parts`), so it travels as columns and is stored as MessagePack. None of it
+may depend on the order of rows: that is what makes results independent of the cut.
+
+Nulls are left out, as in SQL; a group in which nothing is left gives null (a count: 0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import InvalidPipeline
+from headrace.pipeline.operators import exact
+from headrace.pipeline.operators.grouping import Groups, Ints, plain, runs, sorted_rows, spread
+
+Parts = list[pa.Array]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """What to compute from a column, or from the records themselves where there is none."""
+
+    column: str | None
+
+    parts: ClassVar[int] = 1
+    """How many cells an accumulator has."""
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return () if self.column is None else (self.column,)
+
+    def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
+        """One accumulator per group of records."""
+        values = column_of(table, self.column or "")
+        if not values.null_count:
+            return self.start_values(values, times, groups)
+        rows = np.flatnonzero(values.is_valid().to_numpy(False))
+        return self.start_values(values.take(pa.array(rows)), times[rows], groups.take(rows))
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """The same over values without nulls."""
+        raise InvalidPipeline(f"{type(self).__name__} cannot start")
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        """One accumulator per group of accumulators."""
+        raise InvalidPipeline(f"{type(self).__name__} cannot merge")
+
+    def finish(self, parts: Parts) -> pa.Array:
+        """The results."""
+        return parts[0]
+
+
+def column_of(table: pa.Table, name: str) -> pa.Array:
+    """A column in plain types; an error that names the others where there is none."""
+    if name not in table.schema.names:
+        own = {"key_index", "key", "timestamp", "stream", "record_timestamp"}
+        have = ", ".join(n for n in table.schema.names if n not in own) or "none"
+        raise KeyError(f"there is no column {name!r} to aggregate; there are: {have}")
+    return plain(table.column(name))
+
+
+@dataclass(frozen=True)
+class Count(Aggregate):
+    """How many records, or how many have a value in the column."""
+
+    def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
+        of = groups.of
+        if self.column is not None:
+            values = column_of(table, self.column)
+            of = of[values.is_valid().to_numpy(False)] if values.null_count else of
+        return [pa.array(np.bincount(of, minlength=groups.count))]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        return [pa.array(groups.sums(parts[0].to_numpy()))]
+
+
+@dataclass(frozen=True)
+class Sum(Aggregate):
+    """The exact sum, rounded once at the end. Parts: count, number, power, not finite, float?"""
+
+    parts: ClassVar[int] = 5
+    squared: ClassVar[bool] = False
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """Numbers only."""
+        values = _numbers(values, self.column)
+        counts = pa.array(np.bincount(groups.of, minlength=groups.count))
+        if not pa.types.is_floating(values.type):
+            given = values.to_numpy()
+            totals = exact.totals_of_ints(given, groups)
+            squares = exact.squares_of_ints(given, groups) if self.squared else None
+            return self._parts(counts, totals, squares, _nothing(groups.count), False)
+        given = values.to_numpy()
+        finite = np.isfinite(given)
+        strange = np.zeros(groups.count)
+        if not finite.all():
+            np.add.at(strange, groups.of[~finite], given[~finite])
+            given, groups = given[finite], groups.take(np.flatnonzero(finite))
+        totals = exact.totals_of_floats(given, groups)
+        squares = exact.squares_of_floats(given, groups) if self.squared else None
+        marked = pa.array(strange, mask=strange == 0)
+        return self._parts(counts, totals, squares, marked, True)
+
+    @staticmethod
+    def _parts(
+        counts: pa.Array,
+        totals: list[exact.Total],
+        squares: list[exact.Total] | None,
+        strange: pa.Array,
+        floats: bool | pa.Array,
+    ) -> Parts:
+        flags = pa.array([floats] * len(counts)) if isinstance(floats, bool) else floats
+        more = [] if squares is None else exact.stored(squares)
+        return [counts, *exact.stored(totals), strange, flags, *more]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        counts = pa.array(groups.sums(parts[0].to_numpy()))
+        totals = exact.merged(parts[1], parts[2], groups)
+        strange = np.zeros(groups.count)
+        np.add.at(strange, groups.of, pc.fill_null(parts[3], 0.0).to_numpy(False).astype(float))
+        floats = np.zeros(groups.count, np.bool_)
+        np.logical_or.at(floats, groups.of, parts[4].to_numpy(False))
+        squares = exact.merged(parts[5], parts[6], groups) if self.squared else None
+        marked = pa.array(strange, mask=strange == 0)
+        return self._parts(counts, totals, squares, marked, pa.array(floats))
+
+    def finish(self, parts: Parts) -> pa.Array:
+        found: list[Any] = []
+        for count, total, strange, is_float in _facts(parts):
+            if not count:
+                found.append(None)
+            elif strange is not None:
+                found.append(strange)
+            else:
+                found.append(exact.ratio(total) if is_float else total[0] << total[1])
+        return _array(found, self.column)
+
+
+@dataclass(frozen=True)
+class Mean(Sum):
+    """The exact mean, rounded once."""
+
+    def finish(self, parts: Parts) -> pa.Array:
+        found = [
+            None if not count else strange if strange is not None else exact.ratio(total, count)
+            for count, total, strange, _ in _facts(parts)
+        ]
+        return pa.array(found, pa.float64())
+
+
+@dataclass(frozen=True)
+class Variance(Sum):
+    """The variance from exact sums of values and squares, so nothing cancels."""
+
+    population: bool = False
+    root: bool = False
+
+    parts: ClassVar[int] = 7
+    squared: ClassVar[bool] = True
+
+    def finish(self, parts: Parts) -> pa.Array:
+        found: list[float | None] = []
+        squares = zip(parts[5].to_pylist(), parts[6].to_pylist(), strict=True)
+        for (count, total, strange, _), (data, power) in zip(_facts(parts), squares, strict=True):
+            if count < (1 if self.population else 2):
+                found.append(None)
+                continue
+            if strange is not None:
+                found.append(math.nan)
+                continue
+            square = (int.from_bytes(data, "big", signed=True), power)
+            # (n * sum of squares - square of the sum) / (n * (n - 1 or n))
+            above = exact.add((count * square[0], square[1]), (-total[0] * total[0], 2 * total[1]))
+            value = exact.ratio(above, count * (count if self.population else count - 1))
+            found.append(math.sqrt(value) if self.root else value)
+        return pa.array(found, pa.float64())
+
+
+@dataclass(frozen=True)
+class Extreme(Aggregate):
+    """The smallest or the largest value; NaN is larger than any number."""
+
+    largest: bool = False
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """Numbers in numpy, everything else by sorting."""
+        present = np.flatnonzero(np.bincount(groups.of, minlength=groups.count))
+        if pa.types.is_null(values.type):
+            return [pa.nulls(groups.count)]
+        if pa.types.is_int64(values.type) or pa.types.is_float64(values.type):
+            given = values.to_numpy()
+            found = np.zeros(groups.count, given.dtype)
+            found[groups.of] = given
+            (np.maximum if self.largest else np.fmin).at(found, groups.of, given)
+            mask = np.ones(groups.count, np.bool_)
+            mask[present] = False
+            # from_pandas=False: NaN is a value, not a null.
+            return [pa.array(found, mask=mask, from_pandas=False)]
+        order = sorted_rows(groups, values)
+        starts = runs(groups.of[order])
+        at = np.append(starts[1:], len(order)) - 1 if self.largest else starts
+        return [spread(groups.count, present, values.take(pa.array(order[at])))]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        return _merge_values(self, parts[0], groups)
+
+
+def _merge_values(aggregate: Aggregate, values: pa.Array, groups: Groups) -> Parts:
+    values = plain(values)
+    rows = np.flatnonzero(values.is_valid().to_numpy(False))
+    no_times = np.zeros(len(rows), np.int64)
+    return aggregate.start_values(values.take(pa.array(rows)), no_times, groups.take(rows))
+
+
+@dataclass(frozen=True)
+class Edge(Aggregate):
+    """The value of the first or last record by (timestamp, value). Parts: time, value."""
+
+    last: bool = False
+
+    parts: ClassVar[int] = 2
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """First who has the outermost time, then among those by value."""
+        edge = np.zeros(groups.count, np.int64)
+        edge[groups.of] = times
+        (np.maximum if self.last else np.minimum).at(edge, groups.of, times)
+        rows = np.flatnonzero(times == edge[groups.of])
+        present = np.flatnonzero(np.bincount(groups.of, minlength=groups.count))
+        if pa.types.is_null(values.type) or not len(rows):
+            return [pa.nulls(groups.count, pa.int64()), pa.nulls(groups.count)]
+        candidates, among = values.take(pa.array(rows)), groups.take(rows)
+        if len(rows) > len(present):
+            order = sorted_rows(among, candidates)
+            starts = runs(among.of[order])
+            at = np.append(starts[1:], len(order)) - 1 if self.last else starts
+            candidates = candidates.take(pa.array(order[at]))
+        else:
+            candidates = candidates.take(pa.array(np.argsort(among.of)))
+        stamps = pa.array(edge[present])
+        return [
+            spread(groups.count, present, stamps),
+            spread(groups.count, present, candidates),
+        ]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        values = plain(parts[1])
+        rows = np.flatnonzero(values.is_valid().to_numpy(False))
+        times = parts[0].take(pa.array(rows)).to_numpy(False).astype(np.int64)
+        return self.start_values(values.take(pa.array(rows)), times, groups.take(rows))
+
+    def finish(self, parts: Parts) -> pa.Array:
+        return parts[1]
+
+
+def _numbers(values: pa.Array, column: str | None) -> pa.Array:
+    kind = values.type
+    if pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return values.cast(pa.int64())
+    if pa.types.is_int64(kind) or pa.types.is_float64(kind):
+        return values
+    if pa.types.is_uint64(kind):
+        return values.cast(pa.float64())
+    raise TypeError(f"column {column!r} holds {kind}, not numbers")
+
+
+def _nothing(count: int) -> pa.Array:
+    return pa.nulls(count, pa.float64())
+
+
+def _facts(parts: Parts) -> Sequence[tuple[int, exact.Total, float | None, bool]]:
+    lists = [part.to_pylist() for part in parts[:5]]
+    return [
+        (count, (int.from_bytes(data, "big", signed=True), power), strange, is_float)
+        for count, data, power, strange, is_float in zip(*lists, strict=True)
+    ]
+
+
+def _array(found: list[Any], column: str | None) -> pa.Array:
+    if all(value is None or isinstance(value, int) for value in found):
+        try:
+            return pa.array(found, pa.int64())
+        except OverflowError:
+            pass  # more than 64 bits: as a float, as near as it gets
+    return pa.array([None if v is None else float(v) for v in found], pa.float64())

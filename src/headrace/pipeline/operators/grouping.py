@@ -1,0 +1,146 @@
+"""Rows in groups, by numpy: who belongs to whom, sorted runs, lists per group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Groups:
+    """`of[i]` is the group of row i; groups are numbered from 0."""
+
+    __slots__ = ("count", "of")
+
+    def __init__(self, of: Ints, count: int) -> None:
+        self.of, self.count = of, count
+
+    def one_row(self) -> Ints:
+        """For each group, the position of its last row."""
+        found = np.zeros(self.count, np.int64)
+        found[self.of] = np.arange(len(self.of))
+        return found
+
+    def take(self, rows: Ints) -> Groups:
+        """The same groups over some of the rows."""
+        return Groups(self.of[rows], self.count)
+
+    def sums(self, values: Any) -> Ints:
+        """Sums of small integers per group."""
+        if len(values) and int(values.max()) * len(values) < 2**53 and int(values.min()) >= 0:
+            return np.bincount(self.of, weights=values, minlength=self.count).astype(np.int64)
+        found = np.zeros(self.count, np.int64)
+        np.add.at(found, self.of, values)
+        return found
+
+    def newest(self, times: Ints) -> Ints:
+        """The largest of each group."""
+        found = np.full(self.count, np.iinfo(np.int64).min, np.int64)
+        np.maximum.at(found, self.of, times)
+        return found
+
+
+def group(columns: Sequence[Ints]) -> Groups:
+    """Rows that agree in all columns, numbered in the order of their values."""
+    size = len(columns[0])
+    if not size:
+        return Groups(np.zeros(0, np.int64), 0)
+    code, reach = np.zeros(size, np.int64), 1
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        span = high - low + 1
+        if reach * span >= 2**62:
+            code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+            reach = int(code.max()) + 1
+        if reach * span >= 2**62:
+            column = np.unique(column, return_inverse=True)[1].astype(np.int64)
+            low, span = 0, int(column.max()) + 1
+        code = code * span + (column - low)
+        reach *= span
+    if reach <= 4 * size + 1024:
+        present = np.zeros(reach, np.bool_)
+        present[code] = True
+        numbers = np.cumsum(present) - 1
+        return Groups(numbers[code], int(numbers[-1]) + 1)
+    values, of = np.unique(code, return_inverse=True)
+    return Groups(of.astype(np.int64), len(values))
+
+
+def sorted_rows(groups: Groups, *columns: Any) -> Ints:
+    """Positions of the rows by group, then by these columns (Arrow or numpy)."""
+    if all(isinstance(column, np.ndarray) for column in columns):
+        return np.lexsort((*reversed(columns), groups.of))
+    table = pa.table({"g": groups.of, **{f"c{i}": c for i, c in enumerate(columns)}})
+    keys = [(name, "ascending") for name in table.schema.names]
+    return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+
+
+def runs(sorted_of: Ints) -> Ints:
+    """Where each run of equal numbers begins."""
+    if not len(sorted_of):
+        return np.zeros(0, np.int64)
+    return np.concatenate(([0], np.flatnonzero(np.diff(sorted_of)) + 1))
+
+
+def lists(groups_of: Ints, count: int, values: pa.Array) -> pa.Array:
+    """A list per group of values that are sorted by group."""
+    lengths = np.bincount(groups_of, minlength=count)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def flattened(parts: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
+    """The elements of a column of lists, with the groups of their rows."""
+    if pa.types.is_null(parts.type):
+        return pa.array([], pa.null()), Groups(np.zeros(0, np.int64), groups.count)
+    lengths = pc.fill_null(pc.list_value_length(parts), 0).to_numpy().astype(np.int64)
+    return parts.flatten(), Groups(np.repeat(groups.of, lengths), groups.count)
+
+
+def spread(count: int, at: Ints, values: pa.Array) -> pa.Array:
+    """A column of `count` rows with `values` at these positions and null elsewhere."""
+    if len(at) == count and count and bool((at == np.arange(count)).all()):
+        return values
+    where = np.full(count, -1, np.int64)
+    where[at] = np.arange(len(at))
+    return values.take(pa.array(where, mask=where < 0))
+
+
+def joined(first: pa.Array, second: pa.Array) -> pa.Array:
+    """Two columns, one behind the other; the second was inferred from stored cells."""
+    if first.type.equals(second.type):
+        return pa.concat_arrays([first, second])
+    if pa.types.is_null(second.type):
+        return pa.concat_arrays([first, second.cast(first.type)])
+    if pa.types.is_null(first.type):
+        return pa.concat_arrays([first.cast(second.type), second])
+    try:
+        return pa.concat_arrays([first, second.cast(first.type)])
+    except pa.ArrowException:
+        return pa.array([*first.to_pylist(), *second.to_pylist()])
+
+
+def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One array of a type that state can hold: times become microseconds, decimals floats."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return plain(array.dictionary_decode())
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    if pa.types.is_date(kind):
+        return array.cast(pa.timestamp("us")).cast(pa.int64())
+    if pa.types.is_decimal(kind) or pa.types.is_float16(kind) or pa.types.is_float32(kind):
+        return array.cast(pa.float64(), safe=False)
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return array.cast(pa.int64())
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return array.cast(pa.string())
+    return array

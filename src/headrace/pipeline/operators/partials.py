@@ -1,0 +1,232 @@
+"""Partial aggregates per (key, window), in columns: made of records, merged, stored, read back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.codec import decode_value, packed
+from headrace.model.rows import python_list
+from headrace.model.time import END
+from headrace.pipeline.operators.aggregates import Aggregate
+from headrace.pipeline.operators.grouping import Groups, Ints, group, joined
+from headrace.pipeline.windows import Window
+
+
+@dataclass
+class Partials:
+    """A row per (key, window): whose, which, how many records, how many of them were emitted
+    already, the newest time, and the accumulators' cells."""
+
+    key: Ints
+    start: Ints
+    end: Ints
+    count: Ints
+    emitted: Ints
+    newest: Ints
+    parts: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def _numbers(self) -> tuple[Ints, ...]:
+        return (self.key, self.start, self.end, self.count, self.emitted, self.newest)
+
+    @staticmethod
+    def _of(numbers: Sequence[Ints], parts: list[pa.Array]) -> Partials:
+        key, start, end, count, emitted, newest = numbers
+        return Partials(key, start, end, count, emitted, newest, parts)
+
+    def take(self, rows: Any) -> Partials:
+        """Some of the rows: positions or a mask."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        chosen = pa.array(rows)
+        numbers = [column[rows] for column in self._numbers()]
+        return Partials._of(numbers, [part.take(chosen) for part in self.parts])
+
+    def to_table(self) -> pa.Table:
+        """As `combine_table` sends them; none of them was emitted yet."""
+        columns = {
+            "key_index": self.key.astype(np.int32),
+            "timestamp": self.newest,
+            "start": self.start,
+            "end": self.end,
+            "count": self.count,
+            **{f"part {i}": part for i, part in enumerate(self.parts)},
+        }
+        return pa.table(columns)
+
+    @staticmethod
+    def from_table(table: pa.Table, parts: int) -> Partials:
+        """What `to_table` made."""
+        key = table.column("key_index").to_numpy().astype(np.int64)
+        start, end, count, newest = (
+            table.column(name).to_numpy() for name in ("start", "end", "count", "timestamp")
+        )
+        cells = [_one(table.column(f"part {i}")) for i in range(parts)]
+        return Partials(key, start, end, count, np.zeros(len(key), np.int64), newest, cells)
+
+    def cells(self) -> list[bytes]:
+        """Each row's counts and accumulators as they are stored."""
+        columns = [self.count.tolist(), self.emitted.tolist(), self.newest.tolist()]
+        columns += [python_list(part) for part in self.parts]
+        return [packed(row, what="an accumulator") for row in zip(*columns, strict=True)]
+
+    def windows(self) -> list[tuple[int, int]]:
+        """Each row's window as the key of a map: by end, then start."""
+        return list(zip(self.end.tolist(), self.start.tolist(), strict=True))
+
+    @staticmethod
+    def of_cells(
+        key: Sequence[int], windows: Sequence[tuple[int, int]], cells: Sequence[bytes], parts: int
+    ) -> Partials:
+        """What `cells` stored."""
+        rows = [decode_value(cell) for cell in cells]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * (3 + parts)
+        ends, starts = zip(*windows, strict=True) if windows else ((), ())
+        numbers = [np.array(c, np.int64) for c in (key, starts, ends, *columns[:3])]
+        return Partials._of(numbers, [pa.array(list(c)) for c in columns[3:]])
+
+    def followed_by(self, other: Partials) -> Partials:
+        """These rows and others behind them."""
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        pairs = zip(self._numbers(), other._numbers(), strict=True)
+        numbers = [np.concatenate(pair) for pair in pairs]
+        parts = [joined(a, b) for a, b in zip(self.parts, other.parts, strict=True)]
+        return Partials._of(numbers, parts)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+
+
+def part_count(aggregates: Sequence[Aggregate]) -> int:
+    """How many cells all accumulators of a row have."""
+    return sum(a.parts for a in aggregates)
+
+
+def merge(aggregates: Sequence[Aggregate], rows: Partials, groups: Groups) -> Partials:
+    """One row per group. Windows of a group are equal, or are sessions that touch."""
+    if groups.count == len(rows):
+        order = np.empty(len(rows), np.int64)
+        order[groups.of] = np.arange(len(rows))
+        return rows.take(order)
+    one = groups.one_row()
+    parts: list[pa.Array] = []
+    at = 0
+    for aggregate in aggregates:
+        parts += aggregate.merge(rows.parts[at : at + aggregate.parts], groups)
+        at += aggregate.parts
+    return Partials(
+        rows.key[one],
+        -groups.newest(-rows.start),
+        groups.newest(rows.end),
+        groups.sums(rows.count),
+        groups.sums(rows.emitted),
+        groups.newest(rows.newest),
+        parts,
+    )
+
+
+def start(
+    aggregates: Sequence[Aggregate], window: Window, table: pa.Table, times: Ints, by_time: bool
+) -> tuple[Partials, Groups]:
+    """Records as one row per (key, window), and the group of each record.
+
+    `by_time` off puts all records of a key together: their window is known later. Hopping
+    windows are cut into panes here, which `spread` deals out to the windows.
+    """
+    key = table.column("key_index").to_numpy().astype(np.int64)
+    if not by_time or window.kind == "whole":
+        groups = group([key])
+        starts, ends = np.zeros(groups.count, np.int64), np.full(groups.count, END)
+    elif window.kind in ("tumbling", "hopping"):
+        size = pane(window)
+        number = times // size
+        groups = group([number, key])
+        starts = number[groups.one_row()] * size
+        ends = starts + size
+    elif window.kind == "sliding":
+        groups = group([times, key])
+        ends = times[groups.one_row()] + 1
+        starts = ends - window.size_us
+    elif window.kind == "session":
+        groups = _sessions(key, times, window.size_us)
+        starts = -groups.newest(-times)
+        ends = groups.newest(times) + window.size_us
+    else:
+        given = [_window_column(table, name) for name in ("window_end", "window_start")]
+        groups = group([*given, key])
+        one = groups.one_row()
+        ends, starts = given[0][one], given[1][one]
+    parts = [part for a in aggregates for part in a.start(table, times, groups)]
+    count = np.bincount(groups.of, minlength=groups.count)
+    newest = groups.newest(times)
+    zeros = np.zeros(groups.count, np.int64)
+    key_of = key[groups.one_row()]
+    return Partials(key_of, starts, ends, count, zeros, newest, parts), groups
+
+
+def _window_column(table: pa.Table, name: str) -> Ints:
+    if name not in table.schema.names:
+        raise KeyError(
+            f"same_window() needs rows that come from a window: there is no column {name!r}"
+        )
+    return table.column(name).to_numpy().astype(np.int64)
+
+
+def pane(window: Window) -> int:
+    """The largest piece of time that lies wholly inside or outside of every window."""
+    if window.kind == "tumbling":
+        return window.size_us
+    return math.gcd(window.size_us, window.every_us)
+
+
+def _sessions(key: Ints, times: Ints, gap: int) -> Groups:
+    """Records of one key that follow each other within less than the gap."""
+    order = np.lexsort((times, key))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(key[order]) != 0) | (np.diff(times[order]) >= gap)
+    of = np.empty(len(order), np.int64)
+    of[order] = np.cumsum(begins) - 1
+    return Groups(of, int(begins.sum()))
+
+
+def touching(rows: Partials) -> Groups:
+    """Sessions of one key that overlap, directly or through others."""
+    size = len(rows)
+    order = np.lexsort((rows.start, rows.key))
+    key, starts, ends = rows.key[order], rows.start[order], rows.end[order]
+    # The running maximum of ends, begun anew with each key: ends by rank, keys above them.
+    values, rank = np.unique(ends, return_inverse=True)
+    span = len(values)
+    highest = np.maximum.accumulate((key - key.min()) * span + rank)
+    reach = values[highest % span]
+    begins = np.ones(size, np.bool_)
+    begins[1:] = (np.diff(key) != 0) | (starts[1:] >= reach[:-1])
+    of = np.empty(size, np.int64)
+    of[order] = np.cumsum(begins) - 1
+    return Groups(of, int(begins.sum()))
+
+
+def spread(rows: Partials, window: Window) -> Partials:
+    """Panes dealt out to the hopping windows that contain them."""
+    number = -(-window.size_us // window.every_us)
+    last = rows.start // window.every_us * window.every_us
+    starts = (last[:, None] - np.arange(number) * window.every_us).ravel()
+    who = np.repeat(np.arange(len(rows)), number)
+    kept = starts + window.size_us > rows.start[who]
+    found = rows.take(who[kept])
+    found.start = starts[kept]
+    found.end = found.start + window.size_us
+    return found

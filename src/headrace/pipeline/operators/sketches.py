@@ -1,0 +1,254 @@
+"""Aggregates whose accumulators are lists: collect, distinct, top values, quantiles; and fold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.codec import decode_value, packed
+from headrace.model.rows import dicts
+from headrace.pipeline.operators.aggregates import Aggregate, Parts, column_of
+from headrace.pipeline.operators.grouping import (
+    Groups,
+    Ints,
+    flattened,
+    group,
+    lists,
+    plain,
+    runs,
+    sorted_rows,
+)
+from headrace.pipeline.operators.hashing import hash_column
+from headrace.pipeline.operators.stateless import OWN_COLUMNS
+
+
+@dataclass(frozen=True)
+class Collect(Aggregate):
+    """All values, by (timestamp, value). Parts: times, values."""
+
+    parts: ClassVar[int] = 2
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """Sorted by group, time and value."""
+        order = sorted_rows(groups, pa.array(times), values)
+        of = groups.of[order]
+        return [
+            lists(of, groups.count, pa.array(times[order])),
+            lists(of, groups.count, values.take(pa.array(order))),
+        ]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        times, inner = flattened(parts[0], groups)
+        values, _ = flattened(parts[1], groups)
+        if pa.types.is_null(values.type):
+            values = values.cast(pa.string())
+        return self.start_values(values, times.to_numpy(False).astype(np.int64), inner)
+
+    def finish(self, parts: Parts) -> pa.Array:
+        return parts[1]
+
+
+@dataclass(frozen=True)
+class Distinct(Aggregate):
+    """How many different values there are, exactly. Part: the values, sorted."""
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """Sorted by group and value; the first of each run stays."""
+        if not len(values):
+            return [lists(groups.of, groups.count, values)]
+        codes = values.dictionary_encode().indices.to_numpy(False).astype(np.int64)
+        cells = group([groups.of, codes])
+        one = cells.one_row()
+        kept, of = values.take(pa.array(one)), groups.of[one]
+        order = sorted_rows(Groups(of, groups.count), kept)
+        return [lists(of[order], groups.count, kept.take(pa.array(order)))]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        values, inner = flattened(parts[0], groups)
+        return self.start_values(plain(values), np.zeros(len(values), np.int64), inner)
+
+    def finish(self, parts: Parts) -> pa.Array:
+        return pc.list_value_length(parts[0]).cast(pa.int64())
+
+
+@dataclass(frozen=True)
+class DistinctApproximate(Aggregate):
+    """About how many different values, by HyperLogLog with `2**bits` registers.
+
+    The standard error is 1.04 / sqrt(2**bits). Part: the registers in use, as
+    register * 64 + rank.
+    """
+
+    bits: int = 14
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """Hash, register and rank of every value."""
+        hashes = hash_column(values)
+        register = (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
+        rest = (hashes << np.uint64(self.bits)) | np.uint64(1 << (self.bits - 1))
+        # The position of the first one bit: the exponent of the nearest float below.
+        rank = 64 - np.frexp((rest >> np.uint64(11)).astype(np.float64))[1] - 11 + 1
+        return self._kept(register * 64 + rank.astype(np.int64), groups)
+
+    def _kept(self, cells: Ints, groups: Groups) -> Parts:
+        order = np.lexsort((cells, groups.of))
+        of, cells = groups.of[order], cells[order]
+        last = np.ones(len(cells), np.bool_)
+        last[:-1] = (of[1:] != of[:-1]) | (cells[1:] // 64 != cells[:-1] // 64)
+        return [lists(of[last], groups.count, pa.array(cells[last]))]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        cells, inner = flattened(parts[0], groups)
+        return self._kept(cells.to_numpy(False).astype(np.int64), inner)
+
+    def finish(self, parts: Parts) -> pa.Array:
+        cells, inner = flattened(parts[0], Groups(np.arange(len(parts[0])), len(parts[0])))
+        size = 2**self.bits
+        ranks = (cells.to_numpy(False).astype(np.int64)) % 64
+        used = np.bincount(inner.of, minlength=inner.count)
+        sums = np.bincount(inner.of, weights=2.0**-ranks, minlength=inner.count) + (size - used)
+        raw = 0.7213 / (1 + 1.079 / size) * size * size / sums
+        empty = np.maximum(size - used, 1)
+        linear = size * np.log(size / empty)
+        chosen = np.where((raw <= 2.5 * size) & (used < size), linear, raw)
+        return pa.array(np.rint(chosen).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class TopValues(Aggregate):
+    """The n largest values, largest first."""
+
+    n: int = 1
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """Sorted by group and value; the last n of each run, in reverse."""
+        order = sorted_rows(groups, values)[::-1]
+        of = groups.of[order]
+        starts = runs(of)
+        lengths = np.diff(np.append(starts, len(of)))
+        kept = (np.arange(len(of)) - np.repeat(starts, lengths)) < self.n
+        order, of = order[kept], of[kept]
+        by_group = np.argsort(of, kind="stable")
+        return [lists(of[by_group], groups.count, values.take(pa.array(order[by_group])))]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        values, inner = flattened(parts[0], groups)
+        return self.start_values(plain(values), np.zeros(len(values), np.int64), inner)
+
+
+_ZERO = 0
+_OFFSET = 1 << 24
+
+
+@dataclass(frozen=True)
+class Quantiles(Aggregate):
+    """Quantiles by DDSketch: each within the relative error of a value of that rank.
+
+    Parts: buckets, counts. Bucket i holds (gamma**(i-1), gamma**i].
+    """
+
+    shares: tuple[float, ...] = (0.5,)
+    error: float = 0.01
+
+    parts: ClassVar[int] = 2
+
+    def _gamma(self) -> float:
+        return (1 + self.error) / (1 - self.error)
+
+    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+        """The bucket of every value; NaN is left out."""
+        given = values.cast(pa.float64(), safe=False).to_numpy(False)
+        rows = np.flatnonzero(~np.isnan(given))
+        given, groups = given[rows], groups.take(rows)
+        size = np.clip(np.abs(given), 1e-300, 1e300)
+        power = np.ceil(np.log(size) / math.log(self._gamma())).astype(np.int64) + _OFFSET
+        buckets = np.where(np.abs(given) < 1e-300, _ZERO, np.where(given > 0, power, -power))
+        return self._kept(buckets, np.ones(len(buckets), np.int64), groups)
+
+    def _kept(self, buckets: Ints, counts: Ints, groups: Groups) -> Parts:
+        cells = group([groups.of, buckets])
+        one, sums = cells.one_row(), cells.sums(counts)
+        of = groups.of[one]
+        return [
+            lists(of, groups.count, pa.array(buckets[one])),
+            lists(of, groups.count, pa.array(sums)),
+        ]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        buckets, inner = flattened(parts[0], groups)
+        counts, _ = flattened(parts[1], groups)
+        return self._kept(
+            buckets.to_numpy(False).astype(np.int64), counts.to_numpy(False).astype(np.int64), inner
+        )
+
+    def finish(self, parts: Parts) -> pa.Array:
+        found: list[list[float] | None] = []
+        for buckets, counts in zip(parts[0].to_pylist(), parts[1].to_pylist(), strict=True):
+            if not buckets:
+                found.append(None)
+                continue
+            ends = np.cumsum(counts)
+            ranks = np.floor(np.array(self.shares) * (ends[-1] - 1))
+            found.append([self._value(buckets[i]) for i in np.searchsorted(ends, ranks, "right")])
+        return pa.array(found, pa.list_(pa.float64()))
+
+    def _value(self, bucket: int) -> float:
+        if bucket == _ZERO:
+            return 0.0
+        gamma = self._gamma()
+        size = 2 * math.exp((abs(bucket) - _OFFSET) * math.log(gamma)) / (gamma + 1)
+        return size if bucket > 0 else -size
+
+
+@dataclass(frozen=True)
+class Fold(Aggregate):
+    """A user's own: `add` per record, `merge` of two, `result` at the end; it costs Python.
+
+    The functions must be associative and must not care for order.
+    """
+
+    zero: Any = None
+    add: Callable[[Any, Any], Any] | None = None
+    join: Callable[[Any, Any], Any] | None = None
+    result: Callable[[Any], Any] | None = None
+
+    def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
+        if self.column is not None:
+            values = column_of(table, self.column).to_pylist()
+        else:
+            values = dicts(table.drop([n for n in OWN_COLUMNS if n in table.schema.names]))
+        zero = packed(self.zero, what="fold: zero")
+        found: list[Any] = [None] * groups.count
+        for owner, value in zip(groups.of.tolist(), values, strict=True):
+            if value is None:
+                continue
+            before = decode_value(zero) if found[owner] is None else found[owner]
+            found[owner] = self.add(before, value)  # type: ignore[misc]
+        return _packed_parts(found)
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        found: list[Any] = [None] * groups.count
+        for owner, data in zip(groups.of.tolist(), parts[0].to_pylist(), strict=True):
+            if data is None:
+                continue
+            value = decode_value(data)
+            if found[owner] is not None:
+                value = self.join(found[owner], value)  # type: ignore[misc]
+            found[owner] = value
+        return _packed_parts(found)
+
+    def finish(self, parts: Parts) -> pa.Array:
+        zero = packed(self.zero)
+        values = [decode_value(zero if data is None else data) for data in parts[0].to_pylist()]
+        return pa.array([self.result(v) if self.result else v for v in values])
+
+
+def _packed_parts(found: list[Any]) -> Parts:
+    cells = [None if state is None else packed(state, what="fold: a state") for state in found]
+    return [pa.array(cells, pa.binary())]

@@ -1,0 +1,71 @@
+"""Sliding windows: one that ends with each record, put together from what lies before it.
+
+An entry of the state is the aggregate of one key's records at one instant. When the
+watermark has passed it, the entries of the window that ends there are merged and
+emitted; it stays until no window can contain it any more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.context import TableContext
+from headrace.model.time import END
+from headrace.pipeline.operators import partials
+from headrace.pipeline.operators.grouping import Groups, Ints, group
+from headrace.pipeline.operators.partials import Partials
+from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowAggregate
+
+
+class SlidingAggregate(WindowAggregate):
+    """Aggregates over the time before each record."""
+
+    def _next(self, rows: Partials) -> Ints:
+        closes = self._closes(rows.end)
+        size = self.window.size_us
+        return np.where(rows.emitted == 0, closes, np.minimum(closes, END - size) + size)
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows that are due, and entries that no window needs any more."""
+        rows = self._stored(ctx, np.unique(table.column("key_index").to_numpy()))
+        if not len(rows):
+            return
+        rows = rows.take(np.lexsort((rows.end, rows.key)))
+        due = (self._closes(rows.end) <= ctx.watermark) & (rows.emitted == 0)
+        if due.any():
+            self._send(self._windows(rows, np.flatnonzero(due)), ctx)
+            rows.emitted[due] = rows.count[due]
+        over = (self._next(rows) <= ctx.watermark) & (rows.emitted > 0)
+        gone, kept, left = rows.take(over), rows.take(due & ~over), rows.take(~over)
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        ctx.put_entries("open", kept.key, kept.windows(), kept.cells())
+        if len(left) and not ctx.final:
+            keys = group([left.key])
+            at = -keys.newest(-self._next(left))
+            hold = np.full(keys.count, END)
+            ctx.set_timers(left.key[keys.one_row()], at, tag=CLOSE, hold=hold)
+
+    def _windows(self, rows: Partials, due: Ints) -> Partials:
+        """For each due row, the merge of its key's rows from one size before it up to it."""
+        first = np.searchsorted(rows.key, rows.key[due], "left")
+        reach = rows.end[due] - self.window.size_us
+        low = np.array(
+            [
+                start + int(np.searchsorted(rows.end[start : at + 1], limit, "right"))
+                for start, at, limit in zip(
+                    first.tolist(), due.tolist(), reach.tolist(), strict=True
+                )
+            ],
+            np.int64,
+        )
+        lengths = due - low + 1
+        of = np.repeat(np.arange(len(due)), lengths)
+        within = np.arange(len(of)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        merged = partials.merge(self.aggregates, rows.take(low[of] + within), Groups(of, len(due)))
+        merged.start, merged.end = rows.start[due], rows.end[due]
+        return merged
+
+
+class CombinedSliding(SlidingAggregate, CombinedAggregate):
+    """The same, with partials made before the shuffle."""

@@ -1,0 +1,165 @@
+"""Steps without a key: they run fused, in the task that makes their input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from headrace.model.computation import Computation
+
+if TYPE_CHECKING:
+    from headrace.model.context import Context, TableContext
+    from headrace.model.record import Record
+
+RECORD_TIME = "record_timestamp"
+"""The column of the records' times where the values have a column `timestamp` of their own."""
+
+OWN_COLUMNS = ("key", "key_index", "timestamp", "stream", RECORD_TIME)
+"""What `process_table` adds to the value columns where they have no such name."""
+
+
+class MapRecords(Computation):
+    """One value out for each value in."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """One record."""
+        ctx.produce(self.function(record.value))
+
+
+class FlatMapRecords(Computation):
+    """Any number of values out for each value in."""
+
+    def __init__(self, function: Callable[[Any], Iterable[Any]]) -> None:
+        self.function = function
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """One record."""
+        for value in self.function(record.value):
+            ctx.produce(value)
+
+
+class FilterRecords(Computation):
+    """Passes on the values for which the function holds."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """One record."""
+        if self.function(record.value):
+            ctx.produce(record.value)
+
+
+class FilterTable(Computation):
+    """Passes on the rows for which an Arrow expression holds, as they are."""
+
+    def __init__(self, expression: pc.Expression) -> None:
+        self.expression = expression
+        self.text = str(expression)
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        kept = evaluate(table, {"kept": self.expression}).column("kept")
+        ctx.pass_on(pc.fill_null(kept, False).to_numpy())
+
+
+class MapTable(Computation):
+    """A table out for each table in, by a user's function."""
+
+    def __init__(self, function: Callable[[pa.Table], pa.Table]) -> None:
+        self.function = function
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        times = record_times(table)
+        taken = RECORD_TIME in table.schema.names
+        made = self.function(table.drop([RECORD_TIME]) if taken else table)
+        if isinstance(made, dict):
+            made = pa.table(made)
+        if not isinstance(made, pa.Table):
+            raise TypeError(f"map_table: the function returned {type(made).__name__}, not a table")
+        if not taken and "timestamp" in made.schema.names:
+            times = made.column("timestamp").to_numpy()
+            made = made.drop(["timestamp"])
+        elif made.num_rows != table.num_rows:
+            raise ValueError(
+                f"map_table: {table.num_rows} rows in, {made.num_rows} out: whose time do they "
+                "have? Let the function keep the column 'timestamp'"
+            )
+        ctx.produce_table(made, timestamp=times)
+
+
+class Select(Computation):
+    """Columns by name or by Arrow expression."""
+
+    def __init__(self, columns: Mapping[str, str | pc.Expression]) -> None:
+        self.columns = dict(columns)
+        self.text = str({name: str(given) for name, given in columns.items()})
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        wanted = {
+            name: pc.field(given) if isinstance(given, str) else given
+            for name, given in self.columns.items()
+        }
+        made = evaluate(table, wanted)
+        ctx.produce_table(made, timestamp=record_times(table))
+
+
+class PassOn(Computation):
+    """Sends everything on as it is: the stream after a union, or under another name."""
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        ctx.pass_on(np.ones(table.num_rows, np.bool_))
+
+
+class SplitRecords(Computation):
+    """Sends each value to the first port whose function holds."""
+
+    def __init__(self, ports: Mapping[str, Callable[[Any], Any] | None]) -> None:
+        self.ports = tuple(ports)
+        self.functions = tuple(ports.values())
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """One record."""
+        for port, function in zip(self.ports, self.functions, strict=True):
+            if function is None or function(record.value):
+                ctx.produce(record.value, to=port)
+                return
+
+
+def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The times of a table's records, whatever their values call `timestamp`."""
+    name = RECORD_TIME if RECORD_TIME in table.schema.names else "timestamp"
+    return table.column(name).to_numpy()
+
+
+def evaluate(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
+    """A table of expressions over the columns of another."""
+    missing = [
+        given
+        for given in (str(e) for e in columns.values())
+        if given.isidentifier() and given not in table.schema.names
+    ]
+    if missing:
+        have = ", ".join(n for n in table.schema.names if n not in OWN_COLUMNS) or "none"
+        raise KeyError(f"there is no column {missing[0]!r}; there are: {have}")
+    declaration = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+            acero.Declaration(
+                "project", acero.ProjectNodeOptions(list(columns.values()), list(columns))
+            ),
+        ]
+    )
+    # One thread keeps the rows in their order.
+    return declaration.to_table(use_threads=False)

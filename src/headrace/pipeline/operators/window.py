@@ -1,0 +1,303 @@
+"""Windows and aggregates on `process_table`: merge partials into state, emit by timers.
+
+Before the shuffle records become partials per (key, window) (`combine_table`). In the slot
+these are merged with what the key has stored, one entry per open window, and one timer
+per key says when its next window is due. Rows are stamped `end - 1`; the output watermark
+stays `grace` behind the input's (`lag_us`), so no row is late downstream, corrections
+included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.computation import Computation
+from headrace.model.context import TableContext
+from headrace.model.map import Map
+from headrace.model.state import state
+from headrace.model.time import END
+from headrace.pipeline.operators import partials
+from headrace.pipeline.operators.aggregates import Aggregate
+from headrace.pipeline.operators.grouping import Ints, group
+from headrace.pipeline.operators.partials import Partials
+from headrace.pipeline.operators.stateless import record_times
+from headrace.pipeline.windows import Every, Window
+
+CLOSE, TICK, FLUSH = "close", "tick", "flush"
+"""Tags: a window of the key is due; time to emit what changed; the input has ended."""
+
+
+class WindowAggregate(Computation):
+    """Aggregates per key and window. `late` sends records that are too late to that port."""
+
+    open: Map[tuple[int, int], bytes] = state()
+
+    def __init__(
+        self,
+        window: Window,
+        aggregates: dict[str, Aggregate],
+        *,
+        key_columns: tuple[str, ...],
+        by: str = "event",
+        grace_us: int = 0,
+        emit: str | Every = "final",
+        late: bool = False,
+    ) -> None:
+        self.window = window
+        self.names = tuple(aggregates)
+        self.aggregates = tuple(aggregates.values())
+        self.key_columns = key_columns
+        self.by_event = by == "event"
+        self.grace_us = self.lag_us = grace_us
+        self.emit, self.late = emit, late
+        self.combined = False
+        self.part_count = partials.part_count(self.aggregates)
+
+    # Records --------------------------------------------------------------
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Merges what came with what is stored."""
+        groups = None
+        if self.combined:
+            rows = Partials.from_table(table, self.part_count)
+        else:
+            rows, groups = partials.start(
+                self.aggregates, self.window, table, record_times(table), self.by_event
+            )
+        if not self.by_event:
+            self._place(rows, ctx.now())
+        before = ctx.watermark_before
+        if self.window.kind == "session":
+            rows = self._merge_sessions(rows, groups, ctx, before)
+        else:
+            too_late = self._closes(self._last_end(rows)) <= before
+            if too_late.any():
+                self._aside(
+                    rows.count[too_late], None if groups is None else too_late[groups.of], ctx
+                )
+                rows = rows.take(~too_late)
+            if self.window.kind == "hopping":
+                rows = partials.spread(rows, self.window)
+                rows = rows.take(self._closes(rows.end) > before)
+            rows = self._merge_stored(rows, ctx)
+        if len(rows):
+            self._changed(rows, ctx)
+
+    def _place(self, rows: Partials, now: int) -> None:
+        """Processing time: all records of an epoch have its time."""
+        if self.window.kind == "session":
+            rows.start = np.full(len(rows), now)
+            rows.end = rows.start + self.window.size_us
+        elif self.window.kind in ("tumbling", "hopping"):
+            size = partials.pane(self.window)
+            rows.start = np.full(len(rows), now - now % size)
+            rows.end = rows.start + size
+
+    def _last_end(self, rows: Partials) -> Ints:
+        """The end of the last window that a row will be part of."""
+        if self.window.kind == "hopping":
+            return rows.start // self.window.every_us * self.window.every_us + self.window.size_us
+        return rows.end
+
+    def _closes(self, ends: Ints) -> Ints:
+        """When windows with these ends close for good, by event time."""
+        if not self.by_event:
+            return np.full(len(ends), END)
+        return np.minimum(ends, END - self.grace_us) + self.grace_us
+
+    def _aside(self, counts: Ints, records: Any, ctx: TableContext) -> None:
+        """Records whose windows have all closed."""
+        ctx.count("late", int(counts.sum()))
+        if self.late and records is not None:
+            ctx.pass_on(records, to="late")
+
+    def _merge_stored(self, rows: Partials, ctx: TableContext) -> Partials:
+        """New rows with the stored rows of the same windows."""
+        if not len(rows):
+            return rows
+        rows = partials.merge(self.aggregates, rows, group([rows.end, rows.start, rows.key]))
+        wanted = set(zip(rows.key.tolist(), rows.windows(), strict=True))
+        stored = self._stored(ctx, np.unique(rows.key), wanted)
+        if not len(stored):
+            return rows
+        rows = rows.followed_by(stored)
+        return partials.merge(self.aggregates, rows, group([rows.end, rows.start, rows.key]))
+
+    def _merge_sessions(
+        self, new: Partials, groups: Any, ctx: TableContext, before: int
+    ) -> Partials:
+        """New rows with the sessions that they touch; what was merged away is removed."""
+        stored = self._stored(ctx, np.unique(new.key))
+        rows = new.followed_by(stored)
+        chains = partials.touching(rows)
+        fresh = np.zeros(chains.count, np.bool_)
+        fresh[chains.of[: len(new)]] = True
+        merged = partials.merge(self.aggregates, rows, chains)
+        # Merged first and judged then: a record may be late alone, but not in its session.
+        too_late = fresh & (self._closes(merged.end) <= before)
+        if too_late.any():
+            mine = too_late[chains.of[: len(new)]]
+            self._aside(new.count[mine], None if groups is None else mine[groups.of], ctx)
+        old = chains.of[len(new) :]
+        gone = stored.take(fresh[old]) if len(stored) else stored
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        return merged.take(fresh & ~too_late)
+
+    def _stored(
+        self, ctx: TableContext, keys: Any, wanted: set[tuple[int, tuple[int, int]]] | None = None
+    ) -> Partials:
+        """Stored rows of these keys, all or only the wanted ones."""
+        table = ctx.entries("open", keys)
+        owners = table.column("key_index").to_pylist()
+        if not owners:
+            return Partials.of_cells([], [], [], self.part_count)
+        entry = table.column("entry").combine_chunks()
+        windows = list(zip(entry.field(0).to_pylist(), entry.field(1).to_pylist(), strict=True))
+        cells = table.column("value").to_pylist()
+        found = list(zip(owners, windows, cells, strict=True))
+        if wanted is not None:
+            found = [row for row in found if row[:2] in wanted]
+        if not found:
+            return Partials.of_cells([], [], [], self.part_count)
+        key, ends, data = zip(*found, strict=True)
+        return Partials.of_cells(key, ends, data, self.part_count)
+
+    def _changed(self, rows: Partials, ctx: TableContext) -> None:
+        """Emits what this mode emits at once, stores the rows and sees to the timers."""
+        if self.emit == "changes":
+            out = np.ones(len(rows), np.bool_)
+        elif self.emit == "on_time":
+            out = rows.emitted > 0
+        elif isinstance(self.emit, Every) and self.emit.records:
+            out = rows.count // self.emit.records > rows.emitted // self.emit.records
+        else:
+            out = np.zeros(len(rows), np.bool_)
+        if out.any():
+            self._send(rows.take(out), ctx)
+            rows.emitted[out] = rows.count[out]
+        ctx.put_entries("open", rows.key, rows.windows(), rows.cells())
+        self._set_timers(rows, ctx)
+        if isinstance(self.emit, Every) and self.emit.micros:
+            self._set_ticks(rows, ctx)
+
+    # Timers ---------------------------------------------------------------
+
+    def _next(self, rows: Partials) -> Ints:
+        """When each row is due next."""
+        if not self.by_event:
+            return rows.end
+        closes = self._closes(rows.end)
+        return np.where(rows.emitted == 0, rows.end, closes) if self.emit == "on_time" else closes
+
+    def _set_timers(self, rows: Partials, ctx: TableContext) -> None:
+        if self.window.kind == "whole" and self.emit == "changes":
+            return  # it never closes, and all of it is out
+        keys = group([rows.key])
+        owners = rows.key[keys.one_row()]
+        at = -keys.newest(-self._next(rows))
+        clock = "event" if self.by_event else "wall"
+        # The key's other windows may be due earlier. A timer too early finds nothing and moves on.
+        set_before = ctx.timers(CLOSE, clock).take(pa.array(owners))
+        at = np.minimum(at, set_before.fill_null(END).to_numpy())
+        hold = np.full(len(owners), END)
+        if self.window.kind == "whole" and self.emit in ("final", "on_time"):
+            hold = keys.newest(rows.newest)
+        ctx.set_timers(owners, at, tag=CLOSE, clock=clock, hold=hold)
+        if not self.by_event:
+            # So that the end of the input ends the last windows too.
+            ctx.set_timers(owners, np.full(len(owners), END), tag=FLUSH, hold=hold)
+
+    def _set_ticks(self, rows: Partials, ctx: TableContext) -> None:
+        dirty = np.unique(rows.key[rows.count > rows.emitted])
+        micros = self.emit.micros  # type: ignore[union-attr]
+        now = ctx.watermark_before if self.by_event else ctx.now()
+        at = now // micros * micros + micros
+        clock = "event" if self.by_event else "wall"
+        ctx.set_timers(
+            dirty, np.full(len(dirty), at), tag=TICK, clock=clock, hold=np.full(len(dirty), END)
+        )
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows that are due: emits them, closes them, sets the next timer of their key."""
+        owners = table.column("key_index").to_numpy()
+        ticking = np.unique(owners[np.array(table.column("tag").to_pylist()) == TICK])
+        rows = self._stored(ctx, np.unique(owners))
+        if not len(rows):
+            return
+        now = ctx.watermark if self.by_event or ctx.final else ctx.now()
+        closing = (self._closes(rows.end) if self.by_event else rows.end) <= now
+        out = closing.copy()
+        if self.emit == "on_time":
+            out |= (rows.emitted == 0) & (rows.end <= now)
+        out |= np.isin(rows.key, ticking)
+        out &= rows.count > rows.emitted
+        if out.any():
+            self._send(rows.take(out), ctx)
+            rows.emitted[out] = rows.count[out]
+        gone, kept = rows.take(closing), rows.take(out & ~closing)
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        ctx.put_entries("open", kept.key, kept.windows(), kept.cells())
+        left = rows.take(~closing)
+        if len(left) and not ctx.final:
+            self._set_timers(left, ctx)
+
+    # Rows -----------------------------------------------------------------
+
+    def _send(self, rows: Partials, ctx: TableContext) -> None:
+        """Results as rows: key columns, window, aggregates."""
+        order = np.lexsort((rows.key, rows.start, rows.end))
+        rows = rows.take(order)
+        columns = self._key_and_window(rows, ctx)
+        columns.update(zip(self.names, self._finished(rows), strict=True))
+        ctx.produce_table(columns, to="", timestamp=self._times(rows, ctx), key_index=rows.key)
+
+    def _finished(self, rows: Partials) -> Sequence[pa.Array]:
+        found, at = [], 0
+        for aggregate in self.aggregates:
+            found.append(aggregate.finish(rows.parts[at : at + aggregate.parts]))
+            at += aggregate.parts
+        return found
+
+    def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Any]:
+        chosen = pa.array(rows.key)
+        keys = ctx.read().column("key").combine_chunks()
+        columns: dict[str, Any] = {}
+        if len(self.key_columns) == 1:
+            columns[self.key_columns[0]] = keys.take(chosen)
+        else:
+            for i, name in enumerate(self.key_columns):
+                columns[name] = keys.field(i).take(chosen)
+        if self.window.kind != "whole":
+            columns["window_start"], columns["window_end"] = (
+                pa.array(rows.start),
+                pa.array(rows.end),
+            )
+        return columns
+
+    def _times(self, rows: Partials, ctx: TableContext) -> Ints:
+        if not self.by_event:
+            return rows.newest if ctx.watermark == END else np.full(len(rows), ctx.watermark)
+        if self.window.kind != "whole":
+            return rows.end - 1
+        if self.emit in ("final", "on_time"):
+            return rows.newest
+        return np.maximum(rows.newest, ctx.watermark_before if not ctx.final else 0)
+
+
+class CombinedAggregate(WindowAggregate):
+    """The same, with partials made before the shuffle."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.combined = True
+
+    def combine_table(self, table: pa.Table) -> pa.Table:
+        """A task's records as one row per (key, window)."""
+        rows, _ = partials.start(
+            self.aggregates, self.window, table, record_times(table), self.by_event
+        )
+        return rows.to_table()

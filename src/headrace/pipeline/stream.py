@@ -1,0 +1,256 @@
+"""`Stream`: the fluent interface. It builds the same graph as `p.compute`; the two mix freely.
+
+A step is a computation called `<stream>.<step>`, and so is the stream it makes: names
+never come from a counter, as state belongs to names. A second step of the same name
+on one stream needs `.named(...)` right behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import InvalidPipeline
+from headrace.model.computation import Computation
+from headrace.model.sink import Sink
+from headrace.model.time import Duration, duration
+from headrace.pipeline.columns import check_column
+from headrace.pipeline.keying import KeyGiven, KeySpec
+from headrace.pipeline.operators.dedup import DedupWithin
+from headrace.pipeline.operators.lookup import On, lookup
+from headrace.pipeline.operators.stateless import (
+    FilterRecords,
+    FilterTable,
+    FlatMapRecords,
+    MapRecords,
+    MapTable,
+    PassOn,
+    Select,
+    SplitRecords,
+)
+
+if TYPE_CHECKING:
+    from headrace.pipeline.builder import PipelineBuilder
+    from headrace.pipeline.keyed_stream import KeyedStream
+
+V = TypeVar("V")
+W = TypeVar("W")
+
+
+class Stream(Generic[V]):
+    """A named channel of records with values of type V."""
+
+    key: KeyGiven = None
+    """How later steps take the key; it stays until the next `key_by`."""
+
+    def __init__(
+        self, builder: PipelineBuilder, name: str, *, made_by: tuple[str, ...] = ()
+    ) -> None:
+        self._builder = builder
+        self.name = name
+        self._made_by = made_by
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    # Class computations and sinks -----------------------------------------
+
+    def compute(
+        self,
+        computation: Computation | type[Computation],
+        *,
+        key: KeyGiven | EllipsisType = ...,
+        **options: Any,
+    ) -> Stream[Any]:
+        """A computation whose only input is this stream; `key` is the stream's unless given."""
+        given = self.key if isinstance(key, EllipsisType) else key
+        return self._builder.compute(computation, inputs={self.name: given}, **options)
+
+    def write(self, sink: Sink, *, name: str | None = None) -> Stream[V]:
+        """Sends this stream to a sink as well."""
+        self._builder._write(self.name, sink, name)
+        return self
+
+    # Steps without a key --------------------------------------------------
+
+    def map(self, function: Callable[[V], W], **options: Any) -> Stream[W]:
+        """Every value becomes `function(value)`."""
+        return self._step("map", MapRecords(_callable(function, "map")), **options)
+
+    def flat_map(self, function: Callable[[V], Iterable[W]], **options: Any) -> Stream[W]:
+        """Every value becomes the values that `function(value)` gives."""
+        return self._step("flat_map", FlatMapRecords(_callable(function, "flat_map")), **options)
+
+    def filter(self, condition: Callable[[V], Any] | pc.Expression, **options: Any) -> Stream[V]:
+        """Keeps the values for which a function, or an Arrow expression over columns, holds.
+
+        An expression (`pc.field("price") > 10`) costs no Python per record, and columns stay
+        columns.
+        """
+        if isinstance(condition, pc.Expression):
+            return self._alike(self._step("filter", FilterTable(condition), **options))
+        step = FilterRecords(_callable(condition, "filter"))
+        return self._alike(self._step("filter", step, **options))
+
+    def map_table(self, function: Callable[[pa.Table], pa.Table], **options: Any) -> Stream[Any]:
+        """Every Arrow table of records becomes the table that `function` gives.
+
+        How records are cut into tables depends on the epoch, so treat rows one by one. The
+        table has a column `timestamp`; keep it where you drop or add rows.
+        """
+        return self._step("map_table", MapTable(_callable(function, "map_table")), **options)
+
+    def select(self, *names: str, **columns: str | pc.Expression) -> Stream[Any]:
+        """These columns only, and new ones: `select("user", cents=pc.field("price") * 100)`."""
+        chosen: dict[str, str | pc.Expression] = {name: name for name in names} | columns
+        if not chosen:
+            raise InvalidPipeline(f"{self.name}.select: name at least one column")
+        for name, given in chosen.items():
+            if not isinstance(given, str | pc.Expression):
+                raise InvalidPipeline(
+                    f"{self.name}.select: {name} is a column's name or an Arrow expression, "
+                    f"not {given!r:.80}"
+                )
+            if isinstance(given, str):
+                check_column(given, self._known(), where=f"{self.name}.select")
+        made = self._step("select", Select(chosen))
+        self._builder._known_columns[made.name] = tuple(chosen)
+        return made
+
+    def union(self, *others: Stream[Any]) -> Stream[Any]:
+        """The records of this stream and of others, as one stream."""
+        streams = [self.name, *(other.name for other in others)]
+        if len(set(streams)) != len(streams):
+            raise InvalidPipeline(f"{self.name}.union: a stream is named twice")
+        return self._step("union", PassOn(), inputs=dict.fromkeys(streams))
+
+    def split(self, **ports: Callable[[V], Any] | None) -> dict[str, Stream[V]]:
+        """Sends each value to the first stream whose function holds.
+
+        `parts = lines.split(errors=is_error, rest=None)` gives the streams `lines.errors` and
+        `lines.rest`; None takes what is left. Values that no function takes are dropped.
+        """
+        if not ports:
+            raise InvalidPipeline(f"{self.name}.split: name at least one stream")
+        outputs = {port: f"{self.name}.{port}" for port in ports}
+        name = f"{self.name}.split"
+        self._builder._add(name, SplitRecords(ports), {self.name: None}, outputs)
+        made = {port: Stream[V](self._builder, stream) for port, stream in outputs.items()}
+        for stream in made.values():
+            self._alike(stream)
+        return {port: self._same_key(stream) for port, stream in made.items()}
+
+    def named(self, name: str) -> Stream[V]:
+        """Gives the step that made this stream, and the stream, a name of its own."""
+        if not self._made_by:
+            raise InvalidPipeline(
+                f"stream {self.name!r} was not made by a step of the fluent interface, "
+                "so named() has nothing to name"
+            )
+        old = self.name
+        self._made_by = self._builder._rename(self._made_by, old, name)
+        self.name = name
+        return self
+
+    # Keys -----------------------------------------------------------------
+
+    def key_by(self, *columns: Any, **named: Callable[[V], Any]) -> KeyedStream[V]:
+        """The key of later steps: columns, or a function of the value.
+
+        `key_by("user")`, `key_by("user", "page")`, `key_by(lambda v: v["user"])`,
+        `key_by(user=lambda v: v.split()[0])` (its rows then have a column `user`), and
+        `key_by()` for one key for all. It moves nothing by itself.
+        """
+        from headrace.pipeline.keyed_stream import KeyedStream
+
+        where = f"{self.name}.key_by"
+        if named:
+            if columns or len(named) > 1:
+                raise InvalidPipeline(f"{where} takes columns, or one name=function")
+            name, function = next(iter(named.items()))
+            key: KeyGiven = _callable(function, "key_by")
+            return KeyedStream(self._builder, self.name, key, (name,))
+        if len(columns) == 1 and isinstance(columns[0], tuple):
+            columns = columns[0]
+        if len(columns) == 1 and callable(columns[0]):
+            spec = KeySpec(columns[0], where=where)
+            return KeyedStream(self._builder, self.name, spec.function, ("key",))
+        if not all(isinstance(column, str) for column in columns):
+            raise InvalidPipeline(
+                f"{where} takes names of columns, or one function, not {columns!r:.80}"
+            )
+        for column in columns:
+            check_column(column, self._known(), where=where)
+        given: KeyGiven = columns[0] if len(columns) == 1 else tuple(columns)
+        return KeyedStream(self._builder, self.name, given, tuple(columns))
+
+    def dedup(self, id: KeyGiven | None = None, *, within: Duration, **options: Any) -> Stream[V]:
+        """The first record of each id; more of them within the time are dropped and counted.
+
+        `id` is a column, a tuple of columns or a function; the stream's key unless given.
+        """
+        given = self.key if id is None else id
+        if given is None:
+            raise InvalidPipeline(f"{self.name}.dedup: say by which id= (a column or a function)")
+        within_us = duration(within, what=f"{self.name}.dedup: within=")
+        inputs = {self.name: given}
+        return self._alike(self._step("dedup", DedupWithin(within_us), inputs=inputs, **options))
+
+    # Side inputs ----------------------------------------------------------
+
+    def lookup(
+        self, table: Any, *, on: On | None = None, how: str = "left", **options: Any
+    ) -> Stream[Any]:
+        """Adds the columns of the matching rows of a bounded table.
+
+        `table` is a pandas, Polars, Arrow or Spark DataFrame, a dict (key -> columns), a list of
+        dicts or a bounded source. It is read here and now, and travels with the pipeline.
+        `on` is a column of both, a tuple of such, or {stream column: table column}; the stream's
+        key unless given. `how="left"` keeps records without a match, "inner" drops them.
+        """
+        key = self.key if on is None else on
+        if key is None or key == () or (callable(key) and not isinstance(key, Mapping)):
+            raise InvalidPipeline(f"{self.name}.lookup: say on= which column")
+        name, columns = lookup(
+            self._builder, self.name, table, on=key, how=how, columns=self._known(), **options
+        )
+        if columns is not None:
+            self._builder._known_columns[name] = columns
+        return self._same_key(Stream(self._builder, name, made_by=(name,)))
+
+    # How steps are made ---------------------------------------------------
+
+    def _known(self) -> tuple[str, ...] | None:
+        """The columns, where they are known while building."""
+        return self._builder._columns_of(self.name)
+
+    def _alike(self, made: Any) -> Any:
+        """A stream with the same values as this one, fewer perhaps."""
+        self._builder._alike(self.name, made.name)
+        return made
+
+    def _step(
+        self,
+        step: str,
+        computation: Computation,
+        *,
+        inputs: Mapping[str, KeyGiven] | None = None,
+        **options: Any,
+    ) -> Any:
+        name = f"{self.name}.{step}"
+        made = self._builder._add(name, computation, inputs or {self.name: None}, name, **options)
+        return self._same_key(Stream(self._builder, made, made_by=(made,)))
+
+    def _same_key(self, stream: Stream[Any]) -> Any:
+        """A stream that goes on under this one's key."""
+        return stream
+
+
+def _callable(function: Any, step: str) -> Any:
+    if not callable(function):
+        raise InvalidPipeline(f"{step} takes a function, not {function!r:.80}")
+    return function

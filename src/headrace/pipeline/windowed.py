@@ -1,0 +1,150 @@
+"""`WindowedStream`: a keyed stream cut into windows; what can be computed over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import InvalidPipeline
+from headrace.model.time import Duration, duration
+from headrace.pipeline.columns import check_column
+from headrace.pipeline.graph import To
+from headrace.pipeline.operators.aggregates import Aggregate, Count
+from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
+from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
+from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
+from headrace.pipeline.windows import Every, Window
+
+if TYPE_CHECKING:
+    from headrace.pipeline.keyed_stream import KeyedStream
+
+CLOCKS = ("event", "ingestion", "processing")
+MODES = ("final", "on_time", "changes")
+
+
+class WindowedStream:
+    """Windows over a keyed stream, and when their rows are emitted."""
+
+    def __init__(
+        self,
+        stream: KeyedStream[Any],
+        window: Window,
+        *,
+        by: str = "event",
+        grace: Duration = "0s",
+        late: str | To = "drop",
+        emit: str | Every = "final",
+    ) -> None:
+        self._stream = stream
+        where = f"{stream.name}.window"
+        if not isinstance(window, Window):
+            raise InvalidPipeline(
+                f'{where} takes a window such as tumbling("1h"), not {window!r:.80}'
+            )
+        if by not in CLOCKS:
+            raise InvalidPipeline(f"{where}: by= is one of {', '.join(CLOCKS)}, not {by!r}")
+        if not (isinstance(late, To) or late == "drop"):
+            raise InvalidPipeline(f'{where}: late= is "drop" or to(stream), not {late!r}')
+        if not (isinstance(emit, Every) or emit in MODES):
+            raise InvalidPipeline(
+                f"{where}: emit= is one of {', '.join(MODES)}, or every(...), not {emit!r}"
+            )
+        try:
+            self._grace_us = duration(grace, what=f"{where}: grace=")
+        except (TypeError, ValueError) as error:
+            raise InvalidPipeline(str(error)) from None
+        if by == "ingestion" and not stream._builder._is_fresh(stream.name):
+            raise InvalidPipeline(
+                f'{where}: by="ingestion" needs a stream that comes from a source through steps '
+                'without state; behind state use by="processing" or event time'
+            )
+        if by != "event":
+            if window.kind in ("sliding", "same"):
+                raise InvalidPipeline(f"{where}: a {window.kind} window goes by event time")
+            if self._grace_us or isinstance(late, To):
+                raise InvalidPipeline(
+                    f"{where}: by {by} time nothing is late; leave grace= and late="
+                )
+        if window.kind == "sliding" and emit != "final":
+            raise InvalidPipeline(f'{where}: sliding windows are emitted once, emit="final"')
+        self._window, self._by, self._late, self._emit = window, by, late, emit
+
+    def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
+        """How many records each window has, as the column `name`."""
+        return self._aggregate("count", {name: Count(None)}, options)
+
+    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+        """Several aggregates at once, each as a column: `aggregate(n=agg.count())`."""
+        where = f"{self._stream.name}.aggregate"
+        if not aggregates:
+            raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
+        for name, given in aggregates.items():
+            if not isinstance(given, Aggregate):
+                raise InvalidPipeline(
+                    f"{where}: {name} is one of headrace.agg, such as agg.count(), "
+                    f"not {given!r:.80}"
+                )
+        return self._aggregate("aggregate", aggregates, {})
+
+    def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> KeyedStream[Any]:
+        """The n rows of each window with the largest `by`, with their `rank` from 1 on.
+
+        Of rows with equal values the order is that of their encoding; `ties=True` keeps all
+        that are equal to the n-th.
+        """
+        where = f"{self._stream.name}.top"
+        if type(n) is not int or n < 1:
+            raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
+        if not isinstance(by, str):
+            raise InvalidPipeline(f"{where}: by= names a column, not {by!r:.80}")
+        if self._window.kind == "sliding":
+            raise InvalidPipeline(f"{where} does not go with sliding windows")
+        kinds = (CombinedTop, WindowTop)
+        return self._aggregate("top", {"top": TopRows(by, n, ties)}, options, kinds)
+
+    def _aggregate(
+        self,
+        step: str,
+        aggregates: dict[str, Aggregate],
+        options: dict[str, Any],
+        kinds: tuple[type[WindowAggregate], type[WindowAggregate]] | None = None,
+    ) -> KeyedStream[Any]:
+        stream, window = self._stream, self._window
+        where = f"{stream.name}.{step}"
+        own = [*stream.key_columns, "window_start", "window_end"]
+        for name in aggregates:
+            if name in own and not kinds:
+                raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
+        known = stream._builder._columns_of(stream.name)
+        for column in [c for a in aggregates.values() for c in a.columns()]:
+            check_column(column, known, where=where)
+        if kinds is None:
+            sliding = window.kind == "sliding"
+            kinds = (
+                (CombinedSliding, SlidingAggregate)
+                if sliding
+                else (CombinedAggregate, WindowAggregate)
+            )
+        late = self._late if isinstance(self._late, To) else None
+        # What goes aside as it is must not have been combined with others before.
+        computation = kinds[0 if late is None else 1](
+            window,
+            aggregates,
+            key_columns=stream.key_columns,
+            by=self._by,
+            grace_us=self._grace_us,
+            emit=self._emit,
+            late=late is not None,
+        )
+        outputs: dict[str, str] = {"": where}
+        if late is not None:
+            outputs["late"] = late.stream
+        made = stream._builder._add(
+            where, computation, {stream.name: stream.key}, outputs, **options
+        )
+        if known is not None or kinds[0] is not CombinedTop:
+            window_columns = () if window.kind == "whole" else ("window_start", "window_end")
+            extra = (*(known or ()), "rank") if kinds[0] is CombinedTop else tuple(aggregates)
+            stream._builder._known_columns[made] = tuple(
+                dict.fromkeys([*stream.key_columns, *window_columns, *extra])
+            )
+        return stream._rows_of(made)

@@ -1,0 +1,235 @@
+"""The `ctx` of keyed tables: fields, maps and timers of a slot's keys, in columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import UserCodeError
+from headrace.model.keys import decode_key, hash_key
+from headrace.model.rows import Rows, python_list
+from headrace.model.state import Field
+from headrace.model.time import BEGINNING, END
+from headrace.state.entries import MapEntries
+from headrace.state.segment import ENTRY, FIELD, Cell
+from headrace.state.view import Stored
+from headrace.worker import keystate
+from headrace.worker.emitter import keyed_origin
+from headrace.worker.keystate import KeyState
+from headrace.worker.table_context import BareTableContext
+from headrace.worker.table_timers import TableTimers
+
+if TYPE_CHECKING:
+    from headrace.worker.keyed import KeyedRun
+
+
+class KeyedTableContext(BareTableContext):
+    """`ctx` of keyed tables: state by position of the distinct keys."""
+
+    def __init__(self, run: KeyedRun, keys: list[bytes], codes: Any, rows: Rows) -> None:
+        """`codes` are those of `rows`; keys without rows come after the others."""
+        super().__init__(run.emitter, run.node, rows)
+        timestamps = rows.timestamps
+        self._run = run
+        self._behind = run.task.outs.get(run.node.name, BEGINNING)
+        self._live = run.live
+        self._fields = run.live.shape.plain
+        self._version = run.live.shape.options.version
+        self._keys = keys
+        self._shown = [decode_key(key) for key in keys]
+        self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
+        self._stored: list[Stored] = run.slot.view.fetch(keys, self._hashes, maps=False)
+        self._migrated = self._migrate()
+        if run.live.shape.options.clock == "wall":
+            clocks = np.full(len(keys), run.task.plan.wall, np.int64)
+        else:
+            clocks = np.full(len(keys), run.before, np.int64)
+            np.maximum.at(clocks, codes, timestamps)
+        self._clocks = clocks
+        self._written: dict[str, list[bytes]] = {}
+        self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
+        self._timers = TableTimers(run, keys)
+        self.watermark = self.watermark_before = run.before
+        self.final = run.now == END
+
+    def key_column(self, codes: Any) -> pa.Array:
+        """The keys of the rows."""
+        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), self._key_array())
+
+    def _key_array(self) -> pa.Array:
+        """The distinct keys; keys of several parts are structs of `part_0`, `part_1`, ..."""
+        shown = self._shown
+        try:
+            if shown[0] and all(isinstance(k, tuple) and len(k) == len(shown[0]) for k in shown):
+                parts = [pa.array(part) for part in zip(*shown, strict=True)]
+                return pa.StructArray.from_arrays(parts, [f"part_{i}" for i in range(len(parts))])
+            return pa.array(shown)
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise UserCodeError(
+                f"computation {self._node.name!r}: its keys do not fit one Arrow column ({error}); "
+                "use process_record"
+            ) from None
+
+    def _migrate(self) -> dict[int, KeyState]:
+        """Keys that another version of the class has written, as this one sees them."""
+        return {
+            i: keystate.load(self._live, self._keys[i], stored)
+            for i, stored in enumerate(self._stored)
+            if stored.version not in (0, self._version)
+        }
+
+    def read(self) -> pa.Table:
+        columns: dict[str, Any] = {"key": self._key_array()}
+        clocks = self._clocks.tolist()
+        for field in self._fields:
+            cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
+            kind = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+            columns[field.name] = pa.array(cells, kind.get(field.codec.type))
+        return pa.table(columns)
+
+    def _value(self, i: int, field: Field, clock: int) -> Any:
+        if i in self._migrated:
+            return vars(self._migrated[i].object)[field.name]
+        cell = self._stored[i].fields.get(field.name)
+        if cell is None or (field.ttl_us is not None and cell[1] <= clock):
+            return field.fresh()
+        try:
+            return field.codec.decode(cell[0])
+        except msgspec.DecodeError as error:
+            raise keystate.unfit(self._live, self._keys[i], field, error) from None
+
+    def write(self, columns: pa.Table | dict[str, Any] | None = None, **more: Any) -> None:
+        given: dict[str, Any] = dict(more)
+        if isinstance(columns, pa.Table):
+            given.update({n: columns.column(n) for n in columns.schema.names if n != "key"})
+        elif columns is not None:
+            given.update(columns)
+        fields = {field.name: field for field in self._fields}
+        for name, values in given.items():
+            field = fields.get(name)
+            if field is None:
+                raise ValueError(
+                    f"{self._node.name!r} has no field {name!r}; it has {', '.join(fields)}"
+                )
+            cells = _as_list(values)
+            if len(cells) != len(self._keys):
+                raise ValueError(
+                    f"write({name}=): {len(cells)} values for {len(self._keys)} keys; "
+                    "give one per row of ctx.read()"
+                )
+            encode = field.codec.encode
+            try:
+                self._written[name] = [encode(cell) for cell in cells]
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"write({name}=): {error}") from None
+
+    # Maps and timers ------------------------------------------------------
+
+    def entries(self, name: str, key_index: Any = None) -> pa.Table:
+        return self._entries.read(name, None if key_index is None else _as_list(key_index))
+
+    def put_entries(self, name: str, key_index: Any, entry: Any, value: Any) -> None:
+        self._entries.put(name, _as_list(key_index), _as_list(entry), _as_list(value))
+
+    def timers(self, tag: Any = "", clock: str = "event") -> pa.Array:
+        return self._timers.times(tag, clock)
+
+    def set_timers(
+        self, key_index: Any, at: Any, *, tag: Any = "", clock: str = "event", hold: Any = None
+    ) -> None:
+        self._timers.set(
+            _as_list(key_index), _as_list(at), tag, clock, None if hold is None else _as_list(hold)
+        )
+
+    def cancel_timers(self, key_index: Any, *, tag: Any = "") -> None:
+        self._timers.cancel(_as_list(key_index), tag)
+
+    def take_due(self) -> pa.Table | None:
+        """What is due now, removed, as the table of `process_timers`."""
+        self.watermark = self._run.now
+        due = self._timers.take_due()
+        if not due:
+            return None
+        ats, indexes, tags, clocks = zip(*due, strict=True)
+        self._newest = max(ats)
+        codes = np.array(indexes, np.int32)
+        return pa.table(
+            {
+                "key": self.key_column(codes),
+                "key_index": pa.array(codes),
+                "tag": pa.array(tags),
+                "timestamp": pa.array(ats, pa.int64()),
+                "clock": pa.array(clocks),
+            }
+        )
+
+    # The end --------------------------------------------------------------
+
+    def cells(self) -> list[Cell]:
+        """What is to be written."""
+        hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
+        found: list[Cell] = [
+            Cell(
+                hashes[i], self._keys[i], ENTRY, name, entry, data or b"", clocks[i], END,
+                self._version, data is None,
+            )
+            for name, i, entry, data in self._entries.changes()
+        ]  # fmt: skip
+        for i, state in self._migrated.items():
+            for field in self._fields:
+                if field.name in self._written:
+                    data = self._written[field.name][i]
+                    setattr(state.object, field.name, field.codec.decode(data))
+            keystate.note_writes(self._live, state, clocks[i])
+            found.extend(keystate.changes(self._live, self._keys[i], state, clocks[i]))
+        for field in self._fields:
+            written = self._written.get(field.name)
+            if written is None:
+                continue
+            for i, data in enumerate(written):
+                if i in self._migrated:
+                    continue
+                cell = self._stored[i].fields.get(field.name)
+                gone = data == field.initial_data
+                if gone and cell is None:
+                    continue
+                # With a TTL also the same value is a write: it lives from now on.
+                if cell is not None and cell[0] == data and field.ttl_us is None:
+                    continue
+                expires = END if field.ttl_us is None else clocks[i] + field.ttl_us
+                found.append(
+                    Cell(
+                        hashes[i],
+                        self._keys[i],
+                        FIELD,
+                        field.name,
+                        b"",
+                        b"" if gone else data,
+                        clocks[i],
+                        expires,
+                        self._version,
+                        gone,
+                    )
+                )
+        return found
+
+    def _origins(self, count: int, key_index: Any, causes: Any) -> pa.Array:
+        if key_index is None and count == len(self._keys):
+            key_index = range(count)
+        if key_index is None or len(key_index) != count:
+            return super()._origins(count, key_index, causes)
+        keys = [self._keys[i] for i in _as_list(key_index)]
+        return pa.array([keyed_origin(self._node.name, key) for key in keys], pa.binary())
+
+
+def _as_list(values: Any) -> list[Any]:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return python_list(values)
+    if isinstance(values, np.ndarray):
+        return values.tolist()
+    return list(values)
