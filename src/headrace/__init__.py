@@ -34,6 +34,7 @@ from headrace.model.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from headrace.pipeline import agg
 from headrace.pipeline.graph import to
 from headrace.pipeline.keyed_stream import KeyedStream
+from headrace.pipeline.operators.join_interval import interval
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.windows import (
     every,
@@ -85,6 +86,7 @@ __all__ = [
     "agg",
     "every",
     "hopping",
+    "interval",
     "same_window",
     "service",
     "session",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
 
 TIMEOUT_US_MIN = 50 * MILLISECOND
+T = TypeVar("T")
 
 _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 
@@ -46,12 +47,21 @@ class PipelineBuilder:
         self._outlets: dict[str, Outlet] = {}
         self._feedback: set[str] = set()
         self._no_dedup: set[str] = set()
+        self._schemas: dict[str, Schema] = {}
         self._unnamed: dict[str, str] = {}
         """Steps whose name was taken -> that name; they wait for `named()`."""
         self._known_columns: dict[str, tuple[str, ...]] = {}
         """Streams whose columns are known from the step that makes them."""
 
-        self._schemas: dict[str, Schema] = {}
+    @overload
+    def read(
+        self, name: str, source: Source, *, schema: type[T], errors: str | To = "stop"
+    ) -> Stream[T]: ...
+
+    @overload
+    def read(
+        self, name: str, source: Source, *, schema: None = None, errors: str | To = "stop"
+    ) -> Stream[Any]: ...
 
     def read(
         self,
@@ -174,6 +184,12 @@ class PipelineBuilder:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
 
+    @overload
+    def stream(self, name: str, *, schema: type[T], feedback: bool = False) -> Stream[T]: ...
+
+    @overload
+    def stream(self, name: str, *, schema: None = None, feedback: bool = False) -> Stream[Any]: ...
+
     def stream(
         self, name: str, *, schema: type[Any] | pa.Schema | None = None, feedback: bool = False
     ) -> Stream[Any]:
@@ -186,14 +202,6 @@ class PipelineBuilder:
         if feedback:
             self._feedback.add(name)
         return Stream(self, name)
-
-    def columns(self, stream: str) -> tuple[str, ...] | None:
-        """The columns of a stream, where they are known before it runs."""
-        if stream in self._schemas:
-            return self._schemas[stream].names
-        injector = self._injectors.get(stream)
-        found = None if injector is None else injector.source.columns()
-        return None if found is None else tuple(found)
 
     def _declare(self, stream: str, given: type[Any] | pa.Schema | None) -> None:
         if given is None:
@@ -282,14 +290,25 @@ class PipelineBuilder:
             self._unnamed.pop(name, None)
             if name in self._known_columns:
                 self._known_columns[renamed(name)] = self._known_columns.pop(name)
+            if name in self._schemas:
+                self._schemas[renamed(name)] = self._schemas.pop(name)
         return tuple(taken)
 
     def _columns_of(self, stream: str) -> tuple[str, ...] | None:
         """The columns of a stream, where they are known while building."""
+        if stream in self._schemas:
+            return self._schemas[stream].names
         if stream in self._injectors:
             columns = self._injectors[stream].source.columns()
             return None if columns is None else tuple(columns)
         return self._known_columns.get(stream)
+
+    def _alike(self, stream: str, made: str) -> None:
+        """What is known of a stream's columns is true of one that holds the same values."""
+        if stream in self._schemas:
+            self._schemas[made] = self._schemas[stream]
+        elif (columns := self._columns_of(stream)) is not None:
+            self._known_columns[made] = columns
 
     def _is_fresh(self, stream: str) -> bool:
         """Whether records of a stream arrive in the epoch in which their source was read."""

@@ -10,6 +10,10 @@ from headrace.model.time import Duration
 from headrace.pipeline.graph import To
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.aggregates import Aggregate
+from headrace.pipeline.operators.join_interval import Interval
+from headrace.pipeline.operators.join_rows import Select, Side
+from headrace.pipeline.operators.join_window import CutWindows
+from headrace.pipeline.operators.joins import join, join_asof
 from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
 from headrace.pipeline.operators.top_by_id import BUCKET, Bucketed, BucketTop, MergeTop
 from headrace.pipeline.stream import Stream, V, _callable
@@ -123,6 +127,83 @@ class KeyedStream(Stream[V]):
         second: KeyGiven = parts[0] if len(parts) == 1 else parts
         made = builder._add(where, MergeTop(n), {best: second}, where, **options)
         return KeyedStream(builder, made, self.key, columns, made_by=(made, dealt, best))
+
+    # Joins ----------------------------------------------------------------
+
+    def join(
+        self,
+        right: KeyedStream[Any],
+        *,
+        within: Interval | None = None,
+        window: Window | None = None,
+        grace: Duration = "0s",
+        how: str = "inner",
+        select: Select | None = None,
+        late: str | To | None = None,
+        **options: Any,
+    ) -> KeyedStream[Any]:
+        """Pairs of records of this stream (left) and another (right) that have the same key.
+
+        - `within=interval("-5s", "10s")`: right.time lies in left.time - 5 s to left.time + 10 s.
+          Each record is kept until its last possible partner is in, by the watermark.
+        - `window=tumbling("1m")`: both lie in the same window (also `hopping`, `same_window`).
+          Joined rows have `window_start` and `window_end`; `grace` as with `window`.
+        - neither: everything that ever came, kept for ever.
+        - `how`: "inner", "left" or "full". Records without a partner come out when none can come
+          any more: with neither `within` nor `window`, at the very end.
+        - `select`: {"price": "left.price", "bid": "right.price"}, or a function of both values
+          (dicts, None where there is none). Without it rows have the columns of both sides, and
+          a name that both have, and that is not the key, is an error.
+        - `late`: "drop" (counted), `to(stream)` or, without window, "process".
+
+        Pairs are stamped with the later of both times, rows of windows with `window_end - 1`.
+        """
+        if not isinstance(right, KeyedStream):
+            raise (
+                unkeyed(right, "join")
+                if isinstance(right, Stream)
+                else InvalidPipeline(
+                    f"{self.name}.join takes a stream with a key, not {right!r:.80}"
+                )
+            )
+        windows = None if window is None else CutWindows(window)
+        made, columns = join(
+            self._builder, self._side(), right._side(), within=within, window=windows, grace=grace,
+            how=how, select=select, late=late, **options,
+        )  # fmt: skip
+        return self._joined(made, columns)
+
+    def join_asof(
+        self,
+        right: KeyedStream[Any],
+        *,
+        within: Duration | None = None,
+        how: str = "left",
+        select: Select | None = None,
+        late: str | To = "drop",
+        **options: Any,
+    ) -> KeyedStream[Any]:
+        """Each record with the newest one of `right` that has its key and is not after it.
+
+        `right` is a table that changes: each record replaces its key's row from its time on.
+        Records wait for the watermark, so the answer is exact. `within`: how old the row may be.
+        `how`: "left" keeps records without such a row, "inner" drops them. `select` as in `join`.
+        """
+        if not isinstance(right, KeyedStream):
+            raise unkeyed(right, "join_asof")
+        made, columns = join_asof(
+            self._builder, self._side(), right._side(), within=within, how=how, select=select,
+            late=late, **options,
+        )  # fmt: skip
+        return self._joined(made, columns)
+
+    def _side(self) -> Side:
+        return Side(self.name, self.key, self._known(), self.key_columns)
+
+    def _joined(self, made: str, columns: tuple[str, ...] | None) -> KeyedStream[Any]:
+        if columns is not None:
+            self._builder._known_columns[made] = columns
+        return self._rows_of(made)
 
     def _all_time(self) -> WindowedStream:
         return WindowedStream(self, whole(), emit="changes")

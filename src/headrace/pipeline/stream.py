@@ -18,8 +18,10 @@ from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
+from headrace.pipeline.operators.lookup import On, lookup
 from headrace.pipeline.operators.stateless import (
     FilterRecords,
     FilterTable,
@@ -102,8 +104,9 @@ class Stream(Generic[V]):
         columns.
         """
         if isinstance(condition, pc.Expression):
-            return self._step("filter", FilterTable(condition), **options)
-        return self._step("filter", FilterRecords(_callable(condition, "filter")), **options)
+            return self._alike(self._step("filter", FilterTable(condition), **options))
+        step = FilterRecords(_callable(condition, "filter"))
+        return self._alike(self._step("filter", step, **options))
 
     def map_table(self, function: Callable[[pa.Table], pa.Table], **options: Any) -> Stream[Any]:
         """Every Arrow table of records becomes the table that `function` gives.
@@ -124,7 +127,11 @@ class Stream(Generic[V]):
                     f"{self.name}.select: {name} is a column's name or an Arrow expression, "
                     f"not {given!r:.80}"
                 )
-        return self._step("select", Select(chosen))
+            if isinstance(given, str):
+                check_column(given, self._known(), where=f"{self.name}.select")
+        made = self._step("select", Select(chosen))
+        self._builder._known_columns[made.name] = tuple(chosen)
+        return made
 
     def union(self, *others: Stream[Any]) -> Stream[Any]:
         """The records of this stream and of others, as one stream."""
@@ -145,6 +152,8 @@ class Stream(Generic[V]):
         name = f"{self.name}.split"
         self._builder._add(name, SplitRecords(ports), {self.name: None}, outputs)
         made = {port: Stream[V](self._builder, stream) for port, stream in outputs.items()}
+        for stream in made.values():
+            self._alike(stream)
         return {port: self._same_key(stream) for port, stream in made.items()}
 
     def named(self, name: str) -> Stream[V]:
@@ -186,6 +195,8 @@ class Stream(Generic[V]):
             raise InvalidPipeline(
                 f"{where} takes names of columns, or one function, not {columns!r:.80}"
             )
+        for column in columns:
+            check_column(column, self._known(), where=where)
         given: KeyGiven = columns[0] if len(columns) == 1 else tuple(columns)
         return KeyedStream(self._builder, self.name, given, tuple(columns))
 
@@ -198,9 +209,41 @@ class Stream(Generic[V]):
         if given is None:
             raise InvalidPipeline(f"{self.name}.dedup: say by which id= (a column or a function)")
         within_us = duration(within, what=f"{self.name}.dedup: within=")
-        return self._step("dedup", DedupWithin(within_us), inputs={self.name: given}, **options)
+        inputs = {self.name: given}
+        return self._alike(self._step("dedup", DedupWithin(within_us), inputs=inputs, **options))
+
+    # Side inputs ----------------------------------------------------------
+
+    def lookup(
+        self, table: Any, *, on: On | None = None, how: str = "left", **options: Any
+    ) -> Stream[Any]:
+        """Adds the columns of the matching rows of a bounded table.
+
+        `table` is a pandas, Polars, Arrow or Spark DataFrame, a dict (key -> columns), a list of
+        dicts or a bounded source. It is read here and now, and travels with the pipeline.
+        `on` is a column of both, a tuple of such, or {stream column: table column}; the stream's
+        key unless given. `how="left"` keeps records without a match, "inner" drops them.
+        """
+        key = self.key if on is None else on
+        if key is None or key == () or (callable(key) and not isinstance(key, Mapping)):
+            raise InvalidPipeline(f"{self.name}.lookup: say on= which column")
+        name, columns = lookup(
+            self._builder, self.name, table, on=key, how=how, columns=self._known(), **options
+        )
+        if columns is not None:
+            self._builder._known_columns[name] = columns
+        return self._same_key(Stream(self._builder, name, made_by=(name,)))
 
     # How steps are made ---------------------------------------------------
+
+    def _known(self) -> tuple[str, ...] | None:
+        """The columns, where they are known while building."""
+        return self._builder._columns_of(self.name)
+
+    def _alike(self, made: Any) -> Any:
+        """A stream with the same values as this one, fewer perhaps."""
+        self._builder._alike(self.name, made.name)
+        return made
 
     def _step(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration, duration
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
@@ -115,10 +116,7 @@ class WindowedStream:
                 raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
         known = stream._builder._columns_of(stream.name)
         for column in [c for a in aggregates.values() for c in a.columns()]:
-            if known is not None and column not in known:
-                raise InvalidPipeline(
-                    f"{where}: there is no column {column!r}; there are: {', '.join(known)}"
-                )
+            check_column(column, known, where=where)
         if kinds is None:
             sliding = window.kind == "sliding"
             kinds = (

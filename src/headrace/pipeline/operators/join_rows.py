@@ -29,6 +29,8 @@ class Side:
     stream: str
     key: KeyGiven
     columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] = ()
+    """How the parts of the key are called where it is a function."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -70,6 +72,7 @@ class Pairing:
         """`shared`: further columns that both sides may have, being equal."""
         self.where = where
         self._keys = left.key_columns
+        self._added = () if left.key_columns else left.names
         both = set(left.key_columns) & set(right.key_columns) if _alike(left, right) else set()
         self._shared = frozenset(both | set(shared))
         self._left_columns, self._right_columns = left.columns, right.columns
@@ -90,7 +93,7 @@ class Pairing:
             return tuple(name for name, _, _ in self._chosen)
         if self._function or self._left_columns is None or self._right_columns is None:
             return None
-        return tuple(dict.fromkeys([*self._left_columns, *self._right_columns]))
+        return tuple(dict.fromkeys([*self._added, *self._left_columns, *self._right_columns]))
 
     def row(self, value: Any) -> Columns:
         """A record's value as the columns that are kept of it."""
@@ -102,16 +105,16 @@ class Pairing:
             return self._function(left, right)
         if self._chosen is not None:
             return self._select({"left": left, "right": right})
+        keys = _parts(self._added, key) if self._added else {}
         if left is not None and right is not None:
             if not self._checked:
                 self._check(left, right)
-            return {**left, **right}
+            return {**keys, **left, **right}
         if left is not None:
-            return {**left, **_nothing(self._right_columns, left)}
+            return {**keys, **left, **_nothing(self._right_columns, left)}
         alone = right or {}
         # As with USING in SQL, the key of a row without a left one is the right one's.
-        parts = key if isinstance(key, tuple) else (key,)
-        keys = dict(zip(self._keys, parts, strict=False))
+        keys = _parts(self._keys or self._added, key)
         return {**_nothing(self._left_columns, alone), **keys, **alone}
 
     def _select(self, sides: Mapping[str, Columns | None]) -> dict[str, Any]:
@@ -140,6 +143,12 @@ class Pairing:
                 f'select={{"left_{clash[0]}": "left.{clash[0]}", '
                 f'"right_{clash[0]}": "right.{clash[0]}", ...}}'
             )
+
+
+def _parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
+    if len(names) == 1 and not isinstance(key, tuple):
+        return {names[0]: key}
+    return dict(zip(names, key, strict=False)) if isinstance(key, tuple) else {}
 
 
 def _alike(left: Side, right: Side) -> bool:

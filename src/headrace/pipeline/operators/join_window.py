@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.state import state
 from headrace.model.time import END
+from headrace.pipeline.columns import as_columns
 from headrace.pipeline.operators.join_rows import Kept, Pairing
+from headrace.pipeline.windows import Window
 
 if TYPE_CHECKING:
     from headrace.model.context import Context
@@ -29,6 +32,33 @@ class Windows(Protocol):
 
     def windows(self, timestamp: int, value: Any) -> Sequence[tuple[int, int]]:
         """(start, end) of each window."""
+
+
+class CutWindows:
+    """Windows that are cut by the clock, or that the rows carry."""
+
+    def __init__(self, window: Window) -> None:
+        if window.kind not in ("tumbling", "hopping", "same"):
+            raise InvalidPipeline(
+                f"a window join takes tumbling(), hopping() or same_window(), not {window.kind}"
+            )
+        self.kind, self.size_us = window.kind, window.size_us
+        self.every_us = window.every_us or window.size_us
+
+    def windows(self, timestamp: int, value: Any) -> Sequence[tuple[int, int]]:
+        """(start, end) of each window."""
+        if self.kind == "same":
+            row = as_columns(value, where="same_window()")
+            try:
+                return [(row["window_start"], row["window_end"])]
+            except KeyError:
+                raise InvalidRecord(
+                    "same_window(): there are no columns window_start and window_end; "
+                    f"there are: {', '.join(row)}"
+                ) from None
+        last = timestamp // self.every_us * self.every_us
+        starts = range(last, timestamp - self.size_us, -self.every_us)
+        return [(start, start + self.size_us) for start in starts]
 
 
 class WindowJoin(Computation):

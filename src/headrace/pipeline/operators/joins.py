@@ -74,8 +74,8 @@ def join(
         computation = HistoryJoin(pairing, left.stream, how)
         late = "process" if late is None else late
     inputs = {left.stream: left.key, right.stream: right.key}
-    builder.compute(computation, inputs=inputs, outputs=outputs, name=name, late=late, **options)
-    return name, columns
+    made = builder._add(name, computation, inputs, outputs, late=late, **options)
+    return made, columns
 
 
 def join_asof(
@@ -99,15 +99,9 @@ def join_asof(
     tolerance = None if within is None else duration(within, what=f"{where}: within=")
     pairing = Pairing(left, right, select=select, where=where)
     # The right side first: of records of one instant, the table's change comes before the look-up.
-    builder.compute(
-        AsOfJoin(pairing, left.stream, how, tolerance),
-        inputs={right.stream: right.key, left.stream: left.key},
-        outputs=name,
-        name=name,
-        late=late,
-        **options,
-    )
-    return name, pairing.columns()
+    inputs = {right.stream: right.key, left.stream: left.key}
+    computation = AsOfJoin(pairing, left.stream, how, tolerance)
+    return builder._add(name, computation, inputs, name, late=late, **options), pairing.columns()
 
 
 def _check_how(how: str, words: tuple[str, ...], where: str) -> None:
@@ -137,4 +131,4 @@ def _apart(builder: PipelineBuilder, left: Side, right: Side, name: str) -> Side
         return right
     again = f"{name}.right"
     builder.compute(Relay, inputs={right.stream: None}, outputs=again, name=again)
-    return Side(again, right.key, right.columns)
+    return Side(again, right.key, right.columns, right.names)

@@ -168,9 +168,7 @@ def lookup(
     clash = [n for n in added if columns is not None and n in columns]
     if clash:
         raise clashing(where, clash)
-    builder.compute(
-        Lookup(side, pairs, how, where), inputs={stream: None}, outputs=name, name=name, **options
-    )
+    name = builder._add(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
     return name, None if columns is None else (*columns, *added)
 
 

@@ -1,0 +1,243 @@
+"""Joins as people write them: when rows come out, what they look like, what is refused."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace import (
+    InvalidPipeline,
+    Pipeline,
+    UserCodeError,
+    agg,
+    hopping,
+    interval,
+    same_window,
+    session,
+    sources,
+    to,
+    tumbling,
+)
+from headrace.testing import CRASH, Harness
+
+SECOND = 1_000_000
+
+
+class Order(msgspec.Struct):
+    id: str
+    t: int
+    cents: int
+
+
+class Payment(msgspec.Struct):
+    id: str
+    t: int
+    paid: int
+
+
+def streams(*schemas: Any) -> tuple[Pipeline, Any, Any]:
+    p = Pipeline("shop")
+    given = schemas or (None, None)
+    orders = p.read("orders", sources.memory([], timestamp="t"), schema=given[0])
+    payments = p.read("payments", sources.memory([], timestamp="t"), schema=given[1])
+    return p, orders.key_by("id"), payments.key_by("id")
+
+
+def order(id: str, seconds: int, **more: Any) -> dict[str, Any]:
+    return {"id": id, "t": seconds * SECOND, **more}
+
+
+SELECT = {"id": "left.id", "at": "left.t", "paid": "right.t"}
+
+
+def test_early_rows_wait_for_their_partner_through_epochs_and_crashes() -> None:
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("-10s", "10s"), select=SELECT).named("paid")
+    with Harness(p) as h:
+        h.send("payments", order("o1", 5), CRASH)
+        h.send("orders", order("o1", 9), CRASH, order("o2", 10))
+        h.send("payments", order("o2", 11))
+        assert sorted((v["id"], v["paid"] // SECOND) for v in h.read("paid")) == [
+            ("o1", 5),
+            ("o2", 11),
+        ]
+        assert [t for _, t in h.records("paid")] == [9 * SECOND, 11 * SECOND]
+
+
+def test_an_unmatched_row_comes_out_when_its_last_partner_is_past_and_its_state_goes() -> None:
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("0s", "10s"), how="full", select=SELECT).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 100))
+        h.send("payments", order("p1", 100))
+        h.advance("10s")
+        assert [v["id"] for v in h.read("out")] == [None], "the payment has no order before it"
+        assert h.keys("out") == ["o1"]
+        h.advance("1us")
+        assert h.records("out")[1] == (
+            {"id": "o1", "at": 100 * SECOND, "paid": None},
+            100 * SECOND,
+        )
+        assert h.keys("out") == []
+
+
+def test_a_matched_row_goes_too_when_nobody_can_match_it_any_more() -> None:
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("0s", "8s"), select=SELECT).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 100))
+        h.send("payments", order("o1", 101))
+        h.advance("10s")
+        assert len(h.read("out")) == 1
+        assert h.keys("out") == []
+
+
+def test_rows_without_select_have_the_columns_of_both_sides() -> None:
+    p, orders, payments = streams()
+    fewer = payments.select("id", "paid").key_by("id")
+    orders.join(fewer, how="full").named("out")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 1), order("o2", 2))
+        h.send("payments", order("o1", 3, paid=7), order("o3", 4, paid=8))
+        h.end()
+        found = sorted(h.records("out"), key=lambda r: r[0]["id"])
+    assert found == [
+        ({"id": "o1", "t": SECOND, "paid": 7}, 3 * SECOND),
+        ({"id": "o2", "t": 2 * SECOND, "paid": None}, 2 * SECOND),
+        ({"id": "o3", "paid": 8}, 4 * SECOND),
+    ]
+
+
+def test_a_clash_of_columns_is_found_at_build_with_schemas_and_at_the_first_pair_without() -> None:
+    _, orders, payments = streams(Order, Payment)
+    with pytest.raises(InvalidPipeline, match=r"both sides have a column 't'.*select="):
+        orders.join(payments)
+    with pytest.raises(InvalidPipeline, match="'cent'.*did you mean 'cents'"):
+        orders.join(payments, select={"cents": "left.cent"})
+    p, orders, payments = streams()
+    orders.join(payments)
+    with pytest.raises(UserCodeError, match="both sides have a column 't'"):
+        with Harness(p) as h:
+            h.send("orders", order("o1", 1))
+            h.send("payments", order("o1", 1))
+
+
+def test_typed_streams_join_and_a_function_can_make_the_rows() -> None:
+    p, orders, payments = streams(Order, Payment)
+    orders.join(
+        payments,
+        within=interval("0s", "1h"),
+        select=lambda left, right: {"open": left["cents"] - right["paid"]},
+    ).named("out")
+    with Harness(p) as h:
+        h.send("orders", Order("o1", 1, 500))
+        h.send("payments", Payment("o1", 2, 300))
+        assert h.read("out") == [{"open": 200}]
+
+
+def test_a_stream_can_be_joined_with_itself() -> None:
+    p = Pipeline("pairs")
+    keyed = p.read("in", sources.memory([], timestamp="t")).key_by("id")
+    keyed.join(keyed, within=interval("1us", "5s"), select=SELECT).named("out")
+    with Harness(p) as h:
+        h.send("in", order("a", 1), order("a", 3), order("b", 4))
+        h.end()
+        assert [(v["at"] // SECOND, v["paid"] // SECOND) for v in h.read("out")] == [(1, 3)]
+
+
+def test_rows_of_the_same_window_join() -> None:
+    p, orders, payments = streams()
+    sums = [
+        s.window(tumbling("10s")).aggregate(**{name: agg.count()})
+        for s, name in ((orders, "orders"), (payments, "payments"))
+    ]
+    sums[0].join(sums[1], window=same_window(), how="full").named("out")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 1), order("o1", 2), order("o1", 11))
+        h.send("payments", order("o1", 3), order("o1", 25))
+        h.advance("1h")
+        found = sorted(h.read("out"), key=lambda v: v["window_start"])
+    assert [(v["window_start"] // SECOND, v["orders"], v["payments"]) for v in found] == [
+        (0, 2, 1),
+        (10, 1, None),
+        (20, None, 1),
+    ]
+
+
+def test_a_window_join_keeps_its_grace_and_sends_later_records_aside() -> None:
+    p, orders, payments = streams()
+    orders.join(
+        payments, window=hopping("10s", every="10s"), grace="5s", late=to("late"), select=SELECT
+    ).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 1))
+        h.send("payments", order("x", 1))
+        h.advance("11s")
+        h.send("payments", order("o1", 2))
+        assert [v["id"] for v in h.read("out")] == ["o1"]
+        h.advance("10s")
+        h.send("payments", order("o1", 3))
+        assert [v["t"] // SECOND for v in h.read("late")] == [3]
+        assert h.counts["out.late"] == 1
+
+
+def test_late_records_of_an_interval_join_are_dropped_and_counted() -> None:
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("0s", "1s"), select=SELECT).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 1))
+        h.send("payments", order("x", 1))
+        h.advance("1h")
+        h.send("payments", order("o1", 1))
+        assert h.read("out") == []
+        assert h.counts["late"] == 1
+
+
+def test_an_as_of_join_sees_the_table_as_it_was() -> None:
+    p, orders, prices = streams()
+    orders.join_asof(prices, select={"t": "left.t", "price": "right.price"}).named("out")
+    with Harness(p) as h:
+        h.send("payments", order("a", 10, price=1), order("a", 20, price=2))
+        h.send("orders", order("a", 20), order("a", 19), order("a", 9))
+        h.end()
+        assert [(v["t"] // SECOND, v["price"]) for v in h.read("out")] == [
+            (9, None), (19, 1), (20, 2),
+        ]  # fmt: skip
+
+
+def test_a_key_that_is_a_function_becomes_a_column() -> None:
+    p = Pipeline("shop")
+    left = p.read("l", sources.memory([], timestamp="t")).key_by(who=lambda v: v["a"].lower())
+    right = p.read("r", sources.memory([], timestamp="s")).key_by(who=lambda v: v["b"].lower())
+    left.join(right).named("out").count().named("counts")
+    with Harness(p) as h:
+        h.send("l", {"t": 1, "a": "X"})
+        h.send("r", {"s": 1, "b": "x"})
+        assert h.read("out") == [{"who": "x", "t": 1, "a": "X", "s": 1, "b": "x"}]
+        assert h.read("counts") == [{"who": "x", "count": 1}]
+
+
+def test_what_cannot_be_joined_is_refused() -> None:
+    p, orders, payments = streams()
+    with pytest.raises(InvalidPipeline, match="needs a key"):
+        orders.join(p.stream("payments"))
+    with pytest.raises(InvalidPipeline, match="not both"):
+        orders.join(payments, within=interval("0s", "1s"), window=tumbling("1s"))
+    with pytest.raises(InvalidPipeline, match="not session"):
+        orders.join(payments, window=session("1s"))
+    with pytest.raises(InvalidPipeline, match='"inner", "left", "full"'):
+        orders.join(payments, how="outer")
+    with pytest.raises(InvalidPipeline, match="never equal"):
+        orders.join(payments.key_by("id", "t"))
+    with pytest.raises(InvalidPipeline, match="lies above"):
+        interval("5s", "-5s")
+    with pytest.raises(InvalidPipeline, match='"left.column" or "right.column"'):
+        orders.join(payments, select={"a": "t"})
+
+
+def test_a_look_up_is_a_step_of_a_stream() -> None:
+    p, orders, _ = streams(Order, Payment)
+    orders.lookup({"o1": {"name": "tea"}}).filter(lambda v: v["name"]).named("out")
+    with Harness(p) as h:
+        h.send("orders", Order("o1", 1, 5), Order("o2", 2, 6))
+        assert h.read("out") == [{"id": "o1", "t": 1, "cents": 5, "name": "tea"}]
