@@ -8,6 +8,7 @@ from headrace import sinks, sources
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.job import Job
 from headrace.engine.pipeline import Pipeline
+from headrace.engine.replay import Replay, replay
 from headrace.errors import (
     CallUncertain,
     CorruptCheckpoint,
@@ -60,6 +61,7 @@ __all__ = [
     "NondeterministicCode",
     "Pipeline",
     "Record",
+    "Replay",
     "Response",
     "RunSummary",
     "ServiceError",
@@ -70,6 +72,7 @@ __all__ = [
     "TableContext",
     "Timer",
     "UserCodeError",
+    "replay",
     "service",
     "sinks",
     "sources",

@@ -30,6 +30,14 @@ Examples:
     type=click.Choice(["end", "caught-up"]),
     help="Stop when all input has ended, or when nothing is left for now.  [default: never]",
 )
+@click.option(
+    "--retain",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="How many past epochs keep all that `headrace replay` needs.",
+)
 @options.master
 @options.slots
 @options.epoch_target("1s")
@@ -37,6 +45,7 @@ def run(
     target: str,
     checkpoint: str,
     until: str | None,
+    retain: int,
     master: str | None,
     slots: int | None,
     epoch_target: str,
@@ -56,6 +65,7 @@ def run(
             until="caught_up" if until == "caught-up" else until,
             slots=slots,
             epoch_target=epoch_target,
+            retain_epochs=retain,
             on_epoch=view.show,
         )
         with graceful_stop(job):

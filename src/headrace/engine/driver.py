@@ -135,6 +135,7 @@ class Driver:
             raise
         self._deliverer.catch_up([commit for _, commit in self.history.commits])
         self._sources.prepare()
+        self._sources.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
         """Lets go of everything; what is committed stays."""
@@ -199,7 +200,7 @@ class Driver:
         self._deliverer.deliver(commit)
         seconds = time.perf_counter() - began
         self._pace.took(commit.counters.records, seconds)
-        self._sources.settle(self.ledger)
+        self._sources.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history)
         if commit.epoch % COLLECT_EVERY == 0:
             collect(self.store, self.log, self.history, self._deliverer.acknowledged())
@@ -262,7 +263,7 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        body = CommitBody(commit, self._following())
+        body = CommitBody(commit, self._following(), retain=self.history.retain)
         if commit.epoch % SNAPSHOT_EVERY == 0:
             body.snapshot = self.ledger
             self.history.snapshotted(position)

@@ -51,7 +51,7 @@ class Pipeline(PipelineBuilder):
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
         - `epoch_target`: how long an epoch should take; its size follows the pace.
         - `epoch_records`: a fixed epoch size instead.
-        - `retain_epochs`: how many past epochs keep their files.
+        - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
         """
         driver = self._driver(
             checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch
@@ -93,6 +93,8 @@ class Pipeline(PipelineBuilder):
             raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
         if slots is not None and not 1 <= slots <= 10_000:
             raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
+        if type(retain_epochs) is not int or retain_epochs < 1:
+            raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
         topology = self.freeze()
         arm_from_environment()
         store = DiskStore(checkpoint)

@@ -23,6 +23,8 @@ class CommitBody(msgspec.Struct):
     commit: Commit
     next: Plan | None = None
     snapshot: Ledger | None = None
+    retain: int = 0
+    """How many epochs the driver that wrote it keeps."""
 
 
 class VoidBody(msgspec.Struct):
@@ -42,6 +44,8 @@ class History:
         self.segments: deque[set[str]] = deque(maxlen=self.retain)
         self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
         self._snapshots: list[int] = []
+        self.released: dict[str, dict[str, int]] = {}
+        """Stream -> split -> how far no kept epoch reads any more."""
 
     def fold(self, position: int, entry: LogEntry) -> None:
         """Takes in one entry."""
@@ -64,6 +68,10 @@ class History:
     def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
         """Starts from a snapshot instead of from nothing."""
         self.ledger = snapshot
+        self.released = {
+            stream: {split: state.position for split, state in splits.items()}
+            for stream, splits in snapshot.splits.items()
+        }
         self.snapshotted(position)
         self._remember(position, body.commit)
         if body.next is not None:
@@ -95,6 +103,10 @@ class History:
         self.commits.append((position, commit))
         self.segments.append(self.ledger.segments())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
+        # The oldest commit that is kept: epochs after it can run again, and read on from there.
+        for stream, splits in self.commits[0][1].splits.items():
+            positions = {split: state.position for split, state in splits.items()}
+            self.released[stream] = {**self.released.get(stream, {}), **positions}
 
 
 def recover(log: EpochLog, retain: int) -> History:

@@ -17,6 +17,7 @@ from headrace.worker.calls import BROKEN, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live
+from headrace.worker.traces import trace_of
 
 
 def run_fused(emitter: Emitter) -> None:
@@ -141,7 +142,7 @@ def letter(
         "timestamp": record.timestamp if record else None,
         "epoch": emitter.task.plan.epoch,
         "error": f"{type(error).__name__}: {error}",
-        "traceback": "".join(traceback.format_exception(error)),
+        "traceback": trace_of(error),
     }
 
 

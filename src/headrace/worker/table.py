@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,11 @@ class BareTableContext(TableContext):
         self.watermark = 0
         self.final = plan.final
 
+    @property
+    def label(self) -> str:
+        """The unit of work that runs."""
+        return self._emitter.label
+
     def now(self) -> int:
         return self._services.now()
 
@@ -235,6 +241,19 @@ class KeyedTableContext(BareTableContext):
         self._written: dict[str, list[bytes]] = {}
         self.watermark = run.before
         self.final = run.now == END
+
+    def keys(self) -> list[Any]:
+        """The distinct keys, in the order of `read`."""
+        return self._shown
+
+    def changes(self, i: int) -> Iterator[tuple[str, Any, Any]]:
+        """(field, before, after) of what was written for the i-th key so far."""
+        for field in self._fields:
+            if field.name in self._written:
+                was = self._value(i, field, int(self._clocks[i]))
+                now = field.codec.decode(self._written[field.name][i])
+                if was != now:
+                    yield field.name, was, now
 
     def key_column(self, codes: Any) -> pa.Array:
         """The keys of the rows."""

@@ -78,7 +78,7 @@ def test_every_verb_explains_itself() -> None:
 def test_a_run_passes_its_options_on(engine: Engine) -> None:
     answer = headrace(
         *("run", "cli_shop:p", "--checkpoint", "state", "--until", "caught-up"),
-        *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
+        *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms", "--retain", "99"),
     )
     assert answer.exit_code == 0, answer.output
     assert engine.asked.pop("on_epoch")
@@ -90,6 +90,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "until": "caught_up",
         "slots": 3,
         "epoch_target": "250ms",
+        "retain_epochs": 99,
     }
     assert "epoch 1 | 10 records" in answer.output
     assert "shop: all input was read." in answer.output
