@@ -22,6 +22,7 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
+from headrace.engine.guarantees import notes, skipping
 from headrace.engine.offers import Sources
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
@@ -117,6 +118,9 @@ class Driver:
         self.ledger = self.history.ledger
         self.ledger.generation = self.log.generation
         reach("after-takeover")
+        if (void := skipping(self.graph, self.ledger)) is not None:
+            self.log.append(VOID, void)
+            self.ledger.voided(void.skipped, void.records)
         self._adopt_names()
         self._refuse_orphaned_feedback()
         self.settings = Settings(
@@ -127,7 +131,12 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        self._deliverer = Deliverer(self.graph, self.store, self.checkpoint, self._substrate.spark)
+        once = {
+            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
+        }
+        self._deliverer = Deliverer(
+            self.graph, self.store, self.checkpoint, self._substrate.spark, once
+        )
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch)
         except IncompatibleState:
@@ -364,18 +373,7 @@ class Driver:
 
     def summary(self, reason: str) -> RunSummary:
         """How the run ended."""
-        counters = self.ledger.counters
-        notes = []
-        if counters.unfired:
-            notes.append(
-                f"{counters.unfired} timers were set by timers after the end and did not fire"
-            )
-        if self.ledger.next_wall_timer() is not None and reason == "end":
-            notes.append("wall-time timers that are not yet due stay in the checkpoint")
-        if self.ledger.outbox and reason == "end":
-            notes.append("a feedback loop never drained; its last records stay in the outbox")
-        if counters.behind:
-            notes.append(f"{counters.behind} records were produced behind the output watermark")
+        counters, dropped = self.ledger.counters, self._deliverer.dropped
         return RunSummary(
             self.graph.name,
             self._epochs,
@@ -383,6 +381,8 @@ class Driver:
             counters.late,
             counters.dead,
             reason,
-            tuple(notes),
+            notes(self.ledger, reason, dropped),
             dict(counters.metrics),
+            counters.skipped,
+            dropped,
         )

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint
 from headrace.log.epochlog import COMMIT, GENERATION, PLAN, VOID, EpochLog, LogEntry
-from headrace.plan.epoch import Commit, Plan
+from headrace.plan.epoch import Commit, Plan, SplitState
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
@@ -32,6 +32,10 @@ class VoidBody(msgspec.Struct):
 
     epoch: int
     reason: str
+    skipped: dict[str, dict[str, SplitState]] = {}
+    """Splits that count as read as far as the plan went: it will not run (at-most-once)."""
+    records: int = 0
+    """About how many records were skipped so."""
 
 
 class History:
@@ -61,7 +65,8 @@ class History:
             if body.next is not None:
                 ledger.planned(body.next)
         elif entry.kind == VOID:
-            ledger.voided()
+            void = _decoded(position, entry, VoidBody)
+            ledger.voided(void.skipped, void.records)
         elif entry.kind != GENERATION:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 
