@@ -42,7 +42,7 @@ class Deliverer:
         """Sinks that are handed an epoch's rows once, come what may."""
         self._handed: set[tuple[str, int]] = set()
         """(sink, epoch) of those, that this driver has handed over and not heard back of."""
-        self.dropped = 0
+        self.undelivered = 0
         """Rows that were not delivered again, though nobody knows whether they had arrived."""
         self._store = store
         self._checkpoint = checkpoint
@@ -72,7 +72,7 @@ class Deliverer:
             lacking = [commit for commit in commits if commit.epoch > water]
             if outlet.name in self._at_most_once:
                 for commit in lacking:
-                    self._drop(outlet, commit)
+                    self._pass_over(outlet, commit)
                 continue
             kept = self._still_staged(outlet.name, lacking)
             if kept and kept[0].epoch > water + 1:
@@ -105,7 +105,7 @@ class Deliverer:
             reach("before-delivery")
             place = (outlet.name, commit.epoch)
             if place in self._handed:
-                self._drop(outlet, commit)
+                self._pass_over(outlet, commit)
                 return
             if outlet.name in self._at_most_once:
                 self._handed.add(place)
@@ -113,12 +113,12 @@ class Deliverer:
             self._hand_over(outlet, commit.epoch, strong, weak=False)
             self._handed.discard(place)
 
-    def _drop(self, outlet: Outlet, commit: Commit) -> None:
+    def _pass_over(self, outlet: Outlet, commit: Commit) -> None:
         """Passes an epoch over: its rows may have arrived, and must not a second time."""
         rows = sum(file.rows for file in commit.staged if file.sink == outlet.name)
         self._hand_over(outlet, commit.epoch, [], weak=False)  # its high-water goes on
         self._handed.discard((outlet.name, commit.epoch))
-        self.dropped += rows
+        self.undelivered += rows
         if rows:
             _logger.warning(
                 "sink %r, epoch %d: whether its %d rows had arrived is not known, so they are not "

@@ -373,7 +373,7 @@ class Driver:
 
     def summary(self, reason: str) -> RunSummary:
         """How the run ended."""
-        counters, dropped = self.ledger.counters, self._deliverer.dropped
+        counters, undelivered = self.ledger.counters, self._deliverer.undelivered
         return RunSummary(
             self.graph.name,
             self._epochs,
@@ -381,8 +381,8 @@ class Driver:
             counters.late,
             counters.dead,
             reason,
-            notes(self.ledger, reason, dropped),
+            notes(self.ledger, reason, undelivered),
             dict(counters.metrics),
             counters.skipped,
-            dropped,
+            undelivered,
         )

@@ -36,7 +36,7 @@ def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
     return found
 
 
-def notes(ledger: Ledger, reason: str, dropped: int) -> tuple[str, ...]:
+def notes(ledger: Ledger, reason: str, undelivered: int) -> tuple[str, ...]:
     """What the end of a run left behind, or out."""
     counters = ledger.counters
     found = []
@@ -50,8 +50,8 @@ def notes(ledger: Ledger, reason: str, dropped: int) -> tuple[str, ...]:
         found.append(f"{counters.behind} records were produced behind the output watermark")
     if counters.skipped:
         found.append(f"about {counters.skipped} records were skipped after crashes (at-most-once)")
-    if dropped:
+    if undelivered:
         found.append(
-            f"{dropped} rows whose delivery was uncertain were not delivered again (at-most-once)"
+            f"{undelivered} rows whose delivery was uncertain stay undelivered (at-most-once)"
         )
     return tuple(found)

@@ -273,7 +273,11 @@ def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]
                 injector.source.look(Workspace(directory))
             except HeadraceError as error:
                 raise SourceError(f"stream {name!r} cannot be read again: {error}") from error
-        yield
+        try:
+            yield
+        except SourceError as error:  # in the words of the checkpoint, not of the copy
+            real = os.path.join(store.root or "", paths.SOURCES)
+            raise SourceError(str(error).replace(root, real)) from error
 
 
 def _mirror(original: Path, copy: Path) -> None:

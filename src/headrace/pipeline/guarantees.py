@@ -5,7 +5,7 @@
     at-least-once    nothing is lost, rows may show twice: they reach sinks before the commit,
                      and sources with ids are read as they come
     at-most-once     nothing shows twice, something may be lost: after a crash the open plan's
-                     input is skipped, and rows whose delivery is uncertain are dropped
+                     input is skipped, and rows whose delivery is uncertain stay undelivered
 
 State is part of the commit and so of one epoch, whatever the level. A computation's own
 level is about its rows at sinks, and (at-least-once) about the ids of what it reads; which

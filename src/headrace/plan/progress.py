@@ -49,5 +49,5 @@ class RunSummary(msgspec.Struct, frozen=True):
     counts: dict[str, int] = {}
     skipped: int = 0
     """About how many records of sources an at-most-once pipeline has skipped after crashes."""
-    dropped: int = 0
+    undelivered: int = 0
     """Rows whose delivery was uncertain and that this run did not deliver again."""

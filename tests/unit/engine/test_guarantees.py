@@ -81,7 +81,7 @@ def test_at_most_once_shows_nothing_twice_and_counts_what_it_loses(place: str) -
     summary = h.end()
     if place in BEFORE_THE_PLAN:
         assert (out, counted) == ([1, 2, 3], 3)
-        assert (summary.skipped, summary.dropped) == (0, 0)
+        assert (summary.skipped, summary.undelivered) == (0, 0)
     elif place in COMMITTED or place in DELIVERED:
         # The epoch has happened; only rows are lost, of sinks that have not acknowledged it.
         assert (out, counted) == ([1, 3], 3)
@@ -94,13 +94,15 @@ def test_at_most_once_shows_nothing_twice_and_counts_what_it_loses(place: str) -
         assert any("1 records were skipped" in note for note in summary.notes)
 
 
-def test_rows_that_at_most_once_drops_are_counted_by_the_run_that_drops_them() -> None:
+def test_rows_that_at_most_once_does_not_deliver_again_are_counted() -> None:
     with Harness(passing("at-most-once"), slots=1) as h:
         h.send("in", at(1, v=1), at(2, v=2))
         h.crash(at="before-delivery")
         assert h.read("out") == []
         summary = h._open().summary("stopped")
-        assert summary.dropped == 4, "two rows for `out`, two for `in`: a harness reads all streams"
+        assert summary.undelivered == 4, (
+            "two rows for `out`, two for `in`: a harness reads all streams"
+        )
         assert any("4 rows whose delivery was uncertain" in note for note in summary.notes)
 
 
@@ -208,7 +210,7 @@ def test_a_function_that_a_crash_interrupts_is_called_again_unless_at_most_once(
     assert got.got == expected
     # The pipeline's level skips the input of the plan that the last commit carried.
     assert driver.ledger.counters.skipped == (3 if level == "at-most-once" else 0)
-    assert driver.summary("stopped").dropped == (3 if "at-most-once" in (level, own) else 0)
+    assert driver.summary("stopped").undelivered == (3 if "at-most-once" in (level, own) else 0)
 
 
 def test_rows_that_an_at_most_once_sink_refused_are_not_handed_over_again(tmp_path: Any) -> None:
@@ -222,7 +224,7 @@ def test_rows_that_an_at_most_once_sink_refused_are_not_handed_over_again(tmp_pa
         run(driver, 1)
     run(driver, 2)  # the same driver goes on, as one does that has waited for its sink
     assert got.got == list(range(9))
-    assert driver.summary("stopped").dropped == 3
+    assert driver.summary("stopped").undelivered == 3
 
 
 # Levels of one computation --------------------------------------------------
