@@ -108,7 +108,7 @@ class Pipeline(PipelineBuilder):
             slots=slots,
             epoch_target_s=duration(epoch_target, what="epoch_target=") / 1e6,
             epoch_records=epoch_records,
-            retain_epochs=retain_epochs,
+            retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
             on_epoch=on_epoch,
         )
         return Driver(

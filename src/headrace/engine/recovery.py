@@ -108,6 +108,8 @@ class History:
         self.commits.append((position, commit))
         self.segments.append(self.ledger.segments())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
+        if len(self.commits) < self.retain:
+            return
         # The oldest commit that is kept: epochs after it can run again, and read on from there.
         for stream, splits in self.commits[0][1].splits.items():
             positions = {split: state.position for split, state in splits.items()}

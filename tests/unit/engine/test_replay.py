@@ -402,7 +402,7 @@ def test_an_epoch_not_kept_any_more_is_refused_with_those_that_are(tmp_path: Pat
     assert kept[-2:] == [17, 18]
     assert 9 not in kept
     with pytest.raises(
-        IncompatibleState, match=r"epoch 9 is not kept.*17 to 18.*kept 3 epochs.*--retain"
+        IncompatibleState, match=r"epoch 9 is not kept.*17 to 18.*kept 2 epochs.*--retain"
     ):
         replay(p, checkpoint=checkpoint, epoch=9)
     for epoch in kept:
