@@ -82,7 +82,7 @@ class Journal:
         perform: Callable[[float], Determinant],
     ) -> Determinant:
         """The one outcome of a call; `perform(deadline)` calls, and tells what came of it."""
-        file = f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
+        file = self._file(name)
         for number in count(1):
             known = self._result(file, name, request)
             if known is not None:
@@ -105,6 +105,13 @@ class Journal:
             if options.uncertain != AGAIN:
                 return self._settle(file, _uncertain(name, request))
         raise StoreError("unreachable")  # count() does not end
+
+    def known(self, name: str, request: str) -> Determinant | None:
+        """The outcome of a call that was made before; None where none is logged. Nobody calls."""
+        return self._result(self._file(name), name, request)
+
+    def _file(self, name: str) -> str:
+        return f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
 
     def _result(self, file: str, name: str, request: str) -> Determinant | None:
         full = f"{file}.result"

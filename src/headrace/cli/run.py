@@ -31,6 +31,14 @@ Examples:
     type=click.Choice(["end", "caught-up"]),
     help="Stop when all input has ended, or when nothing is left for now.  [default: never]",
 )
+@click.option(
+    "--retain",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="How many past epochs keep all that `headrace replay` needs.",
+)
 @options.master
 @options.slots
 @options.epoch_target("1s")
@@ -47,6 +55,7 @@ def run(
     target: str,
     checkpoint: str,
     until: str | None,
+    retain: int,
     master: str | None,
     slots: int | None,
     epoch_target: str,
@@ -73,6 +82,7 @@ def run(
             until="caught_up" if until == "caught-up" else until,
             slots=slots,
             epoch_target=epoch_target,
+            retain_epochs=retain,
             on_epoch=view.show,
             standby=standby,
             lease=lease,

@@ -22,6 +22,7 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
+from headrace.engine.guarantees import skipping
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
     adopt_names,
@@ -158,6 +159,9 @@ class Driver:
         self.ledger.generation = self.log.generation
         reach("after-takeover")
         self.on_lead()
+        if (void := skipping(self.graph, self.ledger)) is not None:
+            self.log.append(VOID, void)
+            self.ledger.voided(void.skipped, void.records)
         self._renamed |= adopt_names(self.topology, self.ledger)
         refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(
@@ -170,7 +174,12 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        self._deliverer = Deliverer(self.graph, self.store, self.checkpoint, self._substrate.spark)
+        once = {
+            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
+        }
+        self._deliverer = Deliverer(
+            self.graph, self.store, self.checkpoint, self._substrate.spark, once
+        )
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch)
         except IncompatibleState:
@@ -178,6 +187,7 @@ class Driver:
             raise
         self._deliverer.catch_up([commit for _, commit in self.history.commits])
         self._sources.prepare()
+        self._sources.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
         """Lets go of everything; what is committed stays."""
@@ -242,7 +252,7 @@ class Driver:
         self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
         self._pace.took(commit.counters.records, seconds)
-        self._sources.settle(self.ledger)
+        self._sources.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history)
         if commit.epoch % COLLECT_EVERY == 0:
             self.patience.through(self._collect)
@@ -325,7 +335,7 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        body = CommitBody(commit, self._following())
+        body = CommitBody(commit, self._following(), retain=self.history.retain)
         if commit.epoch % SNAPSHOT_EVERY == 0:
             body.snapshot = self.ledger
             self.history.snapshotted(position)
@@ -383,4 +393,11 @@ class Driver:
 
     def summary(self, reason: str) -> RunSummary:
         """How the run ended."""
-        return summary_of(self.graph.name, self._epochs, self._read_total, self.ledger, reason)
+        return summary_of(
+            self.graph.name,
+            self._epochs,
+            self._read_total,
+            self.ledger,
+            reason,
+            self._deliverer.undelivered,
+        )

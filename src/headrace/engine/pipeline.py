@@ -65,7 +65,7 @@ class Pipeline(PipelineBuilder):
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
         - `epoch_target`: how long an epoch should take; its size follows the pace.
         - `epoch_records`: a fixed epoch size instead.
-        - `retain_epochs`: how many past epochs keep their files.
+        - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
         - `standby`: wait, warm, until the driver that leads has gone, and take over then.
         - `lease`: a driver that has given no sign of life for so long has gone; one that has
           made no step for `stuck_after`, while no job runs, gives none.
@@ -140,6 +140,8 @@ class Pipeline(PipelineBuilder):
         timeout_s = None
         if epoch_timeout is not None:
             timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
+        if type(retain_epochs) is not int or retain_epochs < 1:
+            raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
         topology = self.freeze()
         arm_from_environment()
         store = DiskStore(checkpoint)
@@ -156,7 +158,7 @@ class Pipeline(PipelineBuilder):
             slots=slots,
             epoch_target_s=duration(epoch_target, what="epoch_target=") / 1e6,
             epoch_records=epoch_records,
-            retain_epochs=retain_epochs,
+            retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
             on_epoch=on_epoch,
         )
         return Driver(

@@ -6,8 +6,10 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.progress import RunSummary
 
 
-def summary_of(pipeline: str, epochs: int, records: int, ledger: Ledger, reason: str) -> RunSummary:
-    """How a run ended, with notes on what its end left behind."""
+def summary_of(
+    pipeline: str, epochs: int, records: int, ledger: Ledger, reason: str, undelivered: int
+) -> RunSummary:
+    """How a run ended, with notes on what its end left behind, or out."""
     counters = ledger.counters
     notes = []
     if counters.unfired:
@@ -18,6 +20,12 @@ def summary_of(pipeline: str, epochs: int, records: int, ledger: Ledger, reason:
         notes.append("a feedback loop never drained; its last records stay in the outbox")
     if counters.behind:
         notes.append(f"{counters.behind} records were produced behind the output watermark")
+    if counters.skipped:
+        notes.append(f"about {counters.skipped} records were skipped after crashes (at-most-once)")
+    if undelivered:
+        notes.append(
+            f"{undelivered} rows whose delivery was uncertain stay undelivered (at-most-once)"
+        )
     return RunSummary(
         pipeline,
         epochs,
@@ -27,4 +35,6 @@ def summary_of(pipeline: str, epochs: int, records: int, ledger: Ledger, reason:
         reason,
         tuple(notes),
         dict(counters.metrics),
+        counters.skipped,
+        undelivered,
     )

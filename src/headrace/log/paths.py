@@ -10,6 +10,7 @@ work/<epoch>-order-<digest>                an epoch's work order, while its job 
 determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
+pins/<nonce>                               what a reader needs for a while
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ SOURCES = "sources"
 WORK = "work"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
+PINS = "pins"
 
 LOG_DIRECTORY_ENTRIES = 1000
 
@@ -79,6 +81,11 @@ def staged_directory(sink: str) -> str:
 def determinants_directory(first: int) -> str:
     """Where calls that must not repeat are logged, from epoch `first` on."""
     return f"{DETERMINANTS}/{first:012d}"
+
+
+def pin(nonce: str) -> str:
+    """The file of a pin."""
+    return f"{PINS}/{nonce}"
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:

@@ -24,8 +24,9 @@ from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.model.time import MILLISECOND, Duration, duration
+from headrace.pipeline import guarantees
 from headrace.pipeline.dedup import with_dedup
-from headrace.pipeline.graph import Graph, Injector, Input, Node, Outlet, To
+from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
@@ -40,8 +41,10 @@ _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 class PipelineBuilder:
     """Collects injectors, computations and sinks under a name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
+        """`guarantee`: "exactly-once" (default), "at-least-once" or "at-most-once"."""
         self.name = _checked(name, "a pipeline")
+        self.guarantee = guarantees.checked(guarantee, f"pipeline {name!r}")
         self._injectors: dict[str, Injector] = {}
         self._nodes: dict[str, Node] = {}
         self._outlets: dict[str, Outlet] = {}
@@ -102,8 +105,9 @@ class PipelineBuilder:
         late: str | To = "process",
         errors: str | To = "stop",
         slots: int | None = None,
-        strong: bool = True,
-        dedup: bool = True,
+        strong: bool | None = None,
+        dedup: bool | None = None,
+        guarantee: str | None = None,
         watermark: float | None = None,
         concurrency: int = 1,
         services: bool | None = None,
@@ -118,6 +122,8 @@ class PipelineBuilder:
         - `watermark`: a share such as 0.99 for a percentile watermark.
         - `strong=False`: output is delivered before the commit, and again after a crash.
         - `dedup=False`: skip the duplicate check of sources with `id=`.
+        - `guarantee`: instead of these two, a level of its own for its rows at sinks:
+          "exactly-once", "at-least-once" or "at-most-once". The pipeline's if not given.
         - `concurrency`: how many keys of a slot run at once, in threads, while others wait for
           `ctx.http` and `ctx.call`. Results do not depend on it.
         - `services=True`: hooks use `ctx.http` or `ctx.call` through helper functions (where the
@@ -148,6 +154,9 @@ class PipelineBuilder:
             raise InvalidPipeline(
                 f"{where}: concurrency= is a number from 1 to 1,000, not {concurrency!r}"
             )
+        level, is_strong, deduplicated = guarantees.switches(
+            self.guarantee, guarantee, strong, dedup, where
+        )
         ports = _ports(outputs, where)
         node = Node(
             name=name,
@@ -157,7 +166,8 @@ class PipelineBuilder:
             late=late,
             errors=errors,
             slots=slots,
-            strong=strong,
+            strong=is_strong,
+            guarantee=level,
             percentile=watermark,
             aliases=tuple(aliases),
             concurrency=concurrency,
@@ -180,7 +190,7 @@ class PipelineBuilder:
         if node.keyless and (node.ordered or node.shape.takes_timers):
             raise InvalidPipeline(f"{where} is ordered or has timers, so it needs a key")
         self._nodes[name] = node
-        if not dedup:
+        if not deduplicated:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
 
@@ -231,6 +241,7 @@ class PipelineBuilder:
             dict(self._outlets),
             frozenset(self._feedback),
             schemas,
+            self.guarantee,
         )
         check(graph)
         return Topology(with_dedup(graph, frozenset(self._no_dedup)))

@@ -218,3 +218,8 @@ class KeyedStream(Stream[V]):
         return KeyedStream(
             self._builder, stream.name, self.key, self.key_columns, made_by=stream._made_by
         )
+
+
+def unkeyed(stream: Stream[Any], step: str) -> InvalidPipeline:
+    """The error for a step that needs a key."""
+    return InvalidPipeline(f"{stream.name}.{step} needs a key: {stream.name}.key_by(...) before it")

@@ -56,3 +56,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     """What the end left behind: timers that did not fire, records that a loop kept."""
     counts: dict[str, int] = {}
+    skipped: int = 0
+    """About how many records of sources an at-most-once pipeline has skipped after crashes."""
+    undelivered: int = 0
+    """Rows whose delivery was uncertain and that this run did not deliver again."""

@@ -80,6 +80,14 @@ class MapEntries:
                 if stored is None or written[place] != stored.get(place):
                     yield name, i, place, written[place]
 
+    def shown_changes(self) -> Iterator[tuple[str, int, Any, Any, Any]]:
+        """The same decoded, (map, key's index, entry, before, after), for people to look at."""
+        for name, i, place, data in list(self.changes()):
+            self._load(name, [i])
+            decode, was = self._field(name).codec.decode, self._stored[name, i].get(place)
+            before = None if was is None else decode(was)
+            yield name, i, decode_key(place), before, None if data is None else decode(data)
+
     def _field(self, name: str) -> Field:
         field = self._fields.get(name)
         if field is None:

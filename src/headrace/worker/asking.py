@@ -157,12 +157,24 @@ def journal_of(emitter: Emitter) -> Journal | None:
 
 
 def once(
-    journal: Journal | None, name: str, question: Question, key: Callable[[], str]
+    emitter: Emitter,
+    journal: Journal | None,
+    name: str,
+    question: Question,
+    key: Callable[[], str],
 ) -> Determinant:
     """What a call that is logged before use came to."""
     if journal is None:
         raise StoreError("this plan was made without a place for answers from outside")
     what, request, options = question.what, question.request, question.options
+    if emitter.task.answers is not None:
+        logged = journal.known(name, request)
+        if logged is None:
+            raise NondeterministicCode(
+                f"{what}: no answer to it is logged, so the epoch did not ask this the first "
+                "time, and a replay never calls the outside"
+            )
+        return logged
     return journal.once(
         name,
         request,

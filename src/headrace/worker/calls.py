@@ -121,4 +121,4 @@ class TracedContext(Asking, HookContext):
 
         if not first:
             return self._answers.answer(in_plan, question, key)
-        return once(self._journal, lasting(), question, key)
+        return once(self._emitter, self._journal, lasting(), question, key)

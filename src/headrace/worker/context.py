@@ -92,6 +92,15 @@ class Outputs:
         """Where all ports are now."""
         return [len(output.cells) for output in self._ports.values()]
 
+    def since(self, mark: list[int]) -> list[tuple[str, bytes, int]]:
+        """(stream, encoded value, timestamp) of what was produced since `mark`."""
+        streams = self._node.outputs.values()
+        return [
+            (stream, output.cells[at], output.timestamps[at])
+            for stream, output, start in zip(streams, self._ports.values(), mark, strict=True)
+            for at in range(start, len(output.cells))
+        ]
+
     def rewind(self, mark: list[int]) -> None:
         """Forgets what was produced since `mark`."""
         for output, length in zip(self._ports.values(), mark, strict=True):
@@ -204,6 +213,10 @@ class HookContext(Context):
         self.in_timer = False
         self.on_timer_set: Callable[[CellId, int], None] | None = None
         self.on_forget: Callable[[], None] | None = None
+
+    def inside(self) -> tuple[Emitter, Outputs, TimerChanges | None]:
+        """What it collects in, for who watches hooks."""
+        return self._emitter, self._outputs, self._timers
 
     def enter(self, key: Any, key_bytes: bytes) -> None:
         """The hooks of a key begin, perhaps once more: its clock and dice begin anew."""

@@ -10,7 +10,6 @@ that differs between two honest attempts.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -34,6 +33,7 @@ from headrace.state.segment import digest_of
 from headrace.worker.combining import combined
 from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
+from headrace.worker.traces import trace_of
 
 
 class Emitter:
@@ -207,7 +207,7 @@ class Emitter:
                 "computation": node.name, "stream": stream, "key": None, "value": value,
                 "timestamp": timestamp, "epoch": self.task.plan.epoch,
                 "error": f"{type(error).__name__}: {error}",
-                "traceback": "".join(traceback.format_exception(error)),
+                "traceback": trace_of(error),
             }  # fmt: skip
             self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return

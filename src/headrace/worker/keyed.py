@@ -134,7 +134,7 @@ class KeyedRun:
             return
         hooks = self.new_hooks(self.emitter, self.outputs)
         # Where no hook looks at values, none are built; a failed record gets its own after all.
-        bare = not (self.live.shape.reads_value or isinstance(self.node.errors, To))
+        bare = not (self.live.reads_value or isinstance(self.node.errors, To))
         hooks.whole = (lambda key: inputs_of(key)[0]) if bare and ordered is None else None
         for key in keys:
             state, stored, again = found[key]

@@ -18,6 +18,7 @@ from headrace.worker.calls import TracedContext, is_traced, names_outputs
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live
+from headrace.worker.traces import trace_of
 from headrace.worker.watchdog import HookTimeout, Interrupt, Watch, told, watching
 
 
@@ -160,7 +161,7 @@ def letter(
 def _trace(error: Exception) -> str:
     if isinstance(error, HookTimeout):
         return ""  # Where a hook was when it was stopped would differ from try to try.
-    return "".join(traceback.format_exception(error))
+    return trace_of(error)
 
 
 def describe(node: Node, key: Any, what: str, error: Exception) -> str:

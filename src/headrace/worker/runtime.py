@@ -20,6 +20,7 @@ class Live:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.shape: Shape = node.shape
+        self.reads_value = node.shape.reads_value
         template = node.template
         watch = Watch(node, hook="setup()")
         try:

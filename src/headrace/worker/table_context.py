@@ -37,6 +37,11 @@ class BareTableContext(TableCalls, TableContext):
         self.watermark = self.watermark_before = 0
         self.final = plan.final
 
+    @property
+    def label(self) -> str:
+        """The unit of work that runs."""
+        return self._emitter.label
+
     def now(self) -> int:
         return self._services.now()
 

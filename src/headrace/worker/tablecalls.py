@@ -63,7 +63,7 @@ class TableCalls(Asking):
 
         try:
             if log == BEFORE_USE:
-                outcome = once(journal_of(self._emitter), lasting, question, key)
+                outcome = once(self._emitter, journal_of(self._emitter), lasting, question, key)
             else:
                 outcome = self._answers.answer(in_plan, question, key)
         except BROKEN as error:
