@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
@@ -25,6 +26,7 @@ from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
 
+_NAME_BYTES_MAX = 200
 _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 
 
@@ -236,12 +238,14 @@ def _ports(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> dict
 
 
 def _checked(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    # A name is also a directory's, where a character beyond ASCII takes up to twelve bytes.
+    fits = isinstance(name, str) and _NAME.fullmatch(name) and len(quote(name)) <= _NAME_BYTES_MAX
+    if not fits:
         raise InvalidPipeline(
             f"{name!r} cannot name {what}: use letters, digits, spaces and _ . : @ # + -, "
-            "beginning with a letter or digit, at most 100 characters"
+            "beginning with a letter or digit, at most 100 characters (fewer beyond ASCII)"
         )
-    return name
+    return str(name)
 
 
 def _check_policy(policy: str | To, words: tuple[str, ...], where: str) -> None:
