@@ -17,8 +17,8 @@ from headrace.sinks.parquet import partition_component
 
 EVIL = [
     "../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb", " a", "~root", "%2e%2e",
-    "a\u2044b", "a\uff0fb", "a\u2215b", "\u202eabc", "e\u0301", "a\u200b", "-rf", "$(id)", "x" * 101,
-    "中" * 100,
+    "a\u2044b", "a\uff0fb", "a\u2215b", "\u202eabc", "e\u0301", "a\u200b", "-rf", "$(id)",
+    "x" * 101, "中" * 100,
 ]  # fmt: skip
 """Ways out of a directory, separators that only look like letters, and names too long for disks."""
 
