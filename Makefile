@@ -59,6 +59,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
 		--json out/keyed-count-state.json $(BENCH_ARGS)
 	$(BIN)/headrace bench recovery --json out/recovery.json
+	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
 
 chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), then real kills on a cluster
 	$(BIN)/headrace chaos $(CHAOS_ARGS)

@@ -129,12 +129,13 @@ class Headrace:
         return Measurement(
             epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
             records=workload.measured_records,
-            counts=_counts(checkpoint),
+            counts=counts_in(checkpoint),
             notes={"state": "segments, durable with every epoch", "slots": str(workload.slots)},
         )
 
 
-def _counts(checkpoint: str) -> pa.Table:
+def counts_in(checkpoint: str) -> pa.Table:
+    """The counts of the computation `count`, as its checkpoint has them."""
     pairs = [(key, fields["count"]) for key, fields in Checkpoint(checkpoint).scan("count")]
     keys, counts = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.table([pa.array(keys, pa.string()), pa.array(counts, pa.int64())], COUNTS_SCHEMA)

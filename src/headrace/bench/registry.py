@@ -41,4 +41,8 @@ def load_system(name: str) -> System:
             from headrace.bench.peers.spark_bare import SPARK_BARE_ONE_STAGE
 
             return SPARK_BARE_ONE_STAGE
+        case "exactly-once" | "exactly-once-bare" | "at-most-once":
+            from headrace.bench.services import SYSTEMS
+
+            return SYSTEMS[name]
     raise HeadraceError(f"no system is registered as {name!r}; add it to headrace.bench.registry")

@@ -17,7 +17,8 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if value is None:
         return None
     try:
-        duration(value, what="it")
+        if value is not None:
+            duration(value, what="it")
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return value
@@ -47,6 +48,21 @@ epoch_timeout = click.option(
     callback=_duration,
     metavar="TIME",
     help="On a cluster: when an epoch counts as hung.  [default: 60s, or 20 times the slowest]",
+)
+
+lease = click.option(
+    "--lease",
+    callback=_duration,
+    default="3s",
+    show_default=True,
+    metavar="TIME",
+    help="A driver that has given no sign of life for so long has gone.",
+)
+give_up_after = click.option(
+    "--give-up-after",
+    callback=_duration,
+    metavar="TIME",
+    help="How long to wait for a checkpoint or a sink that is away.  [default: for ever]",
 )
 
 

@@ -16,7 +16,8 @@ from headrace.observe.progress import watch
 Examples:
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until end
-  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077""",
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --standby""",
 )
 @click.argument("target", metavar="MODULE:NAME")
 @click.option(
@@ -35,6 +36,13 @@ Examples:
 @options.epoch_target("1s")
 @options.standbys
 @options.epoch_timeout
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Wait, warm, until the driver that leads this checkpoint has gone; take over then.",
+)
+@options.lease
+@options.give_up_after
 def run(
     target: str,
     checkpoint: str,
@@ -44,12 +52,17 @@ def run(
     epoch_target: str,
     standbys: int,
     epoch_timeout: str | None,
+    standby: bool,
+    lease: str,
+    give_up_after: str | None,
 ) -> None:
     """Run a pipeline.
 
     MODULE:NAME names a Pipeline, or a function that returns one; modules are looked for in the
     current directory first. SIGINT (Ctrl-C) and SIGTERM stop it after the current epoch, and a new
-    start with the same checkpoint goes on from there.
+    start with the same checkpoint goes on from there. A standby takes over when the driver dies or
+    is stopped, and ends with it when all input was read. While the checkpoint or a sink is away,
+    the pipeline waits and says why.
     """
     pipeline = load_pipeline(target)
     pipeline.validate()  # What is wrong with it should not wait for Spark to start.
@@ -63,6 +76,10 @@ def run(
             on_epoch=view.show,
             standbys=standbys,
             epoch_timeout=epoch_timeout,
+            standby=standby,
+            lease=lease,
+            give_up_after=give_up_after,
+            on_notice=view.note,
         )
         with graceful_stop(job):
             summary = job.wait()

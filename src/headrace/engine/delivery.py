@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, SinkError
@@ -67,10 +67,15 @@ class Deliverer:
             for commit in kept:
                 self._deliver_to(outlet, commit)
 
-    def deliver(self, commit: Commit) -> None:
-        """Delivers an epoch, after those that a sink refused, to every sink that lacks it."""
+    def deliver(
+        self, commit: Commit, through: Callable[[Callable[[], object]], object] = lambda act: act()
+    ) -> None:
+        """Delivers an epoch, after those that a sink refused, to every sink that lacks it.
+
+        `through` may try again where a sink is away.
+        """
         self._waiting.append(commit)
-        self.settle()
+        through(self.settle)
 
     def settle(self) -> None:
         """Delivers what some sink has refused; nothing where all have everything.

@@ -8,17 +8,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from headrace.engine.driver import SHORT_RECORDS_MAX, Driver, Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.engine.job import GracefulStop, Job, run_loop
+from headrace.engine.job import GracefulStop, Job
+from headrace.engine.loop import Conduct, run_loop
 from headrace.engine.session import local_session
 from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
+from headrace.engine.warming import warm
 from headrace.errors import InvalidPipeline
 from headrace.failpoints import arm_from_environment
 from headrace.log.store import DiskStore
 from headrace.model.time import Duration, duration
 from headrace.pipeline.builder import PipelineBuilder
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.progress import EpochProgress, Notice, RunSummary
+
+LEASE_S_MIN = 0.2
+"""A shorter one would lapse while a busy machine looks elsewhere."""
 
 
 class Pipeline(PipelineBuilder):
@@ -44,6 +51,11 @@ class Pipeline(PipelineBuilder):
         on_epoch: Callable[[EpochProgress], None] | None = None,
         standbys: int = 0,
         epoch_timeout: Duration | None = None,
+        standby: bool = False,
+        lease: Duration = "3s",
+        stuck_after: Duration | None = "10m",
+        give_up_after: Duration | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
     ) -> RunSummary:
         """Runs in this thread until the end.
 
@@ -57,14 +69,21 @@ class Pipeline(PipelineBuilder):
         - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
           default a minute, or twenty times the slowest epoch so far. It doubles with each try.
+        - `standby`: wait, warm, until the driver that leads has gone, and take over then.
+        - `lease`: a driver that has given no sign of life for so long has gone; one that has
+          made no step for `stuck_after`, while no job runs, gives none.
+        - `give_up_after`: how long to wait for a checkpoint or a sink that is away ("0s": not at
+          all); for ever if not given. Opening fails at once.
+        - `on_notice`: is told what happens between epochs, such as outages.
         """
+        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
             checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
             standbys, epoch_timeout,
         )  # fmt: skip
         stopping = threading.Event()
         with GracefulStop(stopping):
-            return run_loop(driver, stopping, _clock)
+            return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
 
     def start(
         self,
@@ -79,13 +98,25 @@ class Pipeline(PipelineBuilder):
         on_epoch: Callable[[EpochProgress], None] | None = None,
         standbys: int = 0,
         epoch_timeout: Duration | None = None,
+        standby: bool = False,
+        lease: Duration = "3s",
+        stuck_after: Duration | None = "10m",
+        give_up_after: Duration | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
     ) -> Job:
         """Runs in the background; see `run` for the arguments."""
+        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
             checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
             standbys, epoch_timeout,
         )  # fmt: skip
-        return Job(driver, _clock)
+        return Job(driver, _clock, self._warmed(driver, conduct))
+
+    def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
+        if not conduct.standby:
+            return conduct
+        spark, topology = driver.spark, driver.topology
+        return msgspec.structs.replace(conduct, warm=lambda: warm(spark, topology))
 
     def _driver(
         self,
@@ -106,9 +137,7 @@ class Pipeline(PipelineBuilder):
             raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
         if not 0 <= standbys <= 100:
             raise InvalidPipeline(f"standbys= is a number from 0 to 100, not {standbys!r}")
-        timeout_s = None
-        if epoch_timeout is not None:
-            timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
+        timeout_s = _seconds(epoch_timeout, "epoch_timeout=")
         topology = self.freeze()
         arm_from_environment()
         store = DiskStore(checkpoint)
@@ -131,6 +160,29 @@ class Pipeline(PipelineBuilder):
         return Driver(
             topology, fingerprint(topology.graph), store, substrate, options, clock=_clock
         )
+
+
+def _conduct(
+    standby: bool,
+    lease: Duration,
+    stuck_after: Duration | None,
+    give_up_after: Duration | None,
+    on_notice: Callable[[Notice], None] | None,
+) -> Conduct:
+    lease_s = duration(lease, what="lease=") / 1e6
+    if lease_s < LEASE_S_MIN:
+        raise InvalidPipeline(f"lease= is at least {LEASE_S_MIN} s, not {lease!r}")
+    return Conduct(
+        give_up_s=_seconds(give_up_after, "give_up_after="),
+        lease_s=lease_s,
+        stuck_s=_seconds(stuck_after, "stuck_after="),
+        standby=standby,
+        on_notice=on_notice,
+    )
+
+
+def _seconds(given: Duration | None, what: str) -> float | None:
+    return None if given is None else duration(given, what=what) / 1e6
 
 
 def _clock() -> int:

@@ -61,6 +61,8 @@ _SETTINGS = {
 UNANCHORED_S = 60.0
 """After an executor hung: how long slots go where Spark sends them, unless executors change."""
 
+_LAST_WORDS = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+
 
 class SparkSubstrate:
     """Runs epochs on a Spark session."""
@@ -78,6 +80,9 @@ class SparkSubstrate:
         self._session = spark.newSession()
         for name, value in _SETTINGS.items():
             self._session.conf.set(name, value)
+        if any(node.timeout_us for node in topology.graph.nodes.values()):
+            # A worker that the watchdog ends then leaves word of why.
+            self._session.conf.set(_LAST_WORDS, "true")
         self.parallelism = _parallelism(spark)
         _probe(self._session, self.parallelism, store)
         # The driver takes the short way with a runtime of its own.

@@ -1,6 +1,7 @@
 """Where things lie in a checkpoint. No other module builds a path.
 
 IDENTITY                                   the checkpoint's id, pipeline and format
+LEASE                                      a sign of life of the driver that leads; a hint, no truth
 log/000000/00000000000000000042            entry 42 of the epoch log
 state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
@@ -19,6 +20,7 @@ from urllib.parse import quote, unquote
 import xxhash
 
 IDENTITY = "IDENTITY"
+LEASE = "LEASE"
 LOG = "log"
 STATE = "state"
 OUTBOX = "outbox"

@@ -23,12 +23,15 @@ from headrace.model.computation import Computation
 from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
+from headrace.model.time import MILLISECOND, Duration, duration
 from headrace.pipeline.dedup import with_dedup
 from headrace.pipeline.graph import Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
+
+TIMEOUT_US_MIN = 50 * MILLISECOND
 
 _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 
@@ -94,6 +97,7 @@ class PipelineBuilder:
         watermark: float | None = None,
         concurrency: int = 1,
         services: bool | None = None,
+        timeout: Duration | None = None,
     ) -> Stream[Any]:
         """Adds a computation.
 
@@ -108,6 +112,8 @@ class PipelineBuilder:
           `ctx.http` and `ctx.call`. Results do not depend on it.
         - `services=True`: hooks use `ctx.http` or `ctx.call` through helper functions (where the
           class itself mentions them, that is seen).
+        - `timeout`: a hook, or `setup`, that runs longer is stopped, and is then a hook that
+          raised TimeoutError.
         """
         template = _instance(computation)
         name = _checked(name or type(template).__name__, "a computation")
@@ -145,9 +151,10 @@ class PipelineBuilder:
             percentile=watermark,
             aliases=tuple(aliases),
             concurrency=concurrency,
+            timeout_us=_timeout(timeout, where),
         )
         if services or (services is None and node.shape.uses_services):
-            node = replace(node, services=not node.shape.takes_table)
+            node = replace(node, services=True)
         if concurrency > 1 and (node.keyless or node.shape.takes_table):
             raise InvalidPipeline(f"{where}: concurrency= runs keys at once; it has none")
         for field in node.shape.fields:
@@ -349,6 +356,15 @@ def _checked(name: Any, what: str) -> str:
             "beginning with a letter or digit, at most 100 characters"
         )
     return name
+
+
+def _timeout(given: Duration | None, where: str) -> int | None:
+    if given is None:
+        return None
+    micros = duration(given, what=f"{where}: timeout=")
+    if micros < TIMEOUT_US_MIN:
+        raise InvalidPipeline(f"{where}: timeout= is at least 50ms, not {given!r}")
+    return micros
 
 
 def _check_policy(policy: str | To, words: tuple[str, ...], where: str) -> None:

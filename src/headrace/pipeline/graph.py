@@ -85,6 +85,8 @@ class Node:
     """How many keys of a slot run at once, in threads."""
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     """Stream -> schema, of those that it produces to and that have one."""
+    timeout_us: int | None = None
+    """How long a hook may run."""
     shape: Shape = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -34,7 +34,9 @@ class Topology:
         self.fused = self._order_keyless()
         self.in_cycle = self._find_cycles()
         self.needs_identity = self._find_identities()
-        self.needs_origin = self._find_origins() | self.needs_identity
+        self.needs_order = self._find_origins()
+        """Streams whose records are put in order by where they come from."""
+        self.needs_origin = self.needs_order | self.needs_identity
 
     # What a task asks -----------------------------------------------------
 
@@ -197,7 +199,9 @@ class Topology:
     def _find_identities(self) -> frozenset[str]:
         """Streams whose records carry their identity: calls are named by what caused them."""
         nodes = self.graph.nodes.values()
-        needing = {i.stream for n in nodes if n.services for i in n.inputs}
+        # Calls of a table have no single cause, and are not named by one.
+        named = [n for n in nodes if n.services and not n.shape.takes_table]
+        needing = {i.stream for n in named for i in n.inputs}
         found = -1
         while needing and found != len(needing):
             found = len(needing)

@@ -11,6 +11,7 @@ from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.state.cache import WorkerCache
+from headrace.worker.watchdog import Interrupt, Watch, told, watching
 
 
 class Live:
@@ -20,9 +21,13 @@ class Live:
         self.node = node
         self.shape: Shape = node.shape
         template = node.template
+        watch = Watch(node, hook="setup()")
         try:
-            template.setup()
-        except Exception as error:
+            with watching(watch):
+                watch.begin()
+                template.setup()
+        except (Exception, Interrupt) as raised:
+            error = told(raised, watch)
             raise UserCodeError(
                 f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}"
             ) from error
