@@ -25,6 +25,10 @@ def load_system(name: str) -> System:
             from headrace.bench.peers.spark_native import SPARK_NATIVE
 
             return SPARK_NATIVE
+        case "spark-native-windows":
+            from headrace.bench.peers.spark_windows import SPARK_WINDOWS
+
+            return SPARK_WINDOWS
         case "spark-tws":
             from headrace.bench.peers.spark_tws import SPARK_TWS
 

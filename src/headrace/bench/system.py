@@ -41,7 +41,8 @@ AT_MOST_ONCE = "at-most-once"
 
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
 GUARANTEES = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
-NAMES = (OURS, OURS_TRIVIAL, *PEERS, BARE, BARE_ONE_STAGE, *GUARANTEES)
+WINDOWS_NATIVE = "spark-native-windows"
+NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE, *GUARANTEES)
 
 
 @dataclass(frozen=True)

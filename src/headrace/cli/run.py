@@ -34,8 +34,6 @@ Examples:
 @options.master
 @options.slots
 @options.epoch_target("1s")
-@options.standbys
-@options.epoch_timeout
 @click.option(
     "--standby",
     is_flag=True,
@@ -43,6 +41,8 @@ Examples:
 )
 @options.lease
 @options.give_up_after
+@options.standbys
+@options.epoch_timeout
 def run(
     target: str,
     checkpoint: str,
@@ -50,11 +50,11 @@ def run(
     master: str | None,
     slots: int | None,
     epoch_target: str,
-    standbys: int,
-    epoch_timeout: str | None,
     standby: bool,
     lease: str,
     give_up_after: str | None,
+    standbys: int,
+    epoch_timeout: str | None,
 ) -> None:
     """Run a pipeline.
 
@@ -74,12 +74,12 @@ def run(
             slots=slots,
             epoch_target=epoch_target,
             on_epoch=view.show,
-            standbys=standbys,
-            epoch_timeout=epoch_timeout,
             standby=standby,
             lease=lease,
             give_up_after=give_up_after,
             on_notice=view.note,
+            standbys=standbys,
+            epoch_timeout=epoch_timeout,
         )
         with graceful_stop(job):
             summary = job.wait()

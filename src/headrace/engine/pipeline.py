@@ -49,13 +49,13 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None = None,
         retain_epochs: int = 16,
         on_epoch: Callable[[EpochProgress], None] | None = None,
-        standbys: int = 0,
-        epoch_timeout: Duration | None = None,
         standby: bool = False,
         lease: Duration = "3s",
         stuck_after: Duration | None = "10m",
         give_up_after: Duration | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        standbys: int = 0,
+        epoch_timeout: Duration | None = None,
     ) -> RunSummary:
         """Runs in this thread until the end.
 
@@ -66,15 +66,15 @@ class Pipeline(PipelineBuilder):
         - `epoch_target`: how long an epoch should take; its size follows the pace.
         - `epoch_records`: a fixed epoch size instead.
         - `retain_epochs`: how many past epochs keep their files.
-        - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
-        - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
-          default a minute, or twenty times the slowest epoch so far. It doubles with each try.
         - `standby`: wait, warm, until the driver that leads has gone, and take over then.
         - `lease`: a driver that has given no sign of life for so long has gone; one that has
           made no step for `stuck_after`, while no job runs, gives none.
         - `give_up_after`: how long to wait for a checkpoint or a sink that is away ("0s": not at
           all); for ever if not given. Opening fails at once.
         - `on_notice`: is told what happens between epochs, such as outages.
+        - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
+        - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
+          default a minute, or twenty times the slowest epoch so far. It doubles with each try.
         """
         conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
@@ -96,13 +96,13 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None = None,
         retain_epochs: int = 16,
         on_epoch: Callable[[EpochProgress], None] | None = None,
-        standbys: int = 0,
-        epoch_timeout: Duration | None = None,
         standby: bool = False,
         lease: Duration = "3s",
         stuck_after: Duration | None = "10m",
         give_up_after: Duration | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        standbys: int = 0,
+        epoch_timeout: Duration | None = None,
     ) -> Job:
         """Runs in the background; see `run` for the arguments."""
         conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
@@ -137,7 +137,9 @@ class Pipeline(PipelineBuilder):
             raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
         if not 0 <= standbys <= 100:
             raise InvalidPipeline(f"standbys= is a number from 0 to 100, not {standbys!r}")
-        timeout_s = _seconds(epoch_timeout, "epoch_timeout=")
+        timeout_s = None
+        if epoch_timeout is not None:
+            timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
         topology = self.freeze()
         arm_from_environment()
         store = DiskStore(checkpoint)

@@ -201,6 +201,21 @@ def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, A
     return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
+_OWN = {b"headrace": b"own"}
+
+
+def with_own(table: pa.Table, name: str, column: Any) -> pa.Table:
+    """The table with a column that is not part of the values."""
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return table.append_column(pa.field(name, array.type, metadata=_OWN), array)
+
+
+def values_of(table: pa.Table) -> pa.Table:
+    """A table of records without the columns that the engine put beside the values."""
+    own = [field.name for field in table.schema if (field.metadata or {}).items() >= _OWN.items()]
+    return table.drop(own) if own else table
+
+
 def python_list(column: pa.Array) -> list[Any]:
     """The cells of a column as Python objects; numbers without nulls take the fast way."""
     kind = column.type

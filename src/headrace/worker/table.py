@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, ServiceError, UserCodeError
-from headrace.model.rows import Rows
+from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.worker.arrivals import Arrival
@@ -130,7 +130,7 @@ def _table(
     for name, column in extra.items():
         # A value column of the same name wins: it is what the user's key extractor saw.
         if name not in table.schema.names:
-            table = table.append_column(name, column)
+            table = with_own(table, name, column)
         elif name == "key_index":
             raise UserCodeError(f"computation {node.name!r}: the records have a column 'key_index'")
     return table
