@@ -123,7 +123,7 @@ def test_an_executor_that_hangs_loses_its_slots_and_harms_nothing_when_it_wakes(
             woken.append(progress.epoch)
 
     try:
-        thread, outcome = started(where, spark, epoch_timeout="12s", on_epoch=told)
+        thread, outcome = started(where, spark, epoch_timeout="30s", on_epoch=told)
         workers = second.await_hooks(EXECUTORS)
         stopped.append(executor_of(workers[0]))
         os.kill(stopped[0], signal.SIGSTOP)
