@@ -27,7 +27,7 @@ from headrace.bench.cluster import Cluster, executor_of
 from headrace.engine import spark as substrate
 from headrace.engine.anchor import Anchor, Anchors
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture
