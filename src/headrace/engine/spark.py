@@ -94,6 +94,7 @@ class SparkSubstrate:
         self._anchors: Anchors | None = None
         self._deadline: Deadline | None = None
         self._unanchored: tuple[float, int] | None = None
+        self._looked = 0
         self.places: dict[int, Place] = {}
         """Where the slots of the last level ran, on a cluster."""
         self._standbys = standbys
@@ -164,8 +165,11 @@ class SparkSubstrate:
         anchors = self._anchors
         if anchors is None:
             return order
-        if anchors.refresh():
+        # Between tries slots stay: what was lost lies with standbys now, and nobody else is warm.
+        epoch = order.task.plan.epoch
+        if epoch != self._looked and anchors.refresh():
             self._chains.clear()
+        self._looked = epoch
         first = 1 if order.task.plan.short else 0
         guards = {
             level: anchors.of(slots).guards for level, slots in enumerate(sizes, first) if level
