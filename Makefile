@@ -58,9 +58,22 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 		--json out/keyed-count-small.json $(BENCH_ARGS)
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
 		--json out/keyed-count-state.json $(BENCH_ARGS)
+	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
+	$(BIN)/headrace bench recovery --json out/recovery.json
+	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
+		--json out/windowed-count-large.json $(BENCH_ARGS)
+	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \
+		--peers spark-native --json out/windowed-count-small.json $(BENCH_ARGS)
+	$(BIN)/headrace bench windowed-count --warmup 6 --hot 0.9 \
+		--json out/windowed-count-hot.json $(BENCH_ARGS)
+	$(BIN)/headrace bench top-k --warmup 6 --peers spark-native \
+		--json out/top-k-large.json $(BENCH_ARGS)
+	$(BIN)/headrace bench top-k --records 2000 --epochs 20 --warmup 15 --peers spark-native \
+		--json out/top-k-small.json $(BENCH_ARGS)
 
-chaos: $(READY) ## the whole protocol under seeded schedules of faults (CHAOS_ARGS=...)
+chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), then real kills on a cluster
 	$(BIN)/headrace chaos $(CHAOS_ARGS)
+	HEADRACE_CLUSTER=1 HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 $(BIN)/python -m pytest -s tests/cluster
 
 java:
 	@tools/check-java

@@ -8,6 +8,7 @@ from headrace import sinks, sources
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.job import Job
 from headrace.engine.pipeline import Pipeline
+from headrace.engine.replay import Replay, replay
 from headrace.errors import (
     CallUncertain,
     CorruptCheckpoint,
@@ -73,6 +74,7 @@ __all__ = [
     "NondeterministicCode",
     "Pipeline",
     "Record",
+    "Replay",
     "Response",
     "RunSummary",
     "ServiceError",
@@ -87,6 +89,7 @@ __all__ = [
     "every",
     "hopping",
     "interval",
+    "replay",
     "same_window",
     "service",
     "session",

@@ -14,6 +14,8 @@ from unittest.mock import patch
 
 import msgspec
 
+from headrace.causal import journal, outside
+from headrace.causal.journal import Intent, Journal
 from headrace.engine import driver as driver_module
 from headrace.engine import verdict as verdict_module
 from headrace.engine.driver import Driver
@@ -21,6 +23,8 @@ from headrace.engine.planning import Run
 from headrace.errors import StoreError
 from headrace.log import files, paths
 from headrace.log.epochlog import GENERATION, EpochLog
+from headrace.log.store import DiskStore
+from headrace.model.services import BEFORE_USE, RAISE
 from headrace.plan import ledger as ledger_module
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
@@ -31,6 +35,7 @@ from headrace.sinks.high_water import HighWater, epoch_name
 from headrace.state import compaction
 from headrace.state.cache import WorkerCache
 from headrace.worker import inputs
+from headrace.worker.calls import TracedContext
 from headrace.worker.context import TimerChanges
 from headrace.worker.keyed import KeyedRun
 
@@ -330,6 +335,98 @@ def late_is_judged_too_late() -> AbstractContextManager[Any]:
     return patch.object(KeyedRun, "__init__", judged)
 
 
+# E. Determinants
+
+
+def calls_have_no_intents() -> AbstractContextManager[Any]:
+    """E2: who calls says so to nobody."""
+
+    def unsaid(self: Journal, full: str, name: str, request: str, options: Any) -> Any:
+        return Intent(name, "nonce", self._clock() + 60, request), True
+
+    return patch.object(Journal, "_intend", unsaid)
+
+
+def intents_are_everybodys() -> AbstractContextManager[Any]:
+    """E2: who finds a stranger's intent calls as well."""
+    intend = Journal._intend
+
+    def mine(self: Journal, *args: Any) -> Any:
+        return intend(self, *args)[0], True
+
+    return patch.object(Journal, "_intend", mine)
+
+
+def answers_are_used_before_they_are_logged() -> AbstractContextManager[Any]:
+    """E2: a hook has the answer of its own call, whatever is read back."""
+    settle = Journal._settle
+
+    def hasty(self: Journal, file: str, outcome: Any) -> Any:
+        settle(self, file, outcome)
+        return outcome
+
+    return patch.object(Journal, "_settle", hasty)
+
+
+def answers_are_not_logged() -> AbstractContextManager[Any]:
+    """E2: what came of a call is known to its caller only."""
+    return patch.object(Journal, "_settle", lambda self, file, outcome: outcome)
+
+
+def existing_answers_count_as_durable() -> AbstractContextManager[Any]:
+    """E2, B1: an answer that lies there is used, though its name may not be on disk yet."""
+    begin = Journal.__init__
+
+    def trusting(self: Journal, store: Any, directory: str, **options: Any) -> None:
+        class Trusting(DiskStore):
+            def sync(self, directory: str) -> None:
+                pass
+
+        begin(self, Trusting(store.root), directory, **options)
+
+    return patch.object(Journal, "__init__", trusting)
+
+
+def calls_are_named_by_the_plan() -> AbstractContextManager[Any]:
+    """E2: the successor of a voided plan calls under a new name."""
+    ask = TracedContext.ask
+
+    def by_plan(self: TracedContext, question: Any) -> bytes:
+        return ask(self, question._replace(repeats=question.options.log == BEFORE_USE))
+
+    return patch.object(TracedContext, "ask", by_plan)
+
+
+def uncertain_calls_are_repeated() -> AbstractContextManager[Any]:
+    """E2: a call that may have got through is made again, whatever its policy says."""
+    return patch.object(journal, "AGAIN", RAISE)
+
+
+def zombies_make_their_own_directory() -> AbstractContextManager[Any]:
+    """E2, C8: a task whose determinants were swept makes a place for its intent itself."""
+    put = Journal._put
+
+    def making(self: Journal, full: str, data: bytes) -> bytes:
+        self._store.make_directory(self._directory)
+        return put(self, full, data)
+
+    return patch.object(Journal, "_put", making)
+
+
+def answers_of_dropped_attempts_stay() -> AbstractContextManager[Any]:
+    """E3: answers that travel with the commit are taken from whichever attempt came last."""
+    tried, seen = outside.tried, []
+
+    def mixed(name: str, request: str, *args: Any, **options: Any) -> Any:
+        found = tried(name, request, *args, **options)
+        if "deadline" not in options:
+            seen.append(found)
+            return msgspec.structs.replace(seen[0], name=name, request=request)
+        return found
+
+    return patch.object(outside, "tried", mixed)
+
+
 # F. Output
 
 
@@ -426,6 +523,15 @@ MUTATIONS: dict[str, Mutation] = {
         timers_stay_after_firing,
         timers_hold_nothing,
         late_is_judged_too_late,
+        calls_have_no_intents,
+        intents_are_everybodys,
+        answers_are_used_before_they_are_logged,
+        answers_are_not_logged,
+        existing_answers_count_as_durable,
+        calls_are_named_by_the_plan,
+        uncertain_calls_are_repeated,
+        zombies_make_their_own_directory,
+        answers_of_dropped_attempts_stay,
         delivery_comes_before_commit,
         high_water_comes_first,
         claims_overwrite,

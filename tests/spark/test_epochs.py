@@ -21,6 +21,7 @@ from headrace import (
     Record,
     Timer,
     UserCodeError,
+    replay,
     sinks,
     sources,
     state,
@@ -93,6 +94,9 @@ def test_a_window_closes_in_the_epoch_in_which_its_source_passed_it_and_each_epo
     assert len(set(closed_in.values())) >= 7, "windows closed in many epochs"
     assert len(jobs) == 8
     assert [after - before for before, after in pairwise(jobs)] == [1] * 7
+    for epoch in range(1, 9):
+        found = replay(pipeline, checkpoint=str(tmp_path / "checkpoint"), epoch=epoch)
+        assert found.equal, found.differences
 
 
 # Tasks that die, code that fails.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -12,7 +13,19 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import rows, state_of, write_jsonl
 
-from headrace import Computation, Context, EpochProgress, Pipeline, Record, sinks, sources, state
+from headrace import (
+    Checkpoint,
+    Computation,
+    Context,
+    EpochProgress,
+    Pipeline,
+    Record,
+    SourceError,
+    replay,
+    sinks,
+    sources,
+    state,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -71,6 +84,15 @@ def test_a_file_stream_is_counted_over_three_runs_and_a_stop_in_the_middle(
     summary = pipeline(available_now=True).run(**where, until="end")
     assert summary.reason == "end"
     check(tmp_path, keys)
+    # The spool keeps what the retained epochs have read, so that they can run again.
+    checkpoint = str(tmp_path / "checkpoint")
+    for epoch in range(1, Checkpoint(checkpoint).epoch + 1):
+        found = replay(pipeline(available_now=True), checkpoint=checkpoint, epoch=epoch)
+        assert found.equal, found.differences
+    batches = tmp_path / "checkpoint" / "sources" / "events" / "batches"
+    shutil.rmtree(min(path for path in batches.iterdir() if path.is_dir()))
+    with pytest.raises(SourceError, match=r"epoch 1 cannot be run again.*checkpoint/sources"):
+        replay(pipeline(available_now=True), checkpoint=checkpoint, epoch=1)
 
 
 def test_caught_up_waits_for_micro_batches_that_are_on_their_way(

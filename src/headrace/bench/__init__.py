@@ -7,5 +7,6 @@ that needs a slow rival proves nothing.
 
 Reading order: `workload` (what is asked), `system` (who may answer, and how),
 `registry` and `peers` (the rivals), `runner` (one system, one process), `rounds` (all,
-interleaved), `bars` and `result` (what came out), `keyed_count` (the verb).
+interleaved), `bars` and `result` (what came out), `keyed_count` (the verb); `services`
+and `overhead` (what exactly-once and causal logging cost).
 """

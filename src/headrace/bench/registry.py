@@ -25,6 +25,10 @@ def load_system(name: str) -> System:
             from headrace.bench.peers.spark_native import SPARK_NATIVE
 
             return SPARK_NATIVE
+        case "spark-native-windows":
+            from headrace.bench.peers.spark_windows import SPARK_WINDOWS
+
+            return SPARK_WINDOWS
         case "spark-tws":
             from headrace.bench.peers.spark_tws import SPARK_TWS
 
@@ -41,4 +45,8 @@ def load_system(name: str) -> System:
             from headrace.bench.peers.spark_bare import SPARK_BARE_ONE_STAGE
 
             return SPARK_BARE_ONE_STAGE
+        case "exactly-once" | "exactly-once-bare" | "at-most-once":
+            from headrace.bench.services import SYSTEMS
+
+            return SYSTEMS[name]
     raise HeadraceError(f"no system is registered as {name!r}; add it to headrace.bench.registry")

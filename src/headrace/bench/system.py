@@ -35,9 +35,14 @@ OURS = "headrace"
 OURS_TRIVIAL = "headrace-trivial"
 BARE = "spark-bare"
 BARE_ONE_STAGE = "spark-bare-one-stage"
+EXACTLY_ONCE = "exactly-once"
+EXACTLY_ONCE_BARE = "exactly-once-bare"
+AT_MOST_ONCE = "at-most-once"
 
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
-NAMES = (OURS, OURS_TRIVIAL, *PEERS, BARE, BARE_ONE_STAGE)
+GUARANTEES = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
+WINDOWS_NATIVE = "spark-native-windows"
+NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE, *GUARANTEES)
 
 
 @dataclass(frozen=True)

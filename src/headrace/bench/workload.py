@@ -32,6 +32,7 @@ from headrace.errors import HeadraceError
 Hook = Literal["table", "record"]
 SinkKind = Literal["noop", "parquet"]
 Columns = Literal["key", "all"]
+Query = Literal["keyed-count", "windowed-count", "top-k"]
 
 # Small enough that filling millions of keys does not need one giant epoch, large
 # enough that it is soon done.
@@ -43,6 +44,8 @@ ROW_GROUP_RECORDS = 125_000
 FIRST_TIMESTAMP_US = 1_700_000_000_000_000
 FIRST_FILE_MTIME_S = 1_700_000_000
 VALUE_LIMIT = 1_000
+TOP = 10
+"""How many keys top-k asks for."""
 
 INPUT_SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("value", pa.int64())])
 COUNTS_SCHEMA = pa.schema([("key", pa.string()), ("count", pa.int64())])
@@ -73,6 +76,10 @@ class KeyedCount:
     sink: SinkKind = "noop"
     slots: int = 2
     seed: int = 1
+    query: Query = "keyed-count"
+    """What is asked: see `bench.windowed` for the other two."""
+    hot: float = 0.0
+    """The share of the records that one key gets; the rest is dealt evenly."""
 
     def __post_init__(self) -> None:
         least = {"records": 1, "keys": 1, "epochs": 1, "slots": 1}
@@ -81,7 +88,10 @@ class KeyedCount:
             given = getattr(self, name)
             if given < limit:
                 raise HeadraceError(f"keyed-count: {name} must be at least {limit}, not {given}")
+        if not 0 <= self.hot < 1:
+            raise HeadraceError(f"{self.query}: hot must be from 0 to below 1, not {self.hot}")
         allowed = {"hook": get_args(Hook), "columns": get_args(Columns), "sink": get_args(SinkKind)}
+        allowed["query"] = get_args(Query)
         for name, choices in allowed.items():
             given = getattr(self, name)
             if given not in choices:
@@ -142,11 +152,59 @@ def write_input(workload: KeyedCount, directory: Path) -> list[Path]:
 
 def expected_counts(workload: KeyedCount) -> pa.Table:
     """The right answer after the last epoch: `key, count`, for every key seen."""
+    if workload.query != "keyed-count":
+        return _expected_in_windows(workload)
     totals = np.zeros(max(workload.keys, workload.state_keys), dtype=np.int64)
     for _, ids, _ in _epochs(workload):
         totals += np.bincount(ids, minlength=len(totals))
     seen = np.flatnonzero(totals)
     return pa.table([key_names(seen), totals[seen]], schema=COUNTS_SCHEMA)
+
+
+def window_us(workload: KeyedCount) -> int:
+    """The size of windows: four to an epoch, as there is a record every microsecond."""
+    return max(workload.records // 4, 1)
+
+
+def judged_until(workload: KeyedCount) -> int:
+    """Windows that end by then are compared.
+
+    Spark keeps its watermark in milliseconds and closes windows a micro-batch later, so which
+    of the last ones it has closed says nothing.
+    """
+    records = sum(workload.records_in(e) for e in range(1, workload.last_epoch))
+    return (FIRST_TIMESTAMP_US + records) // 1_000 * 1_000
+
+
+def windowed_counts(workload: KeyedCount, keys: Any, starts: Any, counts: Any) -> pa.Table:
+    """Rows of closed windows as `key, count`: a key and the start of its window as one text."""
+    table = pa.table({"key": keys, "start": starts, "count": counts})
+    table = table.filter(pc.field("start") + window_us(workload) <= judged_until(workload))
+    texts = pc.cast(table["start"], pa.string())
+    names = pc.binary_join_element_wise(table["key"], texts, "@")
+    return pa.table([names, table["count"].cast(pa.int64())], schema=COUNTS_SCHEMA)
+
+
+def _expected_in_windows(workload: KeyedCount) -> pa.Table:
+    """Counts per key and window, of windows that have closed; with top-k only the ten largest."""
+    size = window_us(workload)
+    first = FIRST_TIMESTAMP_US
+    starts, keys, counts = [], [], []
+    every = np.concatenate([ids for _, ids, _ in _epochs(workload)])
+    last = first + len(every) - 1
+    for start in range(first // size * size, last - size + 1, size):
+        seen = np.bincount(every[max(start - first, 0) : start + size - first])
+        ids = np.flatnonzero(seen)
+        if workload.query == "top-k":
+            ids = ids[np.lexsort((ids, -seen[ids]))][:TOP]
+        starts += [start] * len(ids)
+        keys.append(ids)
+        counts.append(seen[ids])
+    numbers = np.concatenate(keys) if keys else np.empty(0, np.int64)
+    totals = np.concatenate(counts) if counts else np.empty(0, np.int64)
+    return windowed_counts(
+        workload, key_names(numbers), pa.array(starts, pa.int64()), pa.array(totals, pa.int64())
+    )
 
 
 def key_names(ids: npt.NDArray[np.int64]) -> Any:
@@ -167,6 +225,8 @@ def _epochs(
             ids = np.arange(start, start + count, dtype=np.int64)
         else:
             ids = random.integers(0, workload.keys, count, dtype=np.int64)
+            if workload.hot:
+                ids[random.random(count) < workload.hot] = 0
             if workload.state_keys > workload.keys:
                 ids = random.choice(workload.state_keys, workload.keys, replace=False)[ids]
         yield epoch, ids, random.integers(0, VALUE_LIMIT, count, dtype=np.int64)

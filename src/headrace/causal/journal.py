@@ -7,7 +7,8 @@ A call has two kinds of files, both put-if-absent, in a directory that the drive
 
 1. A result that is there is the answer; nobody calls.
 2. The intent is put, and read back: only the owner of the nonce that lies there calls.
-3. What came of it, a failure too, is put as the result, and used only as read back.
+3. What came of it, a failure too, is put as the result, and used only as read back, when
+   it is on disk: that a file exists does not prove it, whoever put it.
 4. Whoever finds a stranger's intent waits for its result. Past the intent's deadline
    the call is *uncertain*: then either that is put as the result (CallUncertain), or
    the next intent is put, and its owner calls again.
@@ -81,7 +82,7 @@ class Journal:
         perform: Callable[[float], Determinant],
     ) -> Determinant:
         """The one outcome of a call; `perform(deadline)` calls, and tells what came of it."""
-        file = f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
+        file = self._file(name)
         for number in count(1):
             known = self._result(file, name, request)
             if known is not None:
@@ -105,6 +106,13 @@ class Journal:
                 return self._settle(file, _uncertain(name, request))
         raise StoreError("unreachable")  # count() does not end
 
+    def known(self, name: str, request: str) -> Determinant | None:
+        """The outcome of a call that was made before; None where none is logged. Nobody calls."""
+        return self._result(self._file(name), name, request)
+
+    def _file(self, name: str) -> str:
+        return f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
+
     def _result(self, file: str, name: str, request: str) -> Determinant | None:
         full = f"{file}.result"
         try:
@@ -114,6 +122,10 @@ class Journal:
         found = _decoded(full, unseal(_RESULT_MAGIC, data, full), Determinant)
         if found.name != name or found.request != request:
             raise _another_request(name)
+        try:
+            self._store.sync(self._directory)
+        except FileNotFoundError:
+            raise self._gone() from None
         return found
 
     def _intend(
@@ -147,20 +159,26 @@ class Journal:
         failure: Exception | None = None
         for attempt in range(_PUTS_MAX):
             try:
-                self._store.put_if_absent(full, data)
+                mine = self._store.put_if_absent(full, data)
             except FileNotFoundError:
-                raise Fenced(
-                    f"{self._directory} is gone: this task belongs to an epoch that is long "
-                    "closed, and must not call the outside"
-                ) from None
+                raise self._gone() from None
             except (OSError, StoreError) as error:
-                failure = error
+                failure, mine = error, False
             try:
-                return self._store.read(full)
+                found = self._store.read(full)
+                if not mine:
+                    self._store.sync(self._directory)
+                return found
             except (OSError, StoreError) as error:
                 failure = failure or error
             self._sleep(0.05 * 2**attempt)
         raise StoreError(f"{full} could not be written: {failure}") from failure
+
+    def _gone(self) -> Fenced:
+        return Fenced(
+            f"{self._directory} is gone: this task belongs to an epoch that is long closed, and "
+            "must not call the outside"
+        )
 
 
 def _another_request(name: str) -> ServiceError:

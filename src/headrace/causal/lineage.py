@@ -18,6 +18,8 @@ carry their identity behind their origin, in one cell.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import xxhash
 
 IDENTITY_BYTES = 16
@@ -26,6 +28,14 @@ IDENTITY_BYTES = 16
 def source_identity(stream: str, split: str, position: int) -> bytes:
     """The identity of a source's record."""
     return _digest(b"source", stream.encode(), split.encode(), b"%d" % position)
+
+
+def source_identities(stream: str, split: str, positions: Iterable[int]) -> list[bytes]:
+    """The identities of a source's records, all of one split."""
+    before = _joined(b"source", stream.encode(), split.encode())
+    digest = xxhash.xxh3_128_digest
+    ends = (b"%d" % position for position in positions)
+    return [digest(b"%s%d:%s" % (before, len(end), end)) for end in ends]
 
 
 def timer_identity(clock: str, tag: bytes, at: int) -> bytes:
@@ -58,4 +68,8 @@ def identity_part(cell: bytes) -> bytes:
 
 def _digest(*parts: bytes) -> bytes:
     # Lengths first: ("ab", "c") and ("a", "bc") are two things.
-    return xxhash.xxh3_128_digest(b"".join(b"%d:%s" % (len(part), part) for part in parts))
+    return xxhash.xxh3_128_digest(_joined(*parts))
+
+
+def _joined(*parts: bytes) -> bytes:
+    return b"".join([b"%d:%s" % (len(part), part) for part in parts])

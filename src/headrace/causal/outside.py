@@ -1,4 +1,4 @@
-"""The calls themselves: tries with a timeout, pauses between them, and web requests.
+"""The calls themselves: tries with a timeout, and pauses between them.
 
 What comes of a call is always a determinant, a failure as much as an answer.
 """
@@ -9,40 +9,16 @@ import os
 import queue
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
-from typing import Any
-from urllib.parse import urlsplit
-
-import msgspec
+from collections.abc import Callable
 
 from headrace.causal.journal import TooLate
 from headrace.errors import CallUncertain, ServiceError
-from headrace.model.services import CallOptions, Response
+from headrace.model.services import CallOptions
 from headrace.plan.epoch import Determinant
 
 ANSWER, FAILED = "answer", "failed"
-RESPONSE_BYTES_MAX = 16 << 20
-_AGAIN_LATER = {429, 502, 503, 504}
 
 _Done = tuple[bytes, BaseException | None]
-
-_response_decoder = msgspec.msgpack.Decoder(Response)
-
-
-class Request(msgspec.Struct, frozen=True):
-    """A web request."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes | None = None
-
-    def what(self) -> str:
-        """How errors name it: without its query, which may hold secrets."""
-        parts = urlsplit(self.url)
-        return f"{self.method} {parts.scheme}://{parts.hostname}{parts.path}"
 
 
 def tried(
@@ -67,7 +43,7 @@ def tried(
                 raise TooLate
             break
         try:
-            value = _within(timeout, call)
+            value = _within(timeout, call) if timeout else call()
         except Unfinished as late:
             if number == options.retries:
                 return Determinant(name, request, ANSWER, late.value)
@@ -75,6 +51,8 @@ def tried(
         except Unusable as error:
             failure = str(error)
             break
+        except Unreachable as error:
+            failure = str(error)
         except TimeoutError as error:
             failure = str(error) or f"no answer within {timeout:g} s"
         except Exception as error:
@@ -97,49 +75,16 @@ class Unusable(Exception):
     """An answer that cannot be logged; no further try would make it so."""
 
 
+class Unreachable(Exception):
+    """A try that failed, told without anything that may be a secret."""
+
+
 class Unfinished(Exception):
     """An answer that a later try may better."""
 
     def __init__(self, value: bytes) -> None:
         super().__init__()
         self.value = value
-
-
-def fetch(request: Request, timeout: float) -> bytes:
-    """One web request; its response as bytes for `response`."""
-    made = urllib.request.Request(
-        request.url, data=request.body, headers=dict(request.headers), method=request.method
-    )
-    opener = _following if request.method == "GET" else _staying
-    try:
-        answer = opener.open(made, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        answer = error  # a status of 400 or more, or a redirection: an answer as well
-    with answer:
-        body = answer.read(RESPONSE_BYTES_MAX + 1)
-        if len(body) > RESPONSE_BYTES_MAX:
-            raise ValueError(f"the answer is larger than {RESPONSE_BYTES_MAX >> 20} MB")
-        headers = {name.lower(): value for name, value in answer.headers.items()}
-        found = msgspec.msgpack.encode(Response(answer.status, headers, body))
-    if answer.status in _AGAIN_LATER:
-        raise Unfinished(found)
-    return found
-
-
-def response(value: bytes) -> Response:
-    """The response in what `fetch` gave."""
-    return _response_decoder.decode(value)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A POST is not sent on: where it went, it may have had its effect."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-_following = urllib.request.build_opener()
-_staying = urllib.request.build_opener(_NoRedirect)
 
 
 _idle: list[_Helper] = []

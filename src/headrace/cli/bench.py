@@ -103,3 +103,149 @@ def keyed_count(
         click.echo(f"\nWritten to {json_file}")
     if not document["results_equal"]:
         raise HeadraceError("the systems did not count alike, so their times mean nothing")
+
+
+@bench.command(
+    "overhead",
+    epilog="""\b
+Examples:
+  headrace bench overhead
+  headrace bench overhead --records 500000 --rounds 5 --json out/overhead.json""",
+)
+@click.option("--records", default=200_000, show_default=True, help="Records per epoch.")
+@click.option("--keys", default=1_000, show_default=True, help="Distinct keys in an epoch.")
+@click.option("--epochs", default=6, show_default=True, help="Measured epochs.")
+@click.option(
+    "--warmup", "warmup_epochs", default=3, show_default=True, help="Epochs before those."
+)
+@click.option("--slots", default=2, show_default=True, help="Cores.")
+@click.option("--seed", default=1, show_default=True, help="Of the input.")
+@click.option("--rounds", default=3, show_default=True, help="Take turns this often.")
+@click.option(
+    "--dir",
+    "work_dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="For input and checkpoints.  [default: a temporary directory]",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write everything that was measured to this file.",
+)
+def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
+    """What exactly-once costs, and what causal logging adds to it."""
+    from headrace.bench.overhead import format_overhead, run_overhead
+    from headrace.bench.result import write_document
+    from headrace.bench.workload import KeyedCount
+
+    check_java()
+    document = run_overhead(
+        KeyedCount(hook="record", sink="parquet", **workload),
+        rounds=rounds,
+        work_dir=work_dir,
+        say=lambda line: click.echo(line, err=True),
+    )
+    click.echo(format_overhead(document))
+    if json_file is not None:
+        write_document(document, json_file)
+        click.echo(f"\nWritten to {json_file}")
+    if not document["results_equal"]:
+        raise HeadraceError("the counts were not right, so the times mean nothing")
+
+
+@bench.command(
+    "recovery",
+    epilog="""\b
+Examples:
+  headrace bench recovery --json out/recovery.json
+  headrace bench recovery --systems executor-kill,spark-native-executor-kill --rounds 3""",
+)
+@click.option("--executors", default=3, show_default=True, help="Executors of one core each.")
+@click.option("--keys", default=100, show_default=True, help="Distinct keys.")
+@click.option("--records", default=200, show_default=True, help="Records in a file.")
+@click.option("--interval", "interval_s", default=1.0, show_default=True, help="Seconds a file.")
+@click.option(
+    "--warm", "warm_files", default=15, show_default=True, help="Files that say what is usual."
+)
+@click.option("--systems", default="", metavar="A,B", help="Some of them only.  [default: all]")
+@click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write everything that was measured to this file.",
+)
+def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any) -> None:
+    """Kill executors and drivers; measure until latency is as before."""
+    from headrace.bench.recovery import SYSTEMS, Recovery, format_recovery, run_recovery
+    from headrace.bench.result import write_document
+
+    check_java()
+    names = [name.strip() for name in systems.split(",") if name.strip()] or list(SYSTEMS)
+    document = run_recovery(
+        Recovery(**workload), names, rounds=rounds, say=lambda line: click.echo(line, err=True)
+    )
+    click.echo(format_recovery(document))
+    if json_file is not None:
+        write_document(document, json_file)
+        click.echo(f"\nWritten to {json_file}")
+    if not document["results_equal"]:
+        raise HeadraceError("a system lost or doubled records, so its time means nothing")
+
+
+def _windowed(query: str, help: str) -> None:
+    """Adds a command for a query over windows."""
+
+    @bench.command(query, help=help)
+    @click.option("--records", default=1_000_000, show_default=True, help="Records per epoch.")
+    @click.option("--keys", default=1_000, show_default=True, help="Distinct keys.")
+    @click.option("--epochs", default=10, show_default=True, help="Measured epochs.")
+    @click.option(
+        "--warmup", "warmup_epochs", default=3, show_default=True, help="Epochs before those."
+    )
+    @click.option("--hot", default=0.0, show_default=True, help="Share of records of one key.")
+    @click.option("--slots", default=2, show_default=True, help="Cores that each system gets.")
+    @click.option("--seed", default=1, show_default=True, help="Of the input.")
+    @click.option("--peers", default="", help="spark-native: the same query in Spark's own words.")
+    @click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
+    @click.option(
+        "--dir",
+        "work_dir",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        help="For input and checkpoints.  [default: a temporary directory]",
+    )
+    @click.option(
+        "--json",
+        "json_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write everything that was measured to this file.",
+    )
+    def command(
+        peers: str, rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any
+    ) -> None:
+        from headrace.bench.result import format_table, write_document
+        from headrace.bench.windowed import run_windowed
+        from headrace.bench.workload import KeyedCount
+
+        if peers not in ("", "spark-native"):
+            raise HeadraceError(f"{query} has one peer, spark-native, not {peers!r}")
+        shape = KeyedCount(query=query, **workload)  # type: ignore[arg-type]
+        check_java()
+        document = run_windowed(
+            shape,
+            native=bool(peers),
+            rounds=rounds,
+            work_dir=work_dir,
+            say=lambda line: click.echo(line, err=True),
+        )
+        click.echo(format_table(document))
+        if json_file is not None:
+            write_document(document, json_file)
+            click.echo(f"\nWritten to {json_file}")
+        if not document["results_equal"]:
+            raise HeadraceError("the systems did not count alike, so their times mean nothing")
+
+
+_windowed("windowed-count", "Count records per key in tumbling windows, emitted when they close.")
+_windowed("top-k", "The ten busiest keys of each window.")

@@ -13,6 +13,7 @@ import click
 from headrace.cli.bench import bench
 from headrace.cli.chaos import chaos
 from headrace.cli.demo import demo
+from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
 from headrace.errors import HeadraceError
 
@@ -43,6 +44,7 @@ Examples:
   headrace demo zeitgeist
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until caught-up
+  headrace replay shop.orders:pipeline --checkpoint state/orders --epoch 17
   headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json
   headrace chaos --seeds 2000""",
 )
@@ -52,13 +54,13 @@ def cli(debug: bool) -> None:
     """Stateful stream processing in Python on Spark: every record exactly once."""
 
 
-for verb in (run, demo, bench, chaos):
+for verb in (run, replay, demo, bench, chaos):
     cli.add_command(verb)
 
 
 def main() -> None:
     """The entry point of the `headrace` command."""
-    cli(prog_name="headrace")
+    cli(prog_name="headrace", obj=AS_A_PROCESS)
 
 
 if __name__ == "__main__":

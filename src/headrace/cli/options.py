@@ -12,10 +12,13 @@ from headrace.model.time import duration
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The text itself, if it is a duration."""
+    if value is None:
+        return None
     try:
-        duration(value, what="it")
+        if value is not None:
+            duration(value, what="it")
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return value
@@ -31,6 +34,35 @@ slots = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Units of parallel work per level.  [default: as many as Spark has cores]",
+)
+standbys = click.option(
+    "--standbys",
+    type=click.IntRange(min=0, max=100),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="On a cluster: other executors that keep each slot's state at hand.",
+)
+epoch_timeout = click.option(
+    "--epoch-timeout",
+    callback=_duration,
+    metavar="TIME",
+    help="On a cluster: when an epoch counts as hung.  [default: 60s, or 20 times the slowest]",
+)
+
+lease = click.option(
+    "--lease",
+    callback=_duration,
+    default="3s",
+    show_default=True,
+    metavar="TIME",
+    help="A driver that has given no sign of life for so long has gone.",
+)
+give_up_after = click.option(
+    "--give-up-after",
+    callback=_duration,
+    metavar="TIME",
+    help="How long to wait for a checkpoint or a sink that is away.  [default: for ever]",
 )
 
 

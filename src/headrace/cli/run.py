@@ -16,7 +16,8 @@ from headrace.observe.progress import watch
 Examples:
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until end
-  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077""",
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --standby""",
 )
 @click.argument("target", metavar="MODULE:NAME")
 @click.option(
@@ -30,22 +31,47 @@ Examples:
     type=click.Choice(["end", "caught-up"]),
     help="Stop when all input has ended, or when nothing is left for now.  [default: never]",
 )
+@click.option(
+    "--retain",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="How many past epochs keep all that `headrace replay` needs.",
+)
 @options.master
 @options.slots
 @options.epoch_target("1s")
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Wait, warm, until the driver that leads this checkpoint has gone; take over then.",
+)
+@options.lease
+@options.give_up_after
+@options.standbys
+@options.epoch_timeout
 def run(
     target: str,
     checkpoint: str,
     until: str | None,
+    retain: int,
     master: str | None,
     slots: int | None,
     epoch_target: str,
+    standby: bool,
+    lease: str,
+    give_up_after: str | None,
+    standbys: int,
+    epoch_timeout: str | None,
 ) -> None:
     """Run a pipeline.
 
     MODULE:NAME names a Pipeline, or a function that returns one; modules are looked for in the
     current directory first. SIGINT (Ctrl-C) and SIGTERM stop it after the current epoch, and a new
-    start with the same checkpoint goes on from there.
+    start with the same checkpoint goes on from there. A standby takes over when the driver dies or
+    is stopped, and ends with it when all input was read. While the checkpoint or a sink is away,
+    the pipeline waits and says why.
     """
     pipeline = load_pipeline(target)
     pipeline.validate()  # What is wrong with it should not wait for Spark to start.
@@ -56,7 +82,14 @@ def run(
             until="caught_up" if until == "caught-up" else until,
             slots=slots,
             epoch_target=epoch_target,
+            retain_epochs=retain,
             on_epoch=view.show,
+            standby=standby,
+            lease=lease,
+            give_up_after=give_up_after,
+            on_notice=view.note,
+            standbys=standbys,
+            epoch_timeout=epoch_timeout,
         )
         with graceful_stop(job):
             summary = job.wait()

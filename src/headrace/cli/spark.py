@@ -64,6 +64,10 @@ def settings_for(master: str, log_settings: Path) -> dict[str, str]:
     if master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
+    else:
+        # An executor that hangs is given up after 30 s instead of two minutes.
+        settings["spark.executor.heartbeatInterval"] = "5s"
+        settings["spark.network.timeout"] = "30s"
     return settings
 
 

@@ -1,13 +1,14 @@
 """Collection of files that no commit needs any more (protocol C8).
 
 A file goes only if its epoch is closed, no commit of the retention window names
-it, and every sink has acknowledged its epoch. Orphans of failed attempts go the
+it, no pin names it, and every sink has acknowledged its epoch. Orphans of failed attempts go the
 same way, and are swept again and again, as zombies write late.
 """
 
 from __future__ import annotations
 
 from headrace.engine.determinants import collect_determinants
+from headrace.engine.pins import pins_of
 from headrace.engine.recovery import History
 from headrace.failpoints import reach
 from headrace.log import paths
@@ -24,6 +25,8 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
     closed = history.ledger.epoch
     needed: set[str] = set().union(*history.segments, history.ledger.segments())
     oldest = history.commits[0][1].epoch if history.commits else 0
+    pins = pins_of(store)
+    needed |= pins.files
     for component in store.list(paths.STATE):
         directory = f"{paths.STATE}/{component}"
         for name in store.list(directory):
@@ -38,7 +41,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
         for name in store.list(directory):
             epoch = _epoch(name)
             orphan = oldest <= epoch <= closed and name not in named
-            if epoch < keep_from or orphan:
+            if (epoch < keep_from or orphan) and f"{directory}/{name}" not in pins.files:
                 store.delete(f"{directory}/{name}")
                 gone += 1
         gone += _sweep(store, directory)
@@ -46,8 +49,9 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
         if _epoch(name) <= closed:
             store.delete(f"{paths.WORK}/{name}")
             gone += 1
-    gone += collect_determinants(store, history)
-    log.trim(history.needed_from())
+    gone += collect_determinants(store, history, pins.determinants)
+    needed_from = history.needed_from()
+    log.trim(needed_from if pins.log_from is None else min(needed_from, pins.log_from))
     reach("after-collect")
     return gone
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, SinkError
@@ -29,8 +29,21 @@ _logger = logging.getLogger("headrace.delivery")
 class Deliverer:
     """Hands epochs to every sink of a pipeline."""
 
-    def __init__(self, graph: Graph, store: Store, checkpoint: str, spark: Any) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        store: Store,
+        checkpoint: str,
+        spark: Any,
+        at_most_once: Collection[str] = (),
+    ) -> None:
         self._outlets = graph.outlets
+        self._at_most_once = at_most_once
+        """Sinks that are handed an epoch's rows once, come what may."""
+        self._handed: set[tuple[str, int]] = set()
+        """(sink, epoch) of those, that this driver has handed over and not heard back of."""
+        self.undelivered = 0
+        """Rows that were not delivered again, though nobody knows whether they had arrived."""
         self._store = store
         self._checkpoint = checkpoint
         self._spark = spark
@@ -57,6 +70,10 @@ class Deliverer:
         for outlet in self._outlets.values():
             water = outlet.sink.high_water()
             lacking = [commit for commit in commits if commit.epoch > water]
+            if outlet.name in self._at_most_once:
+                for commit in lacking:
+                    self._pass_over(outlet, commit)
+                continue
             kept = self._still_staged(outlet.name, lacking)
             if kept and kept[0].epoch > water + 1:
                 _logger.warning(
@@ -67,10 +84,15 @@ class Deliverer:
             for commit in kept:
                 self._deliver_to(outlet, commit)
 
-    def deliver(self, commit: Commit) -> None:
-        """Delivers an epoch, after those that a sink refused, to every sink that lacks it."""
+    def deliver(
+        self, commit: Commit, through: Callable[[Callable[[], object]], object] = lambda act: act()
+    ) -> None:
+        """Delivers an epoch, after those that a sink refused, to every sink that lacks it.
+
+        `through` may try again where a sink is away.
+        """
         self._waiting.append(commit)
-        self.settle()
+        through(self.settle)
 
     def settle(self) -> None:
         """Delivers what some sink has refused; nothing where all have everything.
@@ -86,8 +108,28 @@ class Deliverer:
     def _deliver_to(self, outlet: Outlet, commit: Commit) -> None:
         if outlet.sink.high_water() < commit.epoch:
             reach("before-delivery")
+            place = (outlet.name, commit.epoch)
+            if place in self._handed:
+                self._pass_over(outlet, commit)
+                return
+            if outlet.name in self._at_most_once:
+                self._handed.add(place)
             strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
             self._hand_over(outlet, commit.epoch, strong, weak=False)
+            self._handed.discard(place)
+
+    def _pass_over(self, outlet: Outlet, commit: Commit) -> None:
+        """Passes an epoch over: its rows may have arrived, and must not a second time."""
+        rows = sum(file.rows for file in commit.staged if file.sink == outlet.name)
+        self._hand_over(outlet, commit.epoch, [], weak=False)  # its high-water goes on
+        self._handed.discard((outlet.name, commit.epoch))
+        self.undelivered += rows
+        if rows:
+            _logger.warning(
+                "sink %r, epoch %d: whether its %d rows had arrived is not known, so they are not "
+                "delivered again (at-most-once)",
+                outlet.name, commit.epoch, rows,
+            )  # fmt: skip
 
     def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
         """The newest of these commits, back to the first whose rows were collected."""

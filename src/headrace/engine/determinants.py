@@ -27,7 +27,9 @@ def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
         log.check()
 
 
-def collect_determinants(store: Store, history: History) -> int:
+def collect_determinants(
+    store: Store, history: History, pinned: frozenset[int] = frozenset()
+) -> int:
     """Takes away the directories of epochs that have left the retention window."""
     oldest = history.commits[0][1].epoch if history.commits else 0
     names = {name.removesuffix(".gone") for name in store.list(paths.DETERMINANTS)}
@@ -36,6 +38,6 @@ def collect_determinants(store: Store, history: History) -> int:
     gone = 0
     for first, following in pairwise(firsts):
         # Its last epoch is the one before the next directory's first.
-        if first < current and following <= oldest:
+        if first < current and following <= oldest and first not in pinned:
             gone += store.retire_directory(paths.determinants_directory(first))
     return gone

@@ -22,22 +22,32 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
+from headrace.engine.guarantees import skipping
 from headrace.engine.offers import Sources
+from headrace.engine.opening import (
+    adopt_names,
+    make_directories,
+    refuse_orphaned_feedback,
+    require_present,
+    rings_for,
+)
+from headrace.engine.outages import is_outage
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
-from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, VoidBody, recover
+from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
+from headrace.engine.standby import StoodBack
+from headrace.engine.telling import summary_of
 from headrace.engine.verdict import Dropped, judge
-from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError
+from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
 from headrace.failpoints import reach
-from headrace.log import paths
-from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
-from headrace.log.identity import claim_identity
+from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Patience
+from headrace.log.identity import claim_identity, read_identity
 from headrace.log.store import Store
 from headrace.model.time import BEGINNING, END
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
 from headrace.plan.progress import EpochProgress, RunSummary
-from headrace.plan.ring import Ring
+from headrace.worker.watchdog import blamed
 
 SHORT_RECORDS_MAX = 20_000
 """Up to this many records the driver reads and routes an epoch itself: the short way."""
@@ -74,6 +84,10 @@ class Options(msgspec.Struct, frozen=True):
 class Driver:
     """One life of a driver over one checkpoint."""
 
+    checkpoint: str
+    log: EpochLog
+    history: History
+
     def __init__(
         self,
         topology: Topology,
@@ -89,6 +103,7 @@ class Driver:
         self.graph = topology.graph
         self.store = store
         self.options = options
+        self.spark = substrate.spark
         self._substrate = substrate
         self._clock = clock
         self._seeds = seeds
@@ -101,33 +116,70 @@ class Driver:
         self._read_total = 0
         self._epochs = 0
         self._renamed: dict[str, str] = {}
+        self.patience: Patience = NoPatience()
+        self.on_job: Callable[[bool], None] = lambda running: None
+        self.on_lead: Callable[[], None] = lambda: None
 
     # A driver's life ------------------------------------------------------
 
-    def open(self) -> None:
-        """Takes over the checkpoint: from here on, no older driver can commit."""
-        identity = claim_identity(self.store, self.graph.name)
-        self.checkpoint = identity.id
-        self._make_directories()
-        self.log = EpochLog(self.store)
-        self.history = recover(self.log, self.options.retain_epochs)
+    def follow(self) -> int:
+        """Reads the log to its end, without a trace; gives the generation that leads."""
+        if hasattr(self, "checkpoint"):
+            require_present(self.store, self.checkpoint)
+        elif read_identity(self.store) is not None:
+            self.checkpoint = claim_identity(self.store, self.graph.name).id
+        if known := hasattr(self, "log") and self.log.settled:
+            for position, entry in self.log.follow():
+                self.history.fold(position, entry)
+        # Entries beyond a gap: the log was trimmed past what was read.
+        if not known or self.log.last_position() > self.log.position:
+            self.log = EpochLog(self.store)
+            self.history = recover(self.log, self.options.retain_epochs)
+        return self.log.generation
+
+    def open(self, lapsed: int | None = None) -> None:
+        """Takes over the checkpoint: from here on, no older driver can commit.
+
+        A standby takes over from generation `lapsed` only: StoodBack where another was first.
+        """
+        if lapsed is not None and hasattr(self, "checkpoint"):
+            require_present(self.store, self.checkpoint)  # one that is away is not begun anew
+        self.checkpoint = claim_identity(self.store, self.graph.name).id
+        make_directories(self.store, self.topology)
+        self.follow()
+        if lapsed is not None and self.log.generation > lapsed:
+            raise StoodBack
         reach("before-takeover")
         for position, entry in self.log.take_over():
             self.history.fold(position, entry)
+            if lapsed is not None and entry.generation > lapsed:
+                raise StoodBack
+        self.log.patience = self.patience
         self.ledger = self.history.ledger
         self.ledger.generation = self.log.generation
         reach("after-takeover")
-        self._adopt_names()
-        self._refuse_orphaned_feedback()
+        self.on_lead()
+        if (void := skipping(self.graph, self.ledger)) is not None:
+            self.log.append(VOID, void)
+            self.ledger.voided(void.skipped, void.records)
+        self._renamed |= adopt_names(self.topology, self.ledger)
+        refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(
             until=self.options.until,
             readers=self._substrate.parallelism,
-            rings=self._rings(),
+            rings=rings_for(
+                self.topology, self.ledger, self.options.slots, self._substrate.parallelism
+            ),
             fingerprint=self._fingerprint,
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        self._deliverer = Deliverer(self.graph, self.store, self.checkpoint, self._substrate.spark)
+        once = {
+            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
+        }
+        self._deliverer = Deliverer(
+            self.graph, self.store, self.checkpoint, self._substrate.spark, once
+        )
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch)
         except IncompatibleState:
@@ -135,6 +187,7 @@ class Driver:
             raise
         self._deliverer.catch_up([commit for _, commit in self.history.commits])
         self._sources.prepare()
+        self._sources.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
         """Lets go of everything; what is committed stays."""
@@ -196,13 +249,13 @@ class Driver:
             return
         self._deliverer.deliver_weak(commit)
         self._commit(plan, commit)
-        self._deliverer.deliver(commit)
+        self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
         self._pace.took(commit.counters.records, seconds)
-        self._sources.settle(self.ledger)
+        self._sources.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history)
         if commit.epoch % COLLECT_EVERY == 0:
-            collect(self.store, self.log, self.history, self._deliverer.acknowledged())
+            self.patience.through(self._collect)
         self._tell(commit, seconds)
 
     def _complete(self, plan: Plan) -> Commit | None:
@@ -214,11 +267,15 @@ class Driver:
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
             try:
-                reports = self._substrate.run(task)
+                reports = self._job(task)
             except HeadraceError as error:
-                self._void(plan, str(error))
+                self._give_up(plan, error)
                 raise
             except Exception as error:
+                require_present(self.store, self.checkpoint)
+                if hung := blamed(str(error)):
+                    self._void(plan, hung)
+                    raise UserCodeError(f"{hung}; its worker had to be ended") from error
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
@@ -229,7 +286,7 @@ class Driver:
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue
-            self._void(plan, str(verdict))
+            self._give_up(plan, verdict)
             raise verdict
         self._voids += 1
         self._void(plan, f"failed {ATTEMPTS_MAX} times: {reason}")
@@ -241,6 +298,22 @@ class Driver:
                 "Nothing of it has happened; start again when the cause is mended"
             ) from cause
         return None
+
+    def _give_up(self, plan: Plan, error: HeadraceError) -> None:
+        """Voids a plan that failed; in an outage it stays open, to be run again as it is."""
+        require_present(self.store, self.checkpoint)
+        if not is_outage(error):
+            self._void(plan, str(error))
+
+    def _job(self, task: TaskPlan) -> Sequence[Report]:
+        self.on_job(True)
+        try:
+            return self._substrate.run(task)
+        finally:
+            self.on_job(False)
+
+    def _collect(self) -> None:
+        collect(self.store, self.log, self.history, self._deliverer.acknowledged())
 
     def task(self, plan: Plan) -> TaskPlan:
         """What tasks need to know: the plan, and the state it starts from."""
@@ -262,7 +335,7 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        body = CommitBody(commit, self._following())
+        body = CommitBody(commit, self._following(), retain=self.history.retain)
         if commit.epoch % SNAPSHOT_EVERY == 0:
             body.snapshot = self.ledger
             self.history.snapshotted(position)
@@ -285,49 +358,6 @@ class Driver:
     def _void(self, plan: Plan, reason: str) -> None:
         self.log.append(VOID, VoidBody(plan.epoch, reason[:10_000]))
         self.ledger.voided()
-
-    # Opening --------------------------------------------------------------
-
-    def _make_directories(self) -> None:
-        for name in self.topology.keyed:
-            self.store.make_directory(paths.state_directory(name))
-        for name in self.graph.outlets:
-            self.store.make_directory(paths.staged_directory(name))
-        self.store.make_directory(paths.OUTBOX)
-        self.store.make_directory(paths.WORK)
-        self.store.make_directory(paths.log_directory(1))
-
-    def _adopt_names(self) -> None:
-        """State follows a computation that was renamed, if it says what it was called."""
-        for node in self.topology.keyed.values():
-            for alias in node.aliases:
-                if node.name not in self.ledger.slots and alias in self.ledger.slots:
-                    self.ledger.rename(alias, node.name)
-                    self._renamed[alias] = node.name
-
-    def _refuse_orphaned_feedback(self) -> None:
-        """Feedback that waits for a consumer which is gone would be lost without a word (D6)."""
-        for consumer, files in self.ledger.outbox.items():
-            node = self.topology.keyed.get(consumer)
-            streams = {given.stream for given in node.inputs} if node else set()
-            for file in files:
-                if file.stream not in streams or file.stream not in self.graph.feedback:
-                    raise IncompatibleState(
-                        f"{file.rows} feedback records of {file.stream!r} wait for computation "
-                        f"{consumer!r}, which no longer reads them: run the pipeline as it was "
-                        'until it has caught up (until="caught_up"), then change it'
-                    )
-
-    def _rings(self) -> dict[str, Ring]:
-        rings: dict[str, Ring] = {}
-        for node in self.topology.keyed.values():
-            wanted = node.slots or self.options.slots
-            known = self.ledger.rings.get(node.name)
-            if known is not None and (wanted is None or len(known.slots) == wanted):
-                rings[node.name] = known
-            else:
-                rings[node.name] = Ring.even(wanted or self._substrate.parallelism)
-        return rings
 
     # Telling --------------------------------------------------------------
 
@@ -363,25 +393,11 @@ class Driver:
 
     def summary(self, reason: str) -> RunSummary:
         """How the run ended."""
-        counters = self.ledger.counters
-        notes = []
-        if counters.unfired:
-            notes.append(
-                f"{counters.unfired} timers were set by timers after the end and did not fire"
-            )
-        if self.ledger.next_wall_timer() is not None and reason == "end":
-            notes.append("wall-time timers that are not yet due stay in the checkpoint")
-        if self.ledger.outbox and reason == "end":
-            notes.append("a feedback loop never drained; its last records stay in the outbox")
-        if counters.behind:
-            notes.append(f"{counters.behind} records were produced behind the output watermark")
-        return RunSummary(
+        return summary_of(
             self.graph.name,
             self._epochs,
             self._read_total,
-            counters.late,
-            counters.dead,
+            self.ledger,
             reason,
-            tuple(notes),
-            dict(counters.metrics),
+            self._deliverer.undelivered,
         )

@@ -14,12 +14,14 @@ from typing import Any
 
 import xxhash
 
-from headrace.pipeline.graph import Graph, To
+from headrace.pipeline.graph import EXACTLY_ONCE, Graph, To
 
 
 def fingerprint(graph: Graph) -> str:
     """Sixteen hex digits that change when the pipeline's meaning may."""
     lines = [graph.name]
+    if graph.guarantee != EXACTLY_ONCE:
+        lines.append(f"guarantee {graph.guarantee}")
     for injector in graph.injectors.values():
         source = injector.source
         lines.append(f"read {injector.stream} {source.describe()} {_policy(injector.errors)}")
@@ -31,6 +33,8 @@ def fingerprint(graph: Graph) -> str:
             f"compute {node.name} {cls.__qualname__} {dict(node.outputs)} {node.percentile}"
         )
         lines.append(f"policies {_policy(node.late)} {_policy(node.errors)} {node.strong}")
+        if node.guarantee != EXACTLY_ONCE:
+            lines.append(f"guarantee {node.guarantee}")
         lines.extend(_class_text(base) for base in cls.__mro__[:-1])
         lines.extend(f"parameter {k}={_value(v)}" for k, v in sorted(vars(node.template).items()))
         for given in node.inputs:

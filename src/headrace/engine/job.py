@@ -8,40 +8,23 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.driver import Driver
-from headrace.engine.planning import Finish, Wait
+from headrace.engine.loop import Conduct, Control, run_loop
 from headrace.plan.progress import RunSummary
-
-POLL_S = 0.2
-"""How often sources are asked for news while there is nothing to do."""
-
-
-def run_loop(driver: Driver, stopping: threading.Event, clock: Callable[[], int]) -> RunSummary:
-    """Epoch after epoch until the end, or until asked to stop."""
-    try:
-        driver.open()
-        while not stopping.is_set():
-            step = driver.step()
-            if isinstance(step, Finish):
-                return driver.summary(step.reason)
-            if isinstance(step, Wait):
-                pause = POLL_S
-                if step.until is not None:
-                    pause = min(pause, max(0.001, (step.until - clock()) / 1e6))
-                stopping.wait(pause)
-        driver.stop()
-        return driver.summary("stopped")
-    finally:
-        driver.close()
 
 
 class Job:
     """A pipeline that runs in the background. Use it as a context manager: leaving stops it."""
 
-    def __init__(self, driver: Driver, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, driver: Driver, clock: Callable[[], int], conduct: Conduct | None = None
+    ) -> None:
         self._driver = driver
-        self._stopping = threading.Event()
+        self._conduct = conduct
+        self._control = Control()
         self._summary: RunSummary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(
@@ -51,7 +34,9 @@ class Job:
 
     def _run(self, clock: Callable[[], int]) -> None:
         try:
-            self._summary = run_loop(self._driver, self._stopping, clock)
+            self._summary = run_loop(
+                self._driver, self._control.stopping, clock, self._conduct, self._control
+            )
         except BaseException as error:
             self._error = error
 
@@ -68,8 +53,16 @@ class Job:
 
     def stop(self, wait: bool = True) -> RunSummary | None:
         """Stops after the current epoch. Nothing is lost: a new run goes on from there."""
-        self._stopping.set()
+        self._control.stopping.set()
         return self.wait() if wait else None
+
+    def pause(self) -> None:
+        """Holds after the current epoch, until `resume`. The driver keeps leading."""
+        self._control.pausing.set()
+
+    def resume(self) -> None:
+        """Goes on after `pause`."""
+        self._control.pausing.clear()
 
     @property
     def running(self) -> bool:
@@ -81,11 +74,22 @@ class Job:
         return Checkpoint(self._driver.store).get(computation, key)
 
     def status(self) -> dict[str, Any]:
-        """Where it is: epoch, watermark, records, state size."""
+        """Where it is: phase, epoch, watermark, records, state size; what it waits for.
+
+        `phase` is starting, standby, running, paused (as asked), waiting (something is away, and
+        `outage` says what, since when and why) or ended.
+        """
         ledger = getattr(self._driver, "ledger", None)
+        outage = self._control.outage
+        known: dict[str, Any] = {
+            "phase": "waiting" if outage is not None else self._control.phase,
+            "outage": None if outage is None else msgspec.structs.asdict(outage),
+        }
         if ledger is None:
-            return {"pipeline": self._driver.graph.name, "epoch": 0, "running": self.running}
+            name = self._driver.graph.name
+            return {"pipeline": name, "epoch": 0, "running": self.running, **known}
         return {
+            **known,
             "pipeline": self._driver.graph.name,
             "epoch": ledger.epoch,
             "generation": ledger.generation,
@@ -101,7 +105,7 @@ class Job:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stopping.set()
+        self._control.stopping.set()
         self._thread.join()
         if exc[0] is None and self._error is not None:
             raise self._error

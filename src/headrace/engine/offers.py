@@ -27,6 +27,7 @@ class Sources:
         self._store = store
         self._spark = spark
         self._settled: dict[tuple[str, str], int] = {}
+        self._released: dict[tuple[str, str], int] = {}
         self._first_seen: dict[tuple[str, str], int] = {}
 
     def prepare(self) -> None:
@@ -50,8 +51,15 @@ class Sources:
             for name, source in self._sources.items()
         }
 
-    def settle(self, ledger: Ledger) -> None:
-        """Tells sources how far they are committed."""
+    def settle(
+        self, ledger: Ledger, released: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
+        """Tells sources how far they are committed, and how far no kept epoch needs them."""
+        for name, positions in (released or {}).items():
+            for split, position in positions.items():
+                if name in self._sources and self._released.get((name, split)) != position:
+                    self._released[name, split] = position
+                    self._sources[name].release(split, position)
         for name, source in self._sources.items():
             for split, state in ledger.splits.get(name, {}).items():
                 if self._settled.get((name, split)) != state.position:

@@ -8,17 +8,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from headrace.engine.driver import SHORT_RECORDS_MAX, Driver, Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.engine.job import GracefulStop, Job, run_loop
+from headrace.engine.job import GracefulStop, Job
+from headrace.engine.loop import Conduct, run_loop
 from headrace.engine.session import local_session
 from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
+from headrace.engine.warming import warm
 from headrace.errors import InvalidPipeline
 from headrace.failpoints import arm_from_environment
 from headrace.log.store import DiskStore
 from headrace.model.time import Duration, duration
 from headrace.pipeline.builder import PipelineBuilder
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.progress import EpochProgress, Notice, RunSummary
+
+LEASE_S_MIN = 0.2
+"""A shorter one would lapse while a busy machine looks elsewhere."""
 
 
 class Pipeline(PipelineBuilder):
@@ -42,6 +49,13 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None = None,
         retain_epochs: int = 16,
         on_epoch: Callable[[EpochProgress], None] | None = None,
+        standby: bool = False,
+        lease: Duration = "3s",
+        stuck_after: Duration | None = "10m",
+        give_up_after: Duration | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+        standbys: int = 0,
+        epoch_timeout: Duration | None = None,
     ) -> RunSummary:
         """Runs in this thread until the end.
 
@@ -51,14 +65,25 @@ class Pipeline(PipelineBuilder):
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
         - `epoch_target`: how long an epoch should take; its size follows the pace.
         - `epoch_records`: a fixed epoch size instead.
-        - `retain_epochs`: how many past epochs keep their files.
+        - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
+        - `standby`: wait, warm, until the driver that leads has gone, and take over then.
+        - `lease`: a driver that has given no sign of life for so long has gone; one that has
+          made no step for `stuck_after`, while no job runs, gives none.
+        - `give_up_after`: how long to wait for a checkpoint or a sink that is away ("0s": not at
+          all); for ever if not given. Opening fails at once.
+        - `on_notice`: is told what happens between epochs, such as outages.
+        - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
+        - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
+          default a minute, or twenty times the slowest epoch so far. It doubles with each try.
         """
+        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch
-        )
+            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
+            standbys, epoch_timeout,
+        )  # fmt: skip
         stopping = threading.Event()
         with GracefulStop(stopping):
-            return run_loop(driver, stopping, _clock)
+            return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
 
     def start(
         self,
@@ -71,12 +96,27 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None = None,
         retain_epochs: int = 16,
         on_epoch: Callable[[EpochProgress], None] | None = None,
+        standby: bool = False,
+        lease: Duration = "3s",
+        stuck_after: Duration | None = "10m",
+        give_up_after: Duration | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+        standbys: int = 0,
+        epoch_timeout: Duration | None = None,
     ) -> Job:
         """Runs in the background; see `run` for the arguments."""
+        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
         driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch
-        )
-        return Job(driver, _clock)
+            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
+            standbys, epoch_timeout,
+        )  # fmt: skip
+        return Job(driver, _clock, self._warmed(driver, conduct))
+
+    def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
+        if not conduct.standby:
+            return conduct
+        spark, topology = driver.spark, driver.topology
+        return msgspec.structs.replace(conduct, warm=lambda: warm(spark, topology))
 
     def _driver(
         self,
@@ -88,15 +128,27 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None,
         retain_epochs: int,
         on_epoch: Callable[[EpochProgress], None] | None,
+        standbys: int,
+        epoch_timeout: Duration | None,
     ) -> Driver:
         if until not in ("end", "caught_up", None):
             raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
         if slots is not None and not 1 <= slots <= 10_000:
             raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
+        if not 0 <= standbys <= 100:
+            raise InvalidPipeline(f"standbys= is a number from 0 to 100, not {standbys!r}")
+        timeout_s = None
+        if epoch_timeout is not None:
+            timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
+        if type(retain_epochs) is not int or retain_epochs < 1:
+            raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
         topology = self.freeze()
         arm_from_environment()
         store = DiskStore(checkpoint)
-        substrate = SparkSubstrate(spark or local_session(), topology, store)
+        session = spark or local_session()
+        substrate = SparkSubstrate(
+            session, topology, store, standbys=standbys, epoch_timeout_s=timeout_s
+        )
         # The order of a set depends on the hash seed, which only Spark's workers fix: a driver
         # with a random one does not run computations itself.
         alike = not sys.flags.hash_randomization or not runs_user_code_while_reading(topology)
@@ -106,12 +158,35 @@ class Pipeline(PipelineBuilder):
             slots=slots,
             epoch_target_s=duration(epoch_target, what="epoch_target=") / 1e6,
             epoch_records=epoch_records,
-            retain_epochs=retain_epochs,
+            retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
             on_epoch=on_epoch,
         )
         return Driver(
             topology, fingerprint(topology.graph), store, substrate, options, clock=_clock
         )
+
+
+def _conduct(
+    standby: bool,
+    lease: Duration,
+    stuck_after: Duration | None,
+    give_up_after: Duration | None,
+    on_notice: Callable[[Notice], None] | None,
+) -> Conduct:
+    lease_s = duration(lease, what="lease=") / 1e6
+    if lease_s < LEASE_S_MIN:
+        raise InvalidPipeline(f"lease= is at least {LEASE_S_MIN} s, not {lease!r}")
+    return Conduct(
+        give_up_s=_seconds(give_up_after, "give_up_after="),
+        lease_s=lease_s,
+        stuck_s=_seconds(stuck_after, "stuck_after="),
+        standby=standby,
+        on_notice=on_notice,
+    )
+
+
+def _seconds(given: Duration | None, what: str) -> float | None:
+    return None if given is None else duration(given, what=what) / 1e6
 
 
 def _clock() -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint
 from headrace.log.epochlog import COMMIT, GENERATION, PLAN, VOID, EpochLog, LogEntry
-from headrace.plan.epoch import Commit, Plan
+from headrace.plan.epoch import Commit, Plan, SplitState
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
@@ -23,6 +23,8 @@ class CommitBody(msgspec.Struct):
     commit: Commit
     next: Plan | None = None
     snapshot: Ledger | None = None
+    retain: int = 0
+    """How many epochs the driver that wrote it keeps."""
 
 
 class VoidBody(msgspec.Struct):
@@ -30,6 +32,10 @@ class VoidBody(msgspec.Struct):
 
     epoch: int
     reason: str
+    skipped: dict[str, dict[str, SplitState]] = {}
+    """Splits that count as read as far as the plan went: it will not run (at-most-once)."""
+    records: int = 0
+    """About how many records were skipped so."""
 
 
 class History:
@@ -42,6 +48,8 @@ class History:
         self.segments: deque[set[str]] = deque(maxlen=self.retain)
         self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
         self._snapshots: list[int] = []
+        self.released: dict[str, dict[str, int]] = {}
+        """Stream -> split -> how far no kept epoch reads any more."""
 
     def fold(self, position: int, entry: LogEntry) -> None:
         """Takes in one entry."""
@@ -57,13 +65,18 @@ class History:
             if body.next is not None:
                 ledger.planned(body.next)
         elif entry.kind == VOID:
-            ledger.voided()
+            void = _decoded(position, entry, VoidBody)
+            ledger.voided(void.skipped, void.records)
         elif entry.kind != GENERATION:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 
     def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
         """Starts from a snapshot instead of from nothing."""
         self.ledger = snapshot
+        self.released = {
+            stream: {split: state.position for split, state in splits.items()}
+            for stream, splits in snapshot.splits.items()
+        }
         self.snapshotted(position)
         self._remember(position, body.commit)
         if body.next is not None:
@@ -95,6 +108,12 @@ class History:
         self.commits.append((position, commit))
         self.segments.append(self.ledger.segments())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
+        if len(self.commits) < self.retain:
+            return
+        # The oldest commit that is kept: epochs after it can run again, and read on from there.
+        for stream, splits in self.commits[0][1].splits.items():
+            positions = {split: state.position for split, state in splits.items()}
+            self.released[stream] = {**self.released.get(stream, {}), **positions}
 
 
 def recover(log: EpochLog, retain: int) -> History:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,16 @@ import xxhash
 from pyspark import cloudpickle
 from pyspark.sql.functions import col
 
+from headrace.engine.anchor import Anchors
+from headrace.engine.deadline import Deadline
 from headrace.engine.local import read_all, reports_in, run_epoch
 from headrace.engine.tasks import (
+    PLACE,
     ROW_SCHEMA,
     WORK_PROPERTY,
     FirstLevelFunction,
     LevelFunction,
+    Place,
     ReadFunction,
     Shipment,
     WorkOrder,
@@ -50,17 +55,34 @@ _SETTINGS = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # An anchor has no rows, and would be broadcast; then its partitions would say nothing.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
+UNANCHORED_S = 60.0
+"""After an executor hung: how long slots go where Spark sends them, unless executors change."""
+
+_LAST_WORDS = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 
 
 class SparkSubstrate:
     """Runs epochs on a Spark session."""
 
-    def __init__(self, spark: SparkSession, topology: Topology, store: Store) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        store: Store,
+        *,
+        standbys: int = 0,
+        epoch_timeout_s: float | None = None,
+    ) -> None:
         self.spark = spark
         self._session = spark.newSession()
         for name, value in _SETTINGS.items():
             self._session.conf.set(name, value)
+        if any(node.timeout_us for node in topology.graph.nodes.values()):
+            # A worker that the watchdog ends then leaves word of why.
+            self._session.conf.set(_LAST_WORDS, "true")
         self.parallelism = _parallelism(spark)
         _probe(self._session, self.parallelism, store)
         # The driver takes the short way with a runtime of its own.
@@ -68,6 +90,16 @@ class SparkSubstrate:
         self._store = store
         self._shipment: Shipment | None = None
         self._chains: dict[tuple[bool, tuple[int, ...]], DataFrame] = {}
+        self._context = _context(spark)
+        self._anchors: Anchors | None = None
+        self._deadline: Deadline | None = None
+        self._unanchored: tuple[float, int] | None = None
+        self.places: dict[int, Place] = {}
+        """Where the slots of the last level ran, on a cluster."""
+        self._standbys = standbys
+        if self._context is not None and _has_executors(spark):
+            self._anchors = Anchors(self._session, self._context, standbys)
+            self._deadline = Deadline(self._context, epoch_timeout_s)
 
     def run(self, task: TaskPlan) -> Sequence[Report]:
         """One epoch, one job."""
@@ -75,29 +107,82 @@ class SparkSubstrate:
         if topology.depth == 0 and plan.short:
             return run_epoch(self._runtime, task)
         here: list[Envelope] = []
-        order = WorkOrder(task)
+        rows: list[tuple[int, bytes, bytes]] = []
         if plan.short:
-            rows = read_all(self._runtime, task)
-            here = [row for row in rows if row.header.level > topology.depth]
-            order = WorkOrder(
-                task,
-                [
-                    (row.partition, pack_header(row.header), row.body)
-                    for row in rows
-                    if row.header.level <= topology.depth
-                ],
-            )
+            read = read_all(self._runtime, task)
+            here = [row for row in read if row.header.level > topology.depth]
+            rows = [
+                (row.partition, pack_header(row.header), row.body)
+                for row in read
+                if row.header.level <= topology.depth
+            ]
         first = 1 if plan.short else 0
         sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
-        arrived = (
-            Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2]))
-            for row in self._collect(plan.short, sizes, order)
-        )
+        if self._deadline is None:
+            found = self._collect(plan.short, sizes, WorkOrder(task, rows))
+        else:
+            found = self._on_cluster(self._deadline, sizes, WorkOrder(task, rows))
+        arrived = [Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in found]
+        self._note_places(sizes[-1], arrived)
         return reports_in([*here, *arrived])
+
+    def _on_cluster(
+        self, deadline: Deadline, sizes: tuple[int, ...], order: WorkOrder
+    ) -> list[Any]:
+        """An epoch on executors that may die or hang: slots anchored, the job on a deadline."""
+        began = time.monotonic()
+        plan = order.task.plan
+        with deadline.watch() as expiry:
+            try:
+                if self._holds():
+                    order = self._anchored(sizes, order)
+                found = self._collect(plan.short, sizes, order)
+            except Exception:
+                if expiry.happened and self._anchors is not None:
+                    # What is cached on an executor that hangs cannot even be fetched from it.
+                    self._chains.clear()
+                    self._anchors.drop()
+                    self._unanchored = (time.monotonic() + UNANCHORED_S, self._cores())
+                raise
+        deadline.took(time.monotonic() - began)
+        return found
+
+    def _holds(self) -> bool:
+        """Whether slots are held in place now."""
+        if self._unanchored is not None:
+            until, cores = self._unanchored
+            if time.monotonic() < until and cores == self._cores():
+                return False
+            self._unanchored = None
+            self._chains.clear()
+        return self._anchors is not None
+
+    def _cores(self) -> int:
+        return int(self._context.defaultParallelism) if self._context is not None else 0
+
+    def _anchored(self, sizes: tuple[int, ...], order: WorkOrder) -> WorkOrder:
+        anchors = self._anchors
+        if anchors is None:
+            return order
+        if anchors.refresh():
+            self._chains.clear()
+        first = 1 if order.task.plan.short else 0
+        guards = {
+            level: anchors.of(slots).guards for level, slots in enumerate(sizes, first) if level
+        }
+        return WorkOrder(order.task, order.rows, True, guards)
+
+    def _note_places(self, slots: int, rows: Sequence[Envelope]) -> None:
+        told = [row for row in rows if row.header.kind == PLACE]
+        for row in told:
+            self.places[row.header.slot] = msgspec.msgpack.decode(row.body, type=Place)
+        if self._anchors is not None and told:
+            seen = {row.header.slot: self.places[row.header.slot].executor for row in told}
+            self._anchors.ran(slots, seen)
 
     def _collect(self, short: bool, sizes: tuple[int, ...], order: WorkOrder) -> list[Any]:
         data = msgspec.msgpack.encode(order)
-        context = _context(self.spark)
+        context = self._context
         if context is None:  # Spark Connect: the order travels with the functions
             return self._chain(short, sizes, self._ship(data)).collect()
         chain = self._chains.get((short, sizes))
@@ -116,13 +201,18 @@ class SparkSubstrate:
 
     def _chain(self, short: bool, sizes: tuple[int, ...], shipment: Shipment) -> DataFrame:
         """The frames of an epoch: one level over numbers, each further one behind a shuffle."""
-        numbers = self._session.range(0, sizes[0], 1, sizes[0])
+        anchors = self._anchors if self._unanchored is None else None
+        if short and anchors is not None:
+            numbers = anchors.of(sizes[0]).hold(None)
+        else:
+            numbers = self._session.range(0, sizes[0], 1, sizes[0])
         function = FirstLevelFunction(shipment) if short else ReadFunction(shipment)
         frame = numbers.mapInArrow(function, ROW_SCHEMA)
         for level, slots in enumerate(sizes[1:], 2 if short else 1):
-            frame = frame.repartitionById(slots, col("partition")).mapInArrow(
-                LevelFunction(shipment, level), ROW_SCHEMA
-            )
+            frame = frame.repartitionById(slots, col("partition"))
+            if anchors is not None:
+                frame = anchors.of(slots).hold(frame)
+            frame = frame.mapInArrow(LevelFunction(shipment, level), ROW_SCHEMA)
         return frame
 
     def _ship(self, order: bytes | None = None) -> Shipment:
@@ -130,14 +220,26 @@ class SparkSubstrate:
         if self._shipment is None:
             pipeline = pickled(self._runtime.topology)
             digest = xxhash.xxh3_128_hexdigest(pipeline)
-            self._shipment = Shipment(pipeline, digest, self._store.root or "")
+            near = self._standbys > 0 and self._anchors is not None
+            self._shipment = Shipment(pipeline, digest, self._store.root or "", near=near)
         if order is None:
             return self._shipment
         known = self._shipment
         return Shipment(known.pipeline, known.pipeline_digest, known.root, order)
 
     def close(self) -> None:
-        """The session belongs to the user."""
+        """The session belongs to the user; the anchors in it are ours."""
+        if self._anchors is not None:
+            try:
+                self._anchors.drop()
+            except Exception:
+                pass  # a session that was stopped has let go of them already
+
+
+def _has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run in processes of their own, which may die one by one."""
+    master = spark.conf.get("spark.master", None) or "local"
+    return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def _probe(session: SparkSession, tasks: int, store: Store) -> None:

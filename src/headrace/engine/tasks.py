@@ -17,18 +17,24 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
+from headrace.engine.anchor import executor_name
 from headrace.engine.lent_process import acknowledge_at_once, spare_collection
-from headrace.log.store import DiskStore
+from headrace.engine.near import NearStore, near_directory
+from headrace.errors import HeadraceError
+from headrace.log import paths
+from headrace.log.store import DiskStore, Store
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import TaskPlan
 from headrace.state.cache import WorkerCache
 from headrace.state.segment import verify
-from headrace.worker.envelope import Envelope, pack_header, unpack_header
+from headrace.worker.envelope import Envelope, Header, pack_header, unpack_header
 from headrace.worker.level import run_level
 from headrace.worker.reading import run_reader
 from headrace.worker.runtime import Runtime
 
 WORK_PROPERTY = "headrace.work"
+PLACE = "place"
+"""The kind of a row that tells the driver where a slot of the last level ran."""
 
 # As an object: a schema given as text is parsed by the JVM, once per stage.
 ROW_SCHEMA = (
@@ -48,6 +54,18 @@ class WorkOrder(msgspec.Struct, frozen=True):
 
     task: TaskPlan
     rows: list[tuple[int, bytes, bytes]] = []
+    places: bool = False
+    """Whether tasks of the last level say where they ran."""
+    guards: dict[int, dict[int, list[int]]] = {}
+    """Level -> slot -> slots of that level for which the executor of its task stands by."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a slot of the last level ran, and where its process has read segments so far."""
+
+    executor: str
+    near_reads: int = 0
+    far_reads: int = 0
 
 
 _order_decoder = msgspec.msgpack.Decoder(WorkOrder)
@@ -58,15 +76,21 @@ _orders: dict[str, WorkOrder] = {}
 class Shipment:
     """The pipeline and the place of its state; without local properties, the work order too."""
 
-    __slots__ = ("order", "pipeline", "pipeline_digest", "root")
+    __slots__ = ("near", "order", "pipeline", "pipeline_digest", "root")
 
     def __init__(
-        self, pipeline: bytes, pipeline_digest: str, root: str, order: bytes | None = None
+        self,
+        pipeline: bytes,
+        pipeline_digest: str,
+        root: str,
+        order: bytes | None = None,
+        near: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self.pipeline_digest = pipeline_digest
         self.root = root
         self.order = order
+        self.near = near
 
     def open(self) -> tuple[Runtime, WorkOrder]:
         """The pipeline and the work order in this process."""
@@ -78,7 +102,7 @@ class Shipment:
             # cache of its own, and the versions before it go.
             for other in [known for known in _runtimes if known[1] == self.root]:
                 del _runtimes[other]
-            runtime = _runtimes[where] = Runtime(topology, DiskStore(self.root), WorkerCache())
+            runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
         if self.order is not None:
             return runtime, _order_decoder.decode(self.order)
         context: Any = TaskContext.get()
@@ -91,6 +115,10 @@ class Shipment:
             _orders.clear()
             order = _orders[known] = _order_decoder.decode(data)
         return runtime, order
+
+    def _store(self) -> Store:
+        directory = near_directory() if self.near else None
+        return NearStore(self.root, directory) if directory else DiskStore(self.root)
 
 
 class ReadFunction:
@@ -124,7 +152,7 @@ class FirstLevelFunction:
             for number, header, body in order.rows
             if number == slot
         )
-        yield from to_batches(run_level(runtime, order.task, 1, slot, mine))
+        yield from to_batches(_run(runtime, order, 1, slot, mine))
         drain(batches)
         spare_collection()
 
@@ -141,7 +169,7 @@ class LevelFunction:
         runtime, order = self.shipment.open()
         slot = partition()
         rows = [row for batch in batches for row in from_batch(batch)]
-        yield from to_batches(run_level(runtime, order.task, self.level, slot, rows))
+        yield from to_batches(_run(runtime, order, self.level, slot, rows))
         spare_collection()
 
 
@@ -155,6 +183,38 @@ def drain(batches: Iterator[pa.RecordBatch]) -> None:
     """Reads an input that says nothing, after the work: waiting for it first would cost time."""
     for _ in batches:
         pass
+
+
+def _run(
+    runtime: Runtime, order: WorkOrder, level: int, slot: int, rows: Iterable[Envelope]
+) -> Iterator[Envelope]:
+    for guarded in order.guards.get(level, {}).get(slot, ()):
+        _stand_by(runtime, order.task, level, guarded)
+    yield from run_level(runtime, order.task, level, slot, rows)
+    # Only these rows go straight to the driver. No others may tell what differs between tries (B4).
+    if order.places and level == runtime.topology.depth:
+        store = runtime.store
+        place = Place(executor_name())
+        if isinstance(store, NearStore):
+            place = Place(place.executor, store.near_reads, store.far_reads)
+        header = Header(level + 1, slot, PLACE, "")
+        yield Envelope(0, header, msgspec.msgpack.encode(place))
+
+
+def _stand_by(runtime: Runtime, task: TaskPlan, level: int, slot: int) -> None:
+    """Keeps the state of another executor's slot at hand, as the last commit left it."""
+    for name in runtime.topology.levels[level]:
+        base = task.bases.get(name, {}).get(slot)
+        if base is None:
+            continue
+        try:
+            intervals = task.plan.rings[name].intervals(slot)
+            runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
+        except (OSError, HeadraceError):
+            continue  # whoever takes over reads the store, and says what is wrong with it
+        if isinstance(runtime.store, NearStore):
+            named = {e.segment for each in task.bases[name].values() for e in each.entries}
+            runtime.store.sweep(paths.state_directory(name), named, task.plan.epoch)
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:

@@ -9,8 +9,9 @@
   position is occupied; nothing else is written meanwhile.
 - A driver takes over by appending a generation. After that, a foreign entry at
   its next position means that it was fenced.
-- A writer that gives up on an unsettled put writes nothing any more: its entry may
-  still land, and a second one with another nonce would be fenced by the first.
+- How long it is repeated is for somebody else to say (`Patience`). A writer that gives
+  up on an unsettled put writes nothing any more: its entry may still land, and a second
+  one with another nonce would be fenced by the first.
 - Positions are never free again: a trimmed directory leaves a marker, and a writer
   looks for it after its put, when a name that trimming freed can no longer deceive it.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import msgspec
 import xxhash
@@ -33,6 +35,34 @@ GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
 
 _MAGIC = b"headrace-log"
 _RETRIES = 8
+
+
+class Patience(Protocol):
+    """Waits, after some quick tries, while the store is away."""
+
+    def wait(self, error: Exception) -> None:
+        """Returns when it is time to try again; raises where it is time to give up."""
+
+    def over(self) -> None:
+        """What was waited for has succeeded."""
+
+    def through(self, act: Callable[[], object]) -> object:
+        """Tries until it is not kept from it by an outage."""
+
+
+class NoPatience:
+    """Gives up at once."""
+
+    def wait(self, error: Exception) -> None:
+        """Raises."""
+        raise error
+
+    def over(self) -> None:
+        """Nothing was waited for."""
+
+    def through(self, act: Callable[[], object]) -> object:
+        """Tries once."""
+        return act()
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -75,11 +105,17 @@ class EpochLog:
     def __init__(self, store: Store, sleep: Callable[[float], None] = time.sleep) -> None:
         self._store = store
         self._sleep = sleep
+        self.patience: Patience = NoPatience()
         self.position = 0
         """The last position read or written."""
         self.generation = 0
         self._unsettled: int | None = None
         """A position whose put was given up without knowing who has it."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what became of this driver's last put."""
+        return self._unsettled is None
 
     def last_position(self) -> int:
         """The highest position that is taken."""
@@ -148,9 +184,15 @@ class EpochLog:
 
     def check(self) -> None:
         """Raises Fenced if another driver has taken over: an idle driver would not notice."""
+        if self._unsettled is not None:
+            return  # What lies there may be this driver's own.
         foreign = self.read(self.position + 1)
         if foreign is not None:
             raise self._fenced(foreign)
+        # An empty position proves nothing where others have written on and trimmed.
+        for position in (self.position, self.position + 1):
+            if self._is_trimmed(paths.log_directory(position)):
+                raise Fenced("this driver is so far behind that the log was trimmed past it")
 
     def _fenced(self, foreign: LogEntry) -> Fenced:
         return Fenced(
@@ -184,21 +226,40 @@ class EpochLog:
             )
         self._unsettled = position
         data = seal(_MAGIC, msgspec.json.encode(entry))
-        failure: Exception | None = None
-        for attempt in range(_RETRIES):
+        attempt, waited = 0, False
+        while True:
+            failure: Exception | None = None
             try:
-                landed = self._try_put(position, data)
-                found = entry if landed else self._found(position)
+                found = self._attempt(position, entry, data)
             except (OSError, StoreError) as error:
-                failure, found = error, self._read_back(position)
+                found, failure = None, error
             if found is not None:
-                if self._is_trimmed(paths.log_directory(position)):
-                    self._store.delete(paths.log_entry(position))
-                    raise Fenced("this driver is so far behind that the log was trimmed past it")
-                self._unsettled = None
-                return None if found.nonce == entry.nonce else found
-            self._sleep(min(2.0, 0.05 * 2**attempt))
-        raise StoreError(f"log position {position} could not be written: {failure}") from failure
+                break
+            attempt += 1
+            if attempt < _RETRIES:
+                self._sleep(min(2.0, 0.05 * 2 ** (attempt - 1)))
+                continue
+            refused = StoreError(f"log position {position} could not be written: {failure}")
+            refused.__cause__ = failure
+            self.patience.wait(refused)
+            waited = True
+        self._unsettled = None
+        if waited:
+            self.patience.over()
+        return None if found.nonce == entry.nonce else found
+
+    def _attempt(self, position: int, entry: LogEntry, data: bytes) -> LogEntry | None:
+        """What lies at a position after one more put; None where that cannot be told."""
+        try:
+            found = entry if self._try_put(position, data) else self._found(position)
+        except (OSError, StoreError):
+            found = self._read_back(position)
+            if found is None:
+                raise
+        if found is not None and self._is_trimmed(paths.log_directory(position)):
+            self._store.delete(paths.log_entry(position))
+            raise Fenced("this driver is so far behind that the log was trimmed past it")
+        return found
 
     def _try_put(self, position: int, data: bytes) -> bool:
         directory = paths.log_directory(position)
@@ -207,7 +268,13 @@ class EpochLog:
         try:
             return self._store.put_if_absent(paths.log_entry(position), data)
         except FileNotFoundError:
-            raise Fenced(f"the log was trimmed past this driver: {directory} is gone") from None
+            if self._is_trimmed(directory):
+                raise Fenced(f"the log was trimmed past this driver: {directory} is gone") from None
+            # Trimming leaves a marker: without one, the whole checkpoint is somewhere else.
+            raise StoreError(
+                f"{self._store.root or 'the checkpoint'} has lost its {directory}: is it still "
+                "mounted, and where it was?"
+            ) from None
 
     def _read_back(self, position: int) -> LogEntry | None:
         """What a put of unknown outcome left; None where that cannot be told now."""

@@ -1,6 +1,7 @@
 """Where things lie in a checkpoint. No other module builds a path.
 
 IDENTITY                                   the checkpoint's id, pipeline and format
+LEASE                                      a sign of life of the driver that leads; a hint, no truth
 log/000000/00000000000000000042            entry 42 of the epoch log
 state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
@@ -9,6 +10,7 @@ work/<epoch>-order-<digest>                an epoch's work order, while its job 
 determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
+pins/<nonce>                               what a reader needs for a while
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from urllib.parse import quote, unquote
 import xxhash
 
 IDENTITY = "IDENTITY"
+LEASE = "LEASE"
 LOG = "log"
 STATE = "state"
 OUTBOX = "outbox"
@@ -27,6 +30,7 @@ SOURCES = "sources"
 WORK = "work"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
+PINS = "pins"
 
 LOG_DIRECTORY_ENTRIES = 1000
 
@@ -77,6 +81,11 @@ def staged_directory(sink: str) -> str:
 def determinants_directory(first: int) -> str:
     """Where calls that must not repeat are logged, from epoch `first` on."""
     return f"{DETERMINANTS}/{first:012d}"
+
+
+def pin(nonce: str) -> str:
+    """The file of a pin."""
+    return f"{PINS}/{nonce}"
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:

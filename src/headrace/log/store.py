@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.errors import StoreError
 from headrace.log import files
 
 
@@ -87,6 +88,8 @@ class DiskStore(Store):
     def __init__(self, root: str | Path) -> None:
         self.root = str(Path(root).absolute())
         self.identity = self.root
+        self._made = False
+        """Whether the root was there once."""
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root or "", name)
@@ -145,7 +148,11 @@ class DiskStore(Store):
         return found
 
     def make_directory(self, name: str) -> None:
+        if self._made and not Path(self.root or "").is_dir():
+            # Made anew, it would be in the way when the old one comes back.
+            raise StoreError(f"the checkpoint {self.root} is gone: is it still mounted?")
         files.make_directory(self._path(name))
+        self._made = True
 
     def remove_directory(self, name: str) -> None:
         for leftover in self.temporaries(name, older_than_s=-1.0):

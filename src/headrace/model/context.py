@@ -47,13 +47,6 @@ class Services(ABC):
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric of this computation."""
 
-
-class Context(Services):
-    """The `ctx` of `process_record` and `process_timer`."""
-
-    key: Any
-    """The key in whose context the hook runs."""
-
     @property
     @abstractmethod
     def http(self) -> Http:
@@ -62,6 +55,13 @@ class Context(Services):
     @abstractmethod
     def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
         """Calls a function of the outside world; a replay gets what it returned, or raised."""
+
+
+class Context(Services):
+    """The `ctx` of `process_record` and `process_timer`."""
+
+    key: Any
+    """The key in whose context the hook runs."""
 
     @abstractmethod
     def produce(

@@ -257,6 +257,13 @@ class Map(Generic[K, V]):
 
     # What the worker asks -------------------------------------------------
 
+    def seen(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
+        """Entry -> (as it is stored, as it is now) of every entry that was looked at."""
+        return {
+            name: (entry.stored, self._codec.encode(entry.value) if entry.present else None)
+            for name, entry in self._seen.items()
+        }
+
     def note(self) -> bool:
         """After a hook: whether it wrote; what it changed lives from now on."""
         wrote = False

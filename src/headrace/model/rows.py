@@ -24,9 +24,7 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 class Rows:
     """Timestamps, values and, where a consumer is ordered, origins."""
 
-    __slots__ = (
-        "_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps",
-    )  # fmt: skip
+    __slots__ = ("_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps")
 
     def __init__(
         self,
@@ -161,8 +159,7 @@ class Rows:
         if any(part.encoded != encoded for part in parts):
             encoded = None
         batches = [part.columns if encoded is None else part.stored for part in parts]
-        first = batches[0]
-        schema = parts[0].schema
+        first, schema = batches[0], parts[0].schema
         if first is not None and all(
             batch is not None and batch.schema.equals(first.schema) for batch in batches
         ):
@@ -202,6 +199,21 @@ def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, A
             (a, b, c, d), (va, vb, vc, vd) = names, lists
             return [{a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True)]
     return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+_OWN = {b"headrace": b"own"}
+
+
+def with_own(table: pa.Table, name: str, column: Any) -> pa.Table:
+    """The table with a column that is not part of the values."""
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return table.append_column(pa.field(name, array.type, metadata=_OWN), array)
+
+
+def values_of(table: pa.Table) -> pa.Table:
+    """A table of records without the columns that the engine put beside the values."""
+    own = [field.name for field in table.schema if (field.metadata or {}).items() >= _OWN.items()]
+    return table.drop(own) if own else table
 
 
 def python_list(column: pa.Array) -> list[Any]:

@@ -30,7 +30,7 @@ class CallOptions(msgspec.Struct, frozen=True):
     """How a service is called."""
 
     timeout_us: int = 30_000_000
-    """How long one try may take."""
+    """How long one try may take; 0 is no limit, and then it runs in the hook's own thread."""
     retries: int = 0
     """How often a failed try is repeated. Each repeats the same Idempotency-Key."""
     backoff_us: int = 100_000
@@ -70,6 +70,8 @@ def call_options(
     changes: dict[str, Any] = {"retries": retries, "log": log, "uncertain": uncertain}
     if timeout is not None:
         changes["timeout_us"] = duration(timeout, what=f"{where}: timeout=")
+        if changes["timeout_us"] <= 0:
+            raise InvalidPipeline(f"{where}: timeout= is longer than nothing, not {timeout!r}")
     if backoff is not None:
         changes["backoff_us"] = duration(backoff, what=f"{where}: backoff=")
     given = {name: value for name, value in changes.items() if value is not None}
@@ -94,7 +96,8 @@ def service(
 def service(function: Any = None, **options: Any) -> Any:
     """Says how `ctx.call` calls a function; its result decodes by the return annotation.
 
-    - `timeout`, `retries`, `backoff`: of one try ("30s"), how many more (0), the first pause.
+    - `timeout`, `retries`, `backoff`: of one try ("30s"; none where logged with the commit, as
+      such a call holds up nobody but its own task), how many more (0), the first pause.
     - `log`: "before use" (default) or "with the commit".
     - `uncertain`: "raise" (default) or "again", where a try may or may not have got through.
 
@@ -103,7 +106,12 @@ def service(function: Any = None, **options: Any) -> Any:
 
     def register(found: Any) -> Any:
         where = f"@service of {getattr(found, '__qualname__', found)!r}"
-        setattr(found, _OPTIONS, call_options(CALL, where=where, **options))
+        base = CALL
+        if options.get("log") == WITH_COMMIT:
+            # Nothing waits for its result but the hook: it need not end in time, and a call that
+            # runs in the hook's own thread costs a tenth.
+            base = msgspec.structs.replace(CALL, timeout_us=0)
+        setattr(found, _OPTIONS, call_options(base, where=where, **options))
         return found
 
     return register if function is None else register(function)

@@ -182,7 +182,17 @@ class Source(ABC):
         return True
 
     def settle(self, split: str, position: int) -> None:
-        """Epochs up to `position` are committed: the source may let go of what lies before."""
+        """Epochs up to `position` are committed: no run reads what lies before again."""
+
+    def release(self, split: str, position: int) -> None:
+        """No epoch that is kept reads before `position`: the source may let go of it for good."""
+
+    def look(self, workspace: Workspace) -> None:
+        """Called instead of `prepare` where ranges that were planned before are read again.
+
+        `workspace` is a copy of the source's own that is thrown away; there may be no Spark.
+        """
+        self.prepare(workspace)
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         """`range` cut into at most `parts` ranges that different tasks may read."""

@@ -23,7 +23,7 @@ from rich.live import Live
 from rich.table import Table
 
 from headrace.observe.wording import show_bytes, show_lag, show_rate, show_span, show_time
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.progress import EpochProgress, Notice, RunSummary
 
 Clock = Callable[[], float]
 
@@ -33,6 +33,7 @@ RATE_OVER_S = 5.0
 _ENDINGS = {
     "end": "all input was read",
     "caught_up": "caught up with its input; a new start with the same checkpoint goes on from here",
+    "not_needed": "the driver that led has ended; this standby was not needed",
     "stopped": "stopped; a new start with the same checkpoint goes on from here",
 }
 
@@ -61,6 +62,10 @@ class ProgressView(ABC):
         now = self._clock()
         self._rate.add(now, progress.records)
         self._show(progress, now)
+
+    def note(self, notice: Notice) -> None:
+        """Says what happened between epochs: an outage, a standby's news."""
+        self.say(f"{notice.pipeline}: {notice.text}")
 
     def finish(self, summary: RunSummary) -> None:
         """Ends the live part and says how the run ended."""

@@ -23,13 +23,16 @@ from headrace.model.computation import Computation
 from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
+from headrace.model.time import MILLISECOND, Duration, duration
+from headrace.pipeline import guarantees
 from headrace.pipeline.dedup import with_dedup
-from headrace.pipeline.graph import Graph, Injector, Input, Node, Outlet, To
+from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
 
+TIMEOUT_US_MIN = 50 * MILLISECOND
 T = TypeVar("T")
 
 _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
@@ -38,8 +41,10 @@ _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 class PipelineBuilder:
     """Collects injectors, computations and sinks under a name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
+        """`guarantee`: "exactly-once" (default), "at-least-once" or "at-most-once"."""
         self.name = _checked(name, "a pipeline")
+        self.guarantee = guarantees.checked(guarantee, f"pipeline {name!r}")
         self._injectors: dict[str, Injector] = {}
         self._nodes: dict[str, Node] = {}
         self._outlets: dict[str, Outlet] = {}
@@ -100,11 +105,13 @@ class PipelineBuilder:
         late: str | To = "process",
         errors: str | To = "stop",
         slots: int | None = None,
-        strong: bool = True,
-        dedup: bool = True,
+        strong: bool | None = None,
+        dedup: bool | None = None,
+        guarantee: str | None = None,
         watermark: float | None = None,
         concurrency: int = 1,
         services: bool | None = None,
+        timeout: Duration | None = None,
     ) -> Stream[Any]:
         """Adds a computation.
 
@@ -115,10 +122,14 @@ class PipelineBuilder:
         - `watermark`: a share such as 0.99 for a percentile watermark.
         - `strong=False`: output is delivered before the commit, and again after a crash.
         - `dedup=False`: skip the duplicate check of sources with `id=`.
+        - `guarantee`: instead of these two, a level of its own for its rows at sinks:
+          "exactly-once", "at-least-once" or "at-most-once". The pipeline's if not given.
         - `concurrency`: how many keys of a slot run at once, in threads, while others wait for
           `ctx.http` and `ctx.call`. Results do not depend on it.
         - `services=True`: hooks use `ctx.http` or `ctx.call` through helper functions (where the
           class itself mentions them, that is seen).
+        - `timeout`: a hook, or `setup`, that runs longer is stopped, and is then a hook that
+          raised TimeoutError.
         """
         template = _instance(computation)
         name = _checked(name or type(template).__name__, "a computation")
@@ -143,6 +154,9 @@ class PipelineBuilder:
             raise InvalidPipeline(
                 f"{where}: concurrency= is a number from 1 to 1,000, not {concurrency!r}"
             )
+        level, is_strong, deduplicated = guarantees.switches(
+            self.guarantee, guarantee, strong, dedup, where
+        )
         ports = _ports(outputs, where)
         node = Node(
             name=name,
@@ -152,13 +166,15 @@ class PipelineBuilder:
             late=late,
             errors=errors,
             slots=slots,
-            strong=strong,
+            strong=is_strong,
+            guarantee=level,
             percentile=watermark,
             aliases=tuple(aliases),
             concurrency=concurrency,
+            timeout_us=_timeout(timeout, where),
         )
         if services or (services is None and node.shape.uses_services):
-            node = replace(node, services=not node.shape.takes_table)
+            node = replace(node, services=True)
         if concurrency > 1 and (node.keyless or node.shape.takes_table):
             raise InvalidPipeline(f"{where}: concurrency= runs keys at once; it has none")
         for field in node.shape.fields:
@@ -174,7 +190,7 @@ class PipelineBuilder:
         if node.keyless and (node.ordered or node.shape.takes_timers):
             raise InvalidPipeline(f"{where} is ordered or has timers, so it needs a key")
         self._nodes[name] = node
-        if not dedup:
+        if not deduplicated:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
 
@@ -225,6 +241,7 @@ class PipelineBuilder:
             dict(self._outlets),
             frozenset(self._feedback),
             schemas,
+            self.guarantee,
         )
         check(graph)
         return Topology(with_dedup(graph, frozenset(self._no_dedup)))
@@ -369,6 +386,15 @@ def _checked(name: Any, what: str) -> str:
             "beginning with a letter or digit, at most 100 characters"
         )
     return name
+
+
+def _timeout(given: Duration | None, where: str) -> int | None:
+    if given is None:
+        return None
+    micros = duration(given, what=f"{where}: timeout=")
+    if micros < TIMEOUT_US_MIN:
+        raise InvalidPipeline(f"{where}: timeout= is at least 50ms, not {given!r}")
+    return micros
 
 
 def _check_policy(policy: str | To, words: tuple[str, ...], where: str) -> None:

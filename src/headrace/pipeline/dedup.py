@@ -15,7 +15,7 @@ from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.state import state
 from headrace.model.time import END
-from headrace.pipeline.graph import Graph, Injector, Input, Node
+from headrace.pipeline.graph import AT_LEAST_ONCE, Graph, Injector, Input, Node
 from headrace.pipeline.keying import KeySpec
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
     nodes = dict(graph.nodes)
     for name, injector in graph.injectors.items():
         given = injector.source.timing.id
-        if given is None:
+        wanted = any(n.name not in undeduplicated for n in graph.consumers(name))
+        if given is None or (graph.guarantee == AT_LEAST_ONCE and not wanted):
             continue
         raw, judge = f"{name}.raw", f"{name}.dedup"
         del injectors[name]
@@ -80,5 +81,6 @@ def with_dedup(graph: Graph, undeduplicated: frozenset[str]) -> Graph:
             outputs={"": name},
             errors=injector.errors,
             schemas={name: schemas[name]} if name in schemas else {},
+            guarantee=graph.guarantee,
         )
     return replace(graph, injectors=injectors, nodes=nodes, schemas=schemas)

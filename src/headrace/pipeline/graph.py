@@ -13,6 +13,8 @@ from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.pipeline.keying import KeySpec
 
+EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly-once", "at-least-once", "at-most-once"
+
 
 @dataclass(frozen=True)
 class To:
@@ -81,10 +83,14 @@ class Node:
     aliases: tuple[str, ...] = ()
     services: bool = False
     """Whether its hooks may use `ctx.http` and `ctx.call`."""
+    guarantee: str = EXACTLY_ONCE
+    """Its level: its own, or the pipeline's."""
     concurrency: int = 1
     """How many keys of a slot run at once, in threads."""
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     """Stream -> schema, of those that it produces to and that have one."""
+    timeout_us: int | None = None
+    """How long a hook may run."""
     shape: Shape = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +137,7 @@ class Graph:
     feedback: frozenset[str]
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     """Stream -> schema, where it has one."""
+    guarantee: str = EXACTLY_ONCE
 
     def consumers(self, stream: str) -> list[Node]:
         """The computations that subscribe to a stream."""

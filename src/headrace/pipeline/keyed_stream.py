@@ -15,6 +15,7 @@ from headrace.pipeline.operators.join_rows import Select, Side
 from headrace.pipeline.operators.join_window import CutWindows
 from headrace.pipeline.operators.joins import join, join_asof
 from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
+from headrace.pipeline.operators.top_by_id import BUCKET, Bucketed, BucketTop, MergeTop
 from headrace.pipeline.stream import Stream, V, _callable
 from headrace.pipeline.windowed import WindowedStream
 from headrace.pipeline.windows import Every, Window, whole
@@ -97,6 +98,35 @@ class KeyedStream(Stream[V]):
     def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
         """Aggregates of all of a key's records; sent with every epoch that changes them."""
         return self._all_time().aggregate(**aggregates)
+
+    def top(self, n: int, *, by: str, id: str, **options: Any) -> KeyedStream[Any]:
+        """The n rows with the largest `by` among rows that replace each other by `id`.
+
+        For streams of changes, such as `count()`: the latest row of each id counts. The whole
+        list is sent, with `rank` from 1 on, in every epoch that changes it. It is found in two
+        phases, so no slot sees all rows. (For closed windows: `window(...).top(n, by=)`.)
+        """
+        where = f"{self.name}.top"
+        if type(n) is not int or n < 1:
+            raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
+        if callable(self.key):
+            raise InvalidPipeline(f"{where}: key by columns, not by a function")
+        builder, columns = self._builder, self.key_columns
+        known = builder._columns_of(self.name)
+        for column in (by, id):
+            if known is not None and column not in known:
+                raise InvalidPipeline(
+                    f"{where}: there is no column {column!r}; there are: {', '.join(known)}"
+                )
+        dealt = builder._add(f"{where}.dealt", Bucketed(id), {self.name: None}, f"{where}.dealt")
+        first: KeyGiven = (*columns, BUCKET)
+        best = builder._add(
+            f"{where}.best", BucketTop(n, by, id), {dealt: first}, f"{where}.best", **options
+        )
+        parts = tuple(f"k{i}" for i in range(len(columns)))
+        second: KeyGiven = parts[0] if len(parts) == 1 else parts
+        made = builder._add(where, MergeTop(n), {best: second}, where, **options)
+        return KeyedStream(builder, made, self.key, columns, made_by=(made, dealt, best))
 
     # Joins ----------------------------------------------------------------
 

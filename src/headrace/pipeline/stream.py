@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from headrace.pipeline.builder import PipelineBuilder
     from headrace.pipeline.keyed_stream import KeyedStream
 
+KEYED_STEPS = ("window", "reduce", "count", "aggregate", "top", "join", "join_asof")
+"""What only a keyed stream has."""
+
 V = TypeVar("V")
 W = TypeVar("W")
 
@@ -56,6 +59,15 @@ class Stream(Generic[V]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in KEYED_STEPS:
+                raise InvalidPipeline(
+                    f"{self.name}.{name} needs a key: write {self.name}.key_by(...).{name}(...)"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # Class computations and sinks -----------------------------------------
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.errors import InvalidPipeline
-from headrace.pipeline.graph import Graph, Input, Node, Outlet, To
+from headrace.pipeline.graph import AT_LEAST_ONCE, AT_MOST_ONCE, Graph, Input, Node, Outlet, To
 
 
 class Topology:
@@ -34,7 +34,9 @@ class Topology:
         self.fused = self._order_keyless()
         self.in_cycle = self._find_cycles()
         self.needs_identity = self._find_identities()
-        self.needs_origin = self._find_origins() | self.needs_identity
+        self.needs_order = self._find_origins()
+        """Streams whose records are put in order by where they come from."""
+        self.needs_origin = self.needs_order | self.needs_identity
 
     # What a task asks -----------------------------------------------------
 
@@ -78,9 +80,24 @@ class Topology:
         return list(outside)
 
     def is_weak(self, stream: str) -> bool:
-        """Whether a computation with `strong=False` produces to `stream`."""
-        nodes = self.graph.nodes.values()
-        return any(not n.strong and stream in n.outputs.values() for n in nodes)
+        """Whether a computation with `strong=False` produces to `stream`.
+
+        Of streams that no computation produces (a source's own, dead letters) the pipeline's
+        level decides.
+        """
+        makers = self._makers(stream)
+        if not makers:
+            return self.graph.guarantee == AT_LEAST_ONCE
+        return any(not node.strong for node in makers)
+
+    def is_at_most_once(self, stream: str) -> bool:
+        """Whether rows of `stream` must not reach a sink a second time, even if they are lost."""
+        makers = self._makers(stream)
+        levels = [node.guarantee for node in makers] or [self.graph.guarantee]
+        return AT_MOST_ONCE in levels
+
+    def _makers(self, stream: str) -> list[Node]:
+        return [n for n in self.graph.nodes.values() if stream in n.outputs.values()]
 
     # Derivation -----------------------------------------------------------
 
@@ -197,7 +214,9 @@ class Topology:
     def _find_identities(self) -> frozenset[str]:
         """Streams whose records carry their identity: calls are named by what caused them."""
         nodes = self.graph.nodes.values()
-        needing = {i.stream for n in nodes if n.services for i in n.inputs}
+        # Calls of a table have no single cause, and are not named by one.
+        named = [n for n in nodes if n.services and not n.shape.takes_table]
+        needing = {i.stream for n in named for i in n.inputs}
         found = -1
         while needing and found != len(needing):
             found = len(needing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.columns import check_column, did_you_mean
 from headrace.pipeline.graph import Graph, To
+from headrace.pipeline.guarantees import check_levels
 
 
 def check(graph: Graph) -> None:
@@ -18,6 +19,7 @@ def check(graph: Graph) -> None:
     _check_feedback(graph, produced, where)
     _check_columns(graph, where)
     _check_names(graph, where)
+    check_levels(graph, where)
 
 
 def _produced(graph: Graph) -> dict[str, list[str]]:

@@ -155,6 +155,8 @@ class Counters(msgspec.Struct):
     """Productions behind the output watermark."""
     unfired: int = 0
     """Timers set by timers under the final watermark."""
+    skipped: int = 0
+    """About how many records of sources were never read, after crashes (at-most-once)."""
     metrics: dict[str, int] = {}
     dead_of: dict[str, int] = {}
     """Dead letters by the computation or stream whose policy sent them aside."""

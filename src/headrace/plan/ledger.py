@@ -73,13 +73,18 @@ class Ledger(msgspec.Struct):
         self.wall = max(self.wall, plan.wall)
         self.determinants = plan.determinants or self.determinants
 
-    def voided(self) -> None:
-        """The open plan was given up."""
+    def voided(
+        self, skipped: dict[str, dict[str, SplitState]] | None = None, records: int = 0
+    ) -> None:
+        """The open plan was given up, and perhaps its input with it."""
         if self.open_plan is not None and self.open_plan.determinants:
             for read in (read for task in self.open_plan.reads for read in task):
                 ends = self.unsettled.setdefault(read.stream, {})
                 ends[read.split] = max(ends.get(read.split, 0), read.range.end)
         self.open_plan = None
+        for stream, splits in (skipped or {}).items():
+            self.splits[stream] = {**self.splits.get(stream, {}), **splits}
+        self.counters.skipped += records
 
     def committed(self, commit: Commit, position: int) -> None:
         """An epoch happened."""

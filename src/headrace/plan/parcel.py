@@ -74,6 +74,7 @@ class Parcel:
             origins=self.rows.origins,
             time_column=self.rows.time_column,
             encoded=name,
+            schema=self.rows.schema,
         )
 
     def blobs(self) -> Iterator[bytes]:

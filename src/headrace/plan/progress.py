@@ -1,4 +1,4 @@
-"""What a driver tells about an epoch when it is committed."""
+"""What a run tells: each committed epoch, what happens in between, how it ended."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ class EpochProgress(msgspec.Struct, frozen=True):
     """`ctx.count` metrics so far, as computation.metric."""
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """What a run says between epochs."""
+
+    pipeline: str
+    kind: str
+    """away, back (an outage), paused, resumed (as asked), standby, leading."""
+    text: str
+
+
 class RunSummary(msgspec.Struct, frozen=True):
     """How a run ended."""
 
@@ -43,7 +52,11 @@ class RunSummary(msgspec.Struct, frozen=True):
     late: int
     dead: int
     reason: str
-    """"end", "caught_up" or "stopped"."""
+    """"end", "caught_up", "stopped", or "not_needed" for a standby that never led."""
     notes: tuple[str, ...] = ()
     """What the end left behind: timers that did not fire, records that a loop kept."""
     counts: dict[str, int] = {}
+    skipped: int = 0
+    """About how many records of sources an at-most-once pipeline has skipped after crashes."""
+    undelivered: int = 0
+    """Rows whose delivery was uncertain and that this run did not deliver again."""

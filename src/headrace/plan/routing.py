@@ -28,6 +28,10 @@ def keyed(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:
     """All rows with their keys; rows without a usable key are left out and listed."""
     if spec.everything:
         return Parcel([encode_key(())], np.zeros(len(rows), np.int32), rows), []
+    if spec.columns and not spec.single and rows.columns is not None:
+        several = _by_columns(rows, spec.columns)
+        if several is not None:
+            return several, []
     column = rows.column(spec.columns[0]) if spec.single and spec.columns else None
     if column is not None and column.null_count == 0:
         done = _by_column(rows, column, spec.columns[0] if spec.columns else "")
@@ -75,6 +79,30 @@ def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
         return None
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
     return Parcel(keys, codes, rows, name, encoded.dictionary)
+
+
+def _by_columns(rows: Rows, names: tuple[str, ...]) -> Parcel | None:
+    """Keys of several columns: each distinct combination is encoded once."""
+    columns = [rows.column(name) for name in names]
+    if not len(rows) or any(c is None for c in columns):
+        return None
+    code = np.zeros(len(rows), np.int64)
+    for column in columns:
+        kind = column.type  # type: ignore[union-attr]
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_binary(kind)):
+            return None
+        encoded = column.dictionary_encode(null_encoding="encode")  # type: ignore[union-attr]
+        # Combinations that occur are numbered anew after each column, so nothing overflows.
+        code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+    firsts = np.zeros(int(code.max()) + 1, np.int64)
+    firsts[code[::-1]] = np.arange(len(rows))[::-1]
+    parts = [python_list(column.take(pa.array(firsts))) for column in columns]  # type: ignore[union-attr]
+    try:
+        keys = [encode_key(key) for key in zip(*parts, strict=True)]
+    except InvalidRecord:
+        return None  # the slow way finds out which rows are to blame
+    return Parcel(keys, code.astype(np.int32), rows)
 
 
 def _by_value(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:

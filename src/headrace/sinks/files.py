@@ -19,6 +19,7 @@ Invariants (PROTOCOL F1-F3):
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -58,6 +59,7 @@ class FileSink(Sink):
         self._claims = self.path / "_claims"
         self._marks = self.path / "_high_water"
         self._identity = self.path / "_identity"
+        self._opened = False
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
@@ -77,7 +79,9 @@ class FileSink(Sink):
     def open(self, opening: Opening) -> None:
         try:
             with explained("open", self.path):
+                self._opened = False
                 self._admit(opening.checkpoint)
+                self._opened = True
                 # What a dying driver put is seen before it is on disk, and counts from now on.
                 sync_directory(self.path)
                 if self._marks.is_dir():
@@ -138,6 +142,12 @@ class FileSink(Sink):
     def _admit(self, checkpoint: str) -> None:
         """Refuses a place that belongs to another checkpoint; takes one that belongs to none."""
         owner = self._owner()
+        if owner is None and self._opened:
+            # Made anew, it would be in the way of the old one, and without what that one knows.
+            raise SinkError(
+                f"{self.path} is gone, or has lost its {self._identity.name}: put it back (is it "
+                "still mounted?), or start again to begin a new one"
+            ) from OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         if owner is None:
             for directory in (self.path, self._staging, self._claims, self._marks):
                 make_directory(directory)

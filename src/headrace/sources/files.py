@@ -57,6 +57,9 @@ class FileSource(Source):
     def prepare(self, workspace: Workspace) -> None:
         self._names = self.files.names()
 
+    def look(self, workspace: Workspace) -> None:
+        """A range names its file: nothing needs to be found."""
+
     def splits(self) -> Sequence[str]:
         if self.files.watch or self._names is None:
             self._names = self.files.names()
@@ -159,6 +162,11 @@ class OrderedFileSource(SequenceSource):
                 "or start a new checkpoint"
             )
         self._append(names)
+
+    def look(self, workspace: Workspace) -> None:
+        self._layout = f"{workspace.directory}/layout"
+        self.root = self.files.base
+        self._load()
 
     def columns(self) -> Sequence[str] | None:
         return first_columns(self.format, self.files)

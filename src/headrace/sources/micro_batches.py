@@ -16,8 +16,8 @@ Position = micro-batch id * 2**40 + row; rows are in the order of the files' nam
 2. The next micro-batch must be the one after the last marker, or the spool lost some.
 3. The callback holds Spark back while more than `ahead` micro-batches wait; after spooling,
    never before: what is spooled can be planned, so the two cannot wait for each other.
-4. Rows are deleted when settled, markers long after: Spark may deliver one more time what
-   was settled before Spark noted that it was done.
+4. Rows are deleted when no kept epoch reads them, markers long after: Spark may deliver one
+   more time what was read before Spark noted that it was done.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class QueryRun:
         self._changed = threading.Condition()
         self._markers: dict[int, Marker] = {}
         self._waiting: set[int] = set()
+        """Micro-batches that no commit has read to their end; they hold Spark back."""
+        self._kept: set[int] = set()
+        """Micro-batches whose rows are still there."""
         self._error: str | None = None
         self._stopping = False
         self._query: Any = None
@@ -134,14 +137,20 @@ class QueryRun:
             return [e for _, marker in sorted(self._markers.items()) for e in marker.extents]
 
     def settle(self, position: int) -> None:
+        """Micro-batches that end before `position` hold Spark back no longer."""
+        with self._changed:
+            done = [b for b in self._waiting if self._markers[b].end <= position]
+            self._waiting.difference_update(done)
+            self._changed.notify_all()
+
+    def release(self, position: int) -> None:
         """Lets go of micro-batches that end before `position`."""
         with self._changed:
-            done = [self._markers[b] for b in self._waiting if self._markers[b].end <= position]
-            self._waiting.difference_update(marker.batch for marker in done)
-            old = [b for b in sorted(self._markers)[:-MARKERS_KEPT] if b not in self._waiting]
+            done = [self._markers[b] for b in self._kept if self._markers[b].end <= position]
+            self._kept.difference_update(marker.batch for marker in done)
+            old = [b for b in sorted(self._markers)[:-MARKERS_KEPT] if b not in self._kept]
             for batch in old:
                 del self._markers[batch]
-            self._changed.notify_all()
         for marker in done:
             shutil.rmtree(self._directory / marker.folder, ignore_errors=True)
         for batch in old:
@@ -195,6 +204,7 @@ class QueryRun:
             self._markers[batch] = marker
             if marker.extents:
                 self._waiting.add(batch)
+                self._kept.add(batch)
         return marker
 
     def _load(self) -> None:
@@ -207,6 +217,7 @@ class QueryRun:
             self._markers[marker.batch] = marker
             if marker.extents and (self._directory / marker.folder).is_dir():
                 self._waiting.add(marker.batch)
+                self._kept.add(marker.batch)
         named = {os.path.basename(marker.folder) for marker in self._markers.values()}
         for entry in list(self._batches.iterdir()):
             if entry.is_dir() and entry.name not in named:

@@ -87,6 +87,12 @@ class StructuredSource(SequenceSource):
     def settle(self, split: str, position: int) -> None:
         self._running().settle(position)
 
+    def release(self, split: str, position: int) -> None:
+        self._running().release(position)
+
+    def look(self, workspace: Workspace) -> None:
+        self.root = str(Path(workspace.directory).absolute())
+
     def describe(self) -> str:
         return "dataframe(streaming)"
 

@@ -28,23 +28,27 @@ class MapEntries:
     ) -> None:
         self._view, self._keys, self._hashes = view, keys, hashes
         self._fields = {field.name: field for field in fields}
-        self._stored: dict[str, list[dict[bytes, bytes]]] = {}
-        self._now: dict[str, list[dict[bytes, bytes]]] = {}
-        self._touched: dict[tuple[str, int], set[bytes]] = {}
+        self._stored: dict[tuple[str, int], dict[bytes, bytes]] = {}
+        """(map, key's index) -> its entries, where they were read."""
+        self._written: dict[tuple[str, int], dict[bytes, bytes | None]] = {}
 
     def read(self, name: str, key_index: Sequence[int] | None) -> pa.Table:
         """`key_index, entry, value` of every entry of these keys, each key's in entry order."""
-        field, maps = self._field(name), self._load(name)
-        indexes = range(len(self._keys)) if key_index is None else key_index
+        field = self._field(name)
+        indexes = list(range(len(self._keys)) if key_index is None else key_index)
+        self._load(name, indexes)
         owners: list[int] = []
         entries: list[Any] = []
         values: list[Any] = []
         decode = field.codec.decode
         for i in indexes:
-            for entry, data in sorted(maps[i].items()):
-                owners.append(i)
-                entries.append(decode_key(entry))
-                values.append(decode(data))
+            now: dict[bytes, bytes | None] = {**self._stored[name, i]}
+            now.update(self._written.get((name, i), {}))
+            for entry, data in sorted(now.items()):
+                if data is not None:
+                    owners.append(i)
+                    entries.append(decode_key(entry))
+                    values.append(decode(data))
         return pa.table(
             {
                 "key_index": pa.array(owners, pa.int32()),
@@ -53,37 +57,36 @@ class MapEntries:
             }
         )
 
-    def pairs(self, name: str, i: int) -> dict[bytes, bytes]:
-        """The encoded entries of one key."""
-        return self._load(name)[i]
-
     def put(
         self, name: str, key_index: Sequence[int], entry: Sequence[Any], value: Sequence[Any]
     ) -> None:
-        """Sets entries, row by row; None removes."""
+        """Sets entries, row by row, without reading them; None removes."""
         if not len(key_index) == len(entry) == len(value):
             raise ValueError(
                 f"put_entries({name!r}): {len(key_index)} key indexes, {len(entry)} entries and "
                 f"{len(value)} values: give as many of each"
             )
-        field, maps = self._field(name), self._load(name)
-        encode = field.codec.encode
+        encode = self._field(name).codec.encode
         for i, key, cell in zip(key_index, entry, value, strict=True):
             place = encode_part(tuple(key) if isinstance(key, list) else key)
-            self._touched.setdefault((name, i), set()).add(place)
-            if cell is None:
-                maps[i].pop(place, None)
-            else:
-                maps[i][place] = encode(cell)
+            data = None if cell is None else encode(cell)
+            self._written.setdefault((name, i), {})[place] = data
 
     def changes(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
-        """(map, key's index, entry, bytes or None where it is gone) of what differs."""
-        for (name, i), places in self._touched.items():
-            now, stored = self._now[name][i], self._stored[name][i]
-            for place in sorted(places):
-                data = now.get(place)
-                if data != stored.get(place):
-                    yield name, i, place, data
+        """(map, key's index, entry, bytes or None where it is gone) of what is to be written."""
+        for (name, i), written in self._written.items():
+            stored = self._stored.get((name, i))
+            for place in sorted(written):
+                if stored is None or written[place] != stored.get(place):
+                    yield name, i, place, written[place]
+
+    def shown_changes(self) -> Iterator[tuple[str, int, Any, Any, Any]]:
+        """The same decoded, (map, key's index, entry, before, after), for people to look at."""
+        for name, i, place, data in list(self.changes()):
+            self._load(name, [i])
+            decode, was = self._field(name).codec.decode, self._stored[name, i].get(place)
+            before = None if was is None else decode(was)
+            yield name, i, decode_key(place), before, None if data is None else decode(data)
 
     def _field(self, name: str) -> Field:
         field = self._fields.get(name)
@@ -92,11 +95,12 @@ class MapEntries:
             raise ValueError(f"there is no Map {name!r} here; there are: {known}")
         return field
 
-    def _load(self, name: str) -> list[dict[bytes, bytes]]:
-        if name not in self._now:
-            self._stored[name] = stored_entries(self._view, name, self._keys, self._hashes)
-            self._now[name] = [dict(entries) for entries in self._stored[name]]
-        return self._now[name]
+    def _load(self, name: str, indexes: Sequence[int]) -> None:
+        missing = [i for i in indexes if (name, i) not in self._stored]
+        if missing:
+            keys = [self._keys[i] for i in missing]
+            found = stored_entries(self._view, name, keys, self._hashes[missing])
+            self._stored.update(zip(((name, i) for i in missing), found, strict=True))
 
 
 def stored_entries(

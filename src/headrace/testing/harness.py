@@ -20,6 +20,7 @@ from headrace.engine.driver import Driver, Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
 from headrace.engine.planning import Run
+from headrace.engine.replay import Replay, replay_epoch
 from headrace.errors import InvalidPipeline, NondeterministicCode
 from headrace.log.store import MemoryStore
 from headrace.model.codec import packed
@@ -251,6 +252,18 @@ class Harness:
         """The last committed epoch."""
         self.settle()
         return self._open().ledger.epoch
+
+    def replay(self, epoch: int, *, computation: str | None = None, key: Any = None) -> Replay:
+        """A committed epoch, run again: its hook calls, and whether it made the same."""
+        self.settle()
+        return replay_epoch(
+            self._topology,
+            self._runtime.store,
+            epoch,
+            computation=computation,
+            key=key,
+            prepared=True,
+        )
 
     # How it runs ----------------------------------------------------------
 

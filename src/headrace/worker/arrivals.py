@@ -87,13 +87,14 @@ class Grouped:
             return [decode(cell) for cell in self._packed[start:end]]
         if not self._columns:
             return [{} for _ in range(end - start)]
-        columns = [
+        lists = [
             [shown] * (end - start) if column is None else column[start:end]
             for column in self._columns.values()
         ]
+        names = list(self._columns)
         if schema is not None and schema.of_class:
-            return schema.make(list(self._columns), columns)
-        return zipped(list(self._columns), columns)
+            return schema.make(names, lists)
+        return zipped(names, lists)
 
     def value(self, position: int, shown: Any) -> Any:
         """One value."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import UserCodeError
-from headrace.model.rows import Rows, one_batch
+from headrace.model.rows import Rows, one_batch, with_own
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.worker.runtime import Live
@@ -22,8 +22,8 @@ from headrace.worker.runtime import Live
 def combined(live: Live, parcel: Parcel) -> Parcel:
     """The parcel with the rows that `combine_table` made of it."""
     table = value_table(live.node, parcel.rows)
-    table = table.append_column("key_index", pa.array(parcel.codes, pa.int32()))
-    table = table.append_column(time_column(table), pa.array(parcel.rows.timestamps))
+    table = with_own(table, "key_index", pa.array(parcel.codes, pa.int32()))
+    table = with_own(table, time_column(table), parcel.rows.timestamps)
     obj = live.object_class.__new__(live.object_class)
     try:
         made = obj.combine_table(table)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.causal.lineage import identity_part, origin_part
-from headrace.causal.services import HookServices
+from headrace.causal.services import NO_HOOK, HookServices
 from headrace.errors import InvalidPipeline
 from headrace.model.codec import packed
 from headrace.model.context import Context, Result
@@ -91,6 +91,15 @@ class Outputs:
     def mark(self) -> list[int]:
         """Where all ports are now."""
         return [len(output.cells) for output in self._ports.values()]
+
+    def since(self, mark: list[int]) -> list[tuple[str, bytes, int]]:
+        """(stream, encoded value, timestamp) of what was produced since `mark`."""
+        streams = self._node.outputs.values()
+        return [
+            (stream, output.cells[at], output.timestamps[at])
+            for stream, output, start in zip(streams, self._ports.values(), mark, strict=True)
+            for at in range(start, len(output.cells))
+        ]
 
     def rewind(self, mark: list[int]) -> None:
         """Forgets what was produced since `mark`."""
@@ -190,7 +199,6 @@ class HookContext(Context):
         self._outputs = outputs
         self._timers = timers
         self._services = HookServices(plan.wall, plan.seed, node.name)
-        self._began: tuple[bytes, int] | None = None
         self._origin = origin
         self._name = node.name
         self._takes_timers = node.shape.takes_timers
@@ -206,29 +214,32 @@ class HookContext(Context):
         self.on_timer_set: Callable[[CellId, int], None] | None = None
         self.on_forget: Callable[[], None] | None = None
 
+    def inside(self) -> tuple[Emitter, Outputs, TimerChanges | None]:
+        """What it collects in, for who watches hooks."""
+        return self._emitter, self._outputs, self._timers
+
     def enter(self, key: Any, key_bytes: bytes) -> None:
         """The hooks of a key begin, perhaps once more: its clock and dice begin anew."""
         self.key, self.key_bytes = key, key_bytes
-        self._began = None
+        self._services.hook = NO_HOOK
 
     # Services -------------------------------------------------------------
 
-    def _serve(self) -> HookServices:
-        here = (self.key_bytes, self.hook)
-        if self._began != here:
-            self._began = here
-            self._services.begin(*here)
-        return self._services
+    def _served(self) -> HookServices:
+        services, hook = self._services, self.hook
+        if services.hook != hook:
+            services.begin(self.key_bytes, hook)
+        return services
 
     def now(self) -> int:
-        return self._serve().now()
+        return self._served().now()
 
     @property
     def random(self) -> random.Random:
-        return self._serve().random
+        return self._served().random
 
     def uuid(self) -> uuid.UUID:
-        return self._serve().uuid()
+        return self._served().uuid()
 
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._name}.{metric}", n)

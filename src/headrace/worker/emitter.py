@@ -10,8 +10,7 @@ that differs between two honest attempts.
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -34,6 +33,7 @@ from headrace.state.segment import digest_of
 from headrace.worker.combining import combined
 from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
+from headrace.worker.traces import trace_of
 
 
 class Emitter:
@@ -207,7 +207,7 @@ class Emitter:
                 "computation": node.name, "stream": stream, "key": None, "value": value,
                 "timestamp": timestamp, "epoch": self.task.plan.epoch,
                 "error": f"{type(error).__name__}: {error}",
-                "traceback": "".join(traceback.format_exception(error)),
+                "traceback": trace_of(error),
             }  # fmt: skip
             self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return
@@ -306,6 +306,12 @@ def identify(emitter: Emitter, stream: str, rows: Rows) -> None:
 def source_origin(split: str, position: int) -> bytes:
     """The origin of a source's record: (split, position)."""
     return encode_part(split) + position.to_bytes(8, "big")
+
+
+def source_origins(split: str, positions: Iterable[int]) -> list[bytes]:
+    """The origins of a split's records."""
+    before = encode_part(split)
+    return [before + position.to_bytes(8, "big") for position in positions]
 
 
 def keyed_origin(computation: str, key: bytes) -> bytes:

@@ -24,12 +24,14 @@ from headrace.pipeline.graph import To
 from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
-from headrace.worker.calls import BROKEN, TracedContext, is_traced
+from headrace.worker.asking import BROKEN
+from headrace.worker.calls import TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.keyless import describe, letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
+from headrace.worker.watchdog import Interrupt, Watch, told
 
 TTL_TAG = b"\xff ttl"
 """The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
@@ -84,7 +86,6 @@ class KeyedHooks:
         self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
         # Computations without timers and TTLs take the short loop.
         self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
-        self._plain = self._plain and self._traced is None
         self._with_origin = any(
             s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
         )
@@ -96,6 +97,7 @@ class KeyedHooks:
         self._identities: list[bytes] = []
         """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
+        self.watch = Watch(live.node).over(self.context)
         self.last_time: dict[bytes, int] = {}
         self.whole: Callable[[bytes], list[Record[Any]]] | None = None
         """A key's records with their values, where those that run have none."""
@@ -203,6 +205,7 @@ class KeyedHooks:
         due_wall: list[tuple[int, CellId]],
     ) -> None:
         context = self.context
+        self.watch.begin()
         context.enter(shown, key)
         context.watermark = self.before
         if self._with_origin:
@@ -211,6 +214,7 @@ class KeyedHooks:
         quick = self._plain and not self._ordered and not self._careful
         if quick and not due and not due_wall:
             self._run_records(key, state, records)
+            self.watch.turn = None
             return
         self._fired = 0
         self._due = [(at, cell[2]) for at, cell in due]
@@ -229,19 +233,24 @@ class KeyedHooks:
             if self.timers.get("wall", cell) == (at, self._hold_of("wall", cell)):
                 self._fire("wall", at, cell[2], hook)
                 hook += 1
+        self.watch.turn = None
 
     def _run_records(self, key: bytes, state: KeyState, records: list[Record[Any]]) -> None:
         """The short loop: nothing but records."""
         context = self.context
         context.in_timer = False
         process = state.object.process_record
+        traced = self._traced
         record: Record[Any] | None = None
         try:
             for context.hook, record in enumerate(records):
                 context.time = record.timestamp
+                if traced is not None:
+                    traced.caused_by(record.stream, self._identities[context.hook])
                 process(record, context)
-        except Exception as error:
-            raise _Failed(("record", context.hook), record, error) from error
+        except (Exception, Interrupt) as error:
+            failed = told(error, self.watch)
+            raise _Failed(("record", context.hook), record, failed) from error
         self.emitter.counters.hooks += len(records)
         if records:
             self.last_time[key] = max(records[-1].timestamp, self.before)
@@ -258,8 +267,8 @@ class KeyedHooks:
         try:
             state.object.process_record(record, context)
             self._end(clock, state)
-        except Exception as error:
-            failure = _Failed(hook, record, error)
+        except (Exception, Interrupt) as error:
+            failure = _Failed(hook, record, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()
@@ -316,8 +325,8 @@ class KeyedHooks:
         try:
             state.object.process_timer(timer, context)
             self._end(hook_clock, state)
-        except Exception as error:
-            failure = _Failed(("timer", clock, at, entry), None, error)
+        except (Exception, Interrupt) as error:
+            failure = _Failed(("timer", clock, at, entry), None, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()

@@ -27,7 +27,7 @@ from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_se
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival, Grouped, keys_of
-from headrace.worker.calls import is_traced
+from headrace.worker.calls import is_traced, names_outputs
 from headrace.worker.context import Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
@@ -36,6 +36,7 @@ from headrace.worker.keystate import KeyState
 from headrace.worker.parallel import KeyWork, run_keys
 from headrace.worker.runtime import Runtime
 from headrace.worker.table import run_keyed_table
+from headrace.worker.watchdog import Watch, watching
 
 # Unique among a key's held records; what orders them is in the value.
 _HELD_ENTRY = struct.Struct(">qqHI")
@@ -63,6 +64,7 @@ class KeyedRun:
             task.bases[node.name][slot],
             plan.rings[node.name].intervals(slot),
         )
+        self.watch = Watch(node)
         self.timers = TimerChanges(self.slot.indexes)
         self.outputs = self.new_outputs()
         self.cells: list[Cell] = []
@@ -72,7 +74,7 @@ class KeyedRun:
     def new_outputs(self) -> Outputs:
         """Where productions are collected."""
         behind = self.task.outs.get(self.node.name, 0)
-        return Outputs(self.node, behind, traced=is_traced(self.emitter, self.node))
+        return Outputs(self.node, behind, traced=names_outputs(self.emitter, self.node))
 
     def run(self, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
         """Runs everything; gives what changed and the oldest thing still held."""
@@ -81,7 +83,8 @@ class KeyedRun:
         if self.live.shape.takes_table:
             run_keyed_table(self, arrivals)
         else:
-            self._run_hooks(arrivals)
+            with watching(self.watch):
+                self._run_hooks(arrivals)
         self.outputs.emit(self.emitter)
         return self._seal()
 
@@ -131,7 +134,7 @@ class KeyedRun:
             return
         hooks = self.new_hooks(self.emitter, self.outputs)
         # Where no hook looks at values, none are built; a failed record gets its own after all.
-        bare = not (self.live.shape.reads_value or isinstance(self.node.errors, To))
+        bare = not (self.live.reads_value or isinstance(self.node.errors, To))
         hooks.whole = (lambda key: inputs_of(key)[0]) if bare and ordered is None else None
         for key in keys:
             state, stored, again = found[key]
@@ -149,9 +152,12 @@ class KeyedRun:
 
     def new_hooks(self, emitter: Emitter, outputs: Outputs) -> KeyedHooks:
         """Hooks that collect what they make there."""
-        return KeyedHooks(
+        hooks = KeyedHooks(
             emitter, self.live, self.slot, self.timers, outputs, before=self.before, now=self.now
         )
+        if self.node.concurrency == 1:  # or else every key has a thread, and a watch, of its own
+            hooks.watch = self.watch.over(hooks.context)
+        return hooks
 
     def _load(self, keys: list[bytes]) -> dict[bytes, tuple[KeyState, Stored, bool]]:
         """The state of all keys: warm objects, and one multi-get for the others."""

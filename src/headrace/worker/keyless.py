@@ -13,10 +13,13 @@ from headrace.model.record import Record
 from headrace.model.rows import Rows
 from headrace.model.time import END
 from headrace.pipeline.graph import Node, To
-from headrace.worker.calls import BROKEN, TracedContext, is_traced
+from headrace.worker.asking import BROKEN
+from headrace.worker.calls import TracedContext, is_traced, names_outputs
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live
+from headrace.worker.traces import trace_of
+from headrace.worker.watchdog import HookTimeout, Interrupt, Watch, told, watching
 
 
 def run_fused(emitter: Emitter) -> None:
@@ -36,15 +39,20 @@ def run_fused(emitter: Emitter) -> None:
         if live.shape.takes_table:
             run_keyless_table(emitter, live, inputs, before)
         else:
-            _run_records(emitter, live, inputs, before)
+            with watching(Watch(node)) as watch:
+                _run_records(emitter, live, inputs, before, watch)
 
 
 def _run_records(
-    emitter: Emitter, live: Live, inputs: list[tuple[int, str, Rows]], before: int
+    emitter: Emitter,
+    live: Live,
+    inputs: list[tuple[int, str, Rows]],
+    before: int,
+    watch: Watch,
 ) -> None:
     node = live.node
     traced: TracedContext | None = None
-    outputs = Outputs(node, 0, traced=is_traced(emitter, node))
+    outputs = Outputs(node, 0, traced=names_outputs(emitter, node))
     if is_traced(emitter, node):
         context: HookContext = (traced := TracedContext(emitter, node, outputs, None, b""))
     else:
@@ -55,11 +63,14 @@ def _run_records(
     obj = live.object_class.__new__(live.object_class)
     first = hook = emitter.keyless_hooks.get(node.name, 0)
     spared = isinstance(node.errors, To)
+    watch.over(context)
     for index, stream, rows in inputs:
         rows = keep_on_time(emitter, node, rows, before)
         origins, identities = emitter.origins(stream, rows)
         times = rows.timestamps.tolist()
-        for i, value in enumerate(rows.values()):
+        values = rows.values()
+        watch.begin()
+        for i, value in enumerate(values):
             record: Record[Any] = Record(value, times[i], None, stream, times[i] < before)
             context.hook, context.time = hook, times[i]
             hook += 1
@@ -70,7 +81,8 @@ def _run_records(
             try:
                 obj.process_record(record, context)
                 check_parameters(live, obj)
-            except Exception as error:
+            except (Exception, Interrupt) as raised:
+                error = told(raised, watch)
                 outputs.rewind(mark)
                 if spared:
                     emitter.counters.metrics = metrics
@@ -81,6 +93,7 @@ def _run_records(
                 raise emitter.broken
             if origins is not None:
                 outputs.number(mark, origins[i], index)
+        watch.turn = None
     emitter.counters.hooks += hook - first
     emitter.keyless_hooks[node.name] = hook
     outputs.emit(emitter)
@@ -141,8 +154,14 @@ def letter(
         "timestamp": record.timestamp if record else None,
         "epoch": emitter.task.plan.epoch,
         "error": f"{type(error).__name__}: {error}",
-        "traceback": "".join(traceback.format_exception(error)),
+        "traceback": _trace(error),
     }
+
+
+def _trace(error: Exception) -> str:
+    if isinstance(error, HookTimeout):
+        return ""  # Where a hook was when it was stopped would differ from try to try.
+    return trace_of(error)
 
 
 def describe(node: Node, key: Any, what: str, error: Exception) -> str:

@@ -18,6 +18,7 @@ from headrace.worker.context import Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
 from headrace.worker.keystate import KeyState
+from headrace.worker.watchdog import watching
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
@@ -89,7 +90,9 @@ def _run_alone(
 ) -> tuple[Done, Emitter, Outputs]:
     emitter = run.emitter.apart()
     outputs = run.new_outputs()
-    done = _run_key(run, emitter, run.new_hooks(emitter, outputs), item, records, identities)
+    hooks = run.new_hooks(emitter, outputs)
+    with watching(hooks.watch):
+        done = _run_key(run, emitter, hooks, item, records, identities)
     return done, emitter, outputs
 
 

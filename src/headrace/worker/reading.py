@@ -7,13 +7,14 @@ injector's `errors=` policy; nothing is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.causal.lineage import source_identity
+from headrace.causal.lineage import source_identities, source_identity
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.codec import packed
 from headrace.model.rows import Rows, dicts
@@ -23,7 +24,7 @@ from headrace.model.time import BEGINNING, LATEST
 from headrace.pipeline.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, TaskPlan
 from headrace.plan.watermarks import Mark
-from headrace.worker.emitter import Emitter, source_origin
+from headrace.worker.emitter import Emitter, source_origin, source_origins
 from headrace.worker.envelope import REPORT, Envelope, Header, addressed
 from headrace.worker.keyless import run_fused
 from headrace.worker.reports import encode_report, failed
@@ -67,17 +68,22 @@ def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) ->
     for bad in rejected:
         _reject(injector, read, bad, emitter, task)
     if read.stream in runtime.topology.needs_origin:
-        origins = [source_origin(read.split, position) for position in positions.tolist()]
-        if read.stream in runtime.topology.needs_identity:
-            origins = [
-                origin + source_identity(read.stream, read.split, position)
-                for origin, position in zip(origins, positions.tolist(), strict=True)
-            ]
-        rows.origins = pa.array(origins, pa.binary())
+        rows.origins = pa.array(_origins(runtime, read, positions.tolist()), pa.binary())
     emitter.counters.records += len(rows)
     emitter.emit(read.stream, rows)
     newest = int(rows.timestamps.max()) if len(rows) else BEGINNING
     return _mark_after(injector, read, newest), newest
+
+
+def _origins(runtime: Runtime, read: ReadTask, positions: list[int]) -> list[bytes]:
+    """What travels with each record of where it comes from: its origin, its identity, or both."""
+    topology = runtime.topology
+    if read.stream not in topology.needs_identity:
+        return source_origins(read.split, positions)
+    identities = source_identities(read.stream, read.split, positions)
+    if read.stream not in topology.needs_order:
+        return identities
+    return list(map(add, source_origins(read.split, positions), identities))
 
 
 def _mark_after(injector: Injector, read: ReadTask, newest: int) -> Mark:

@@ -11,6 +11,7 @@ from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.state.cache import WorkerCache
+from headrace.worker.watchdog import Interrupt, Watch, told, watching
 
 
 class Live:
@@ -19,10 +20,15 @@ class Live:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.shape: Shape = node.shape
+        self.reads_value = node.shape.reads_value
         template = node.template
+        watch = Watch(node, hook="setup()")
         try:
-            template.setup()
-        except Exception as error:
+            with watching(watch):
+                watch.begin()
+                template.setup()
+        except (Exception, Interrupt) as raised:
+            error = told(raised, watch)
             raise UserCodeError(
                 f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}"
             ) from error

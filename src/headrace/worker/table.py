@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, UserCodeError
-from headrace.model.rows import Rows
+from headrace.errors import HeadraceError, ServiceError, UserCodeError
+from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.worker.arrivals import Arrival
@@ -21,6 +21,7 @@ from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.runtime import Live
 from headrace.worker.table_context import KeylessTableContext
 from headrace.worker.table_keyed import KeyedTableContext
+from headrace.worker.watchdog import Interrupt, Watch, told, watching
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
@@ -93,15 +94,26 @@ def _used(parcel: Parcel) -> tuple[list[bytes], np.ndarray[Any, Any]]:
 
 def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
     obj = live.object_class.__new__(live.object_class)
+    watch = Watch(live.node, hook=hook)
     try:
-        getattr(obj, hook)(table, context)
-        check_parameters(live, obj)
-    except HeadraceError:
-        raise
-    except Exception as error:
-        kind = "records" if hook == "process_table" else "timers"
-        what = f"{hook} over {table.num_rows:,} {kind}"
-        raise UserCodeError(describe(live.node, None, what, error)) from error
+        with watching(watch):
+            watch.begin()
+            getattr(obj, hook)(table, context)
+            check_parameters(live, obj)
+        if context.broken is not None:
+            raise context.broken
+    except HeadraceError as error:
+        if not isinstance(error, ServiceError):
+            raise
+        raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
+    except (Exception, Interrupt) as raised:
+        failed = told(raised, watch)
+        raise UserCodeError(describe(live.node, None, _over(hook, table), failed)) from failed
+
+
+def _over(hook: str, table: pa.Table) -> str:
+    kind = "records" if hook == "process_table" else "timers"
+    return f"{hook} over {table.num_rows:,} {kind}"
 
 
 def _table(
@@ -118,7 +130,7 @@ def _table(
     for name, column in extra.items():
         # A value column of the same name wins: it is what the user's key extractor saw.
         if name not in table.schema.names:
-            table = table.append_column(name, column)
+            table = with_own(table, name, column)
         elif name == "key_index":
             raise UserCodeError(f"computation {node.name!r}: the records have a column 'key_index'")
     return table

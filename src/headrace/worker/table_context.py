@@ -17,9 +17,10 @@ from headrace.model.rows import Rows, one_batch
 from headrace.model.time import BEGINNING, instant
 from headrace.pipeline.graph import Node
 from headrace.worker.emitter import Emitter, identify, keyless_origin
+from headrace.worker.tablecalls import TableCalls
 
 
-class BareTableContext(TableContext):
+class BareTableContext(TableCalls, TableContext):
     """`ctx` of tables: services and productions only."""
 
     def __init__(self, emitter: Emitter, node: Node, rows: Rows, hook: int = 0) -> None:
@@ -31,9 +32,15 @@ class BareTableContext(TableContext):
         self._newest = int(timestamps.max()) if len(timestamps) else BEGINNING
         self._services = HookServices(plan.wall, plan.seed, node.name)
         self._services.begin(emitter.label.encode(), hook)
+        self.prepare_calls(emitter, node, hook)
         self._behind = BEGINNING
         self.watermark = self.watermark_before = 0
         self.final = plan.final
+
+    @property
+    def label(self) -> str:
+        """The unit of work that runs."""
+        return self._emitter.label
 
     def now(self) -> int:
         return self._services.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -54,6 +55,20 @@ class KeyedTableContext(BareTableContext):
         self._timers = TableTimers(run, keys)
         self.watermark = self.watermark_before = run.before
         self.final = run.now == END
+
+    def keys(self) -> list[Any]:
+        """The distinct keys, in the order of `read`."""
+        return self._shown
+
+    def changes(self) -> Iterator[tuple[int, str, Any, Any]]:
+        """(key's index, field or entry, before, after) of what was written so far."""
+        for field in self._fields:
+            for i, data in enumerate(self._written.get(field.name, ())):
+                was, now = self._value(i, field, int(self._clocks[i])), field.codec.decode(data)
+                if was != now:
+                    yield i, field.name, was, now
+        for name, i, entry, was, now in self._entries.shown_changes():
+            yield i, f"{name}[{entry!r}]", was, now
 
     def key_column(self, codes: Any) -> pa.Array:
         """The keys of the rows."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.bench.registry import load_system
-from headrace.bench.system import BARE, BARE_ONE_STAGE, PEERS
+from headrace.bench.system import BARE, BARE_ONE_STAGE, GUARANTEES, PEERS
 from headrace.errors import HeadraceError
 
 
-@pytest.mark.parametrize("name", [*PEERS, BARE, BARE_ONE_STAGE])
+@pytest.mark.parametrize("name", [*PEERS, BARE, BARE_ONE_STAGE, *GUARANTEES])
 def test_a_peer_is_loaded_under_its_own_name(name: str) -> None:
     assert getattr(load_system(name), "name", None) == name
 

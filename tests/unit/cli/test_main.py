@@ -79,9 +79,12 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
     answer = headrace(
         *("run", "cli_shop:p", "--checkpoint", "state", "--until", "caught-up"),
         *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
+        *("--standby", "--lease", "5s", "--give-up-after", "10m"),
+        *("--standbys", "1", "--epoch-timeout", "30s"),
+        *("--retain", "99"),
     )
     assert answer.exit_code == 0, answer.output
-    assert engine.asked.pop("on_epoch")
+    assert engine.asked.pop("on_epoch") and engine.asked.pop("on_notice")
     assert engine.asked == {
         "name": "shop",
         "master": "local[1]",
@@ -90,6 +93,12 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "until": "caught_up",
         "slots": 3,
         "epoch_target": "250ms",
+        "standby": True,
+        "lease": "5s",
+        "give_up_after": "10m",
+        "standbys": 1,
+        "epoch_timeout": "30s",
+        "retain_epochs": 99,
     }
     assert "epoch 1 | 10 records" in answer.output
     assert "shop: all input was read." in answer.output

@@ -204,6 +204,21 @@ def test_a_trimmed_position_is_never_free_again(
     assert EpochLog(store).last_position() == 35
 
 
+@pytest.mark.parametrize("stuck_at", [1, 8, 9, 18])
+def test_a_driver_that_looks_where_the_log_was_trimmed_is_fenced(
+    monkeypatch: pytest.MonkeyPatch, stuck_at: int
+) -> None:
+    """The position after its own is empty, but not free: others have written on, and trimmed."""
+    store = MemoryStore()
+    log = long_log(store, 35, monkeypatch)
+    log.trim(25)
+    zombie = EpochLog(store, sleep=lambda _: None)
+    zombie.position, zombie.generation = stuck_at, 1
+    with pytest.raises(Fenced, match="trimmed"):
+        zombie.check()
+    log.check()
+
+
 def test_a_put_that_lands_while_the_log_is_trimmed_under_it_is_fenced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

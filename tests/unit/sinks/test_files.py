@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from headrace import failpoints, sinks
+from headrace.engine.outages import is_outage
 from headrace.errors import SinkError
 from headrace.model.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
@@ -128,10 +129,17 @@ def test_epochs_of_nobody_are_refused_when_opened(tmp_path: Path) -> None:
         opened(sinks.jsonl(tmp_path))
 
 
-def test_an_output_directory_deleted_during_a_run_is_made_again(tmp_path: Path) -> None:
+def test_an_output_directory_that_vanishes_during_a_run_is_waited_for_and_not_made_again(
+    tmp_path: Path,
+) -> None:
     sink = opened(sinks.jsonl(tmp_path / "out"))
     sink.deliver(Delivery(1, "id", [part(sink, "a", 1)]))
     (tmp_path / "out").rename(tmp_path / "gone")
+    with pytest.raises(SinkError, match="is gone.*put it back") as refused:
+        sink.deliver(Delivery(2, "id", [part(sink, "a", 2)]))
+    assert is_outage(refused.value)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "gone").rename(tmp_path / "out")
     sink.deliver(Delivery(2, "id", [part(sink, "a", 2)]))
     assert sink.high_water() == 2
 

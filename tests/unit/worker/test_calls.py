@@ -534,3 +534,89 @@ def test_only_web_addresses_are_fetched(url):
     p.compute(Ask, inputs={"in": "k"})
     with pytest.raises(UserCodeError, match="is not an address of http"), Harness(p) as h:
         h.send("in", at(1))
+
+
+# Tables
+
+
+class Rates(Computation):
+    """One call for each key of a table."""
+
+    last: float = state(-1.0)
+
+    def process_table(self, table, ctx):
+        rows = ctx.read()
+        found = [ctx.call(rate, key) for key in rows["key"].to_pylist()]
+        ctx.write(last=found)
+        ctx.produce_table({"key": rows["key"], "rate": found})
+
+
+class ChargeTable(Computation):
+    def process_table(self, table, ctx):
+        ctx.call(charge, "a", 1)
+
+
+class RefuseTable(Computation):
+    def process_table(self, table, ctx):
+        ctx.call(refuse_each, "a")
+
+
+@service(log="with the commit")
+def refuse_each(customer: str) -> None:
+    raise ConnectionError("refused")
+
+
+@pytest.mark.parametrize("name", ["after-job", "before-commit-write", "after-commit-write"])
+def test_a_table_may_call_what_is_logged_with_the_commit(name, outside):
+    with Harness(one(Rates), slots=2) as h:
+        h.send("in", *numbered("a", "b", "a", "c"))
+        h.crash(at=name)
+        made = {row["key"]: row["rate"] for row in h.read("out")}
+        assert set(made) == {"a", "b", "c"} and len(set(made.values())) == 3
+        assert {key: h.state("C", key).last for key in made} == made
+        committed = h._open().history.commits[-1][1].determinants
+        assert sum(map(len, committed.values())) == 3
+
+
+def test_a_keyless_table_may_call_too(outside):
+    class Keyless(Computation):
+        def process_table(self, table, ctx):
+            ctx.produce_table({"rate": [ctx.call(rate, "usd"), ctx.call(rate, "usd")]})
+
+    p = Pipeline("p")
+    p.read("in", sources.memory([]))
+    p.compute(Keyless, inputs={"in": None}, outputs="out")
+    with Harness(p) as h:
+        h.send("in", at(1), at(2))
+        assert [row["rate"] for row in h.read("out")] == [0.0, 0.25]
+        assert outside.reached["usd"] == 2, "two calls, and none more though tasks run twice"
+
+
+def test_a_table_may_not_call_what_must_not_repeat(outside):
+    with pytest.raises(InvalidPipeline, match="service 'charge' must not be made twice"):
+        with Harness(one(ChargeTable)) as h:
+            h.send("in", at(1))
+    assert not outside.reached
+
+
+def test_a_table_may_get_but_not_post(web):
+    class Fetch(Computation):
+        def __init__(self, method):
+            self.method, self.url = method, web.url
+
+        def process_table(self, table, ctx):
+            answer = getattr(ctx.http, self.method)(self.url)
+            ctx.produce_table({"status": [answer.status]})
+
+    with Harness(one(Fetch("get"), services=True)) as h:
+        h.send("in", at(1))
+        assert [row["status"] for row in h.read("out")] == [200]
+    with pytest.raises(InvalidPipeline, match="POST http://127.0.0.1 must not be made twice"):
+        with Harness(one(Fetch("post"), services=True)) as h:
+            h.send("in", at(1))
+
+
+def test_a_call_of_a_table_that_failed_stops_the_pipeline_with_its_reason():
+    with pytest.raises(UserCodeError, match="process_table over 1 records.*refused"):
+        with Harness(one(RefuseTable)) as h:
+            h.send("in", at(1))

@@ -63,7 +63,7 @@ class StreamingPeer:
         with bench_session(task, self.name, {**kept, **self.settings}) as spark:
             query = self._start(spark, task)
             query.awaitTermination()
-            epoch_ms = measured_epoch_ms(_facts(query), task.workload)
+            epoch_ms = measured_epoch_ms(facts(query), task.workload)
             if task.workload.sink == "parquet":
                 counts = last_delivered(_delivered(task), task.workload.last_epoch)
             else:
@@ -164,7 +164,7 @@ def _delivered(task: Task) -> Path:
     return task.scratch_dir / "delivered"
 
 
-def _facts(query: StreamingQuery) -> list[BatchFacts]:
+def facts(query: StreamingQuery) -> list[BatchFacts]:
     """Reduce Spark's progress objects to the three facts we use."""
     return [
         BatchFacts(entry.batchId, entry.numInputRows, entry.durationMs["triggerExecution"])

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
+from headrace.model.rows import values_of
 from headrace.pipeline.operators import exact
 from headrace.pipeline.operators.grouping import Groups, Ints, plain, runs, sorted_rows, spread
 
@@ -63,8 +64,7 @@ class Aggregate:
 def column_of(table: pa.Table, name: str) -> pa.Array:
     """A column in plain types; an error that names the others where there is none."""
     if name not in table.schema.names:
-        own = {"key_index", "key", "timestamp", "stream", "record_timestamp"}
-        have = ", ".join(n for n in table.schema.names if n not in own) or "none"
+        have = ", ".join(values_of(table).schema.names) or "none"
         raise KeyError(f"there is no column {name!r} to aggregate; there are: {have}")
     return plain(table.column(name))
 
@@ -127,7 +127,8 @@ class Sum(Aggregate):
         counts = pa.array(groups.sums(parts[0].to_numpy()))
         totals = exact.merged(parts[1], parts[2], groups)
         strange = np.zeros(groups.count)
-        np.add.at(strange, groups.of, pc.fill_null(parts[3], 0.0).to_numpy(False).astype(float))
+        given = pc.fill_null(parts[3].cast(pa.float64()), 0.0)  # null alone has no type yet
+        np.add.at(strange, groups.of, given.to_numpy(False))
         floats = np.zeros(groups.count, np.bool_)
         np.logical_or.at(floats, groups.of, parts[4].to_numpy(False))
         squares = exact.merged(parts[5], parts[6], groups) if self.squared else None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.codec import decode_value, packed
-from headrace.model.rows import dicts
+from headrace.model.rows import dicts, values_of
 from headrace.pipeline.operators.aggregates import Aggregate, Parts, column_of
 from headrace.pipeline.operators.grouping import (
     Groups,
@@ -25,7 +25,6 @@ from headrace.pipeline.operators.grouping import (
     sorted_rows,
 )
 from headrace.pipeline.operators.hashing import hash_column
-from headrace.pipeline.operators.stateless import OWN_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class Fold(Aggregate):
         if self.column is not None:
             values = column_of(table, self.column).to_pylist()
         else:
-            values = dicts(table.drop([n for n in OWN_COLUMNS if n in table.schema.names]))
+            values = dicts(values_of(table))
         zero = packed(self.zero, what="fold: zero")
         found: list[Any] = [None] * groups.count
         for owner, value in zip(groups.of.tolist(), values, strict=True):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from headrace.model.computation import Computation
+from headrace.model.rows import values_of
 
 if TYPE_CHECKING:
     from headrace.model.context import Context, TableContext
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 RECORD_TIME = "record_timestamp"
 """The column of the records' times where the values have a column `timestamp` of their own."""
-
-OWN_COLUMNS = ("key", "key_index", "timestamp", "stream", RECORD_TIME)
-"""What `process_table` adds to the value columns where they have no such name."""
 
 
 class MapRecords(Computation):
@@ -151,7 +149,7 @@ def evaluate(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
         if given.isidentifier() and given not in table.schema.names
     ]
     if missing:
-        have = ", ".join(n for n in table.schema.names if n not in OWN_COLUMNS) or "none"
+        have = ", ".join(values_of(table).schema.names) or "none"
         raise KeyError(f"there is no column {missing[0]!r}; there are: {have}")
     declaration = acero.Declaration.from_sequence(
         [

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from headrace.model.codec import packed
 from headrace.model.context import TableContext
-from headrace.model.rows import dicts
+from headrace.model.rows import dicts, values_of
 from headrace.pipeline.operators.aggregates import Aggregate, Parts, column_of
 from headrace.pipeline.operators.grouping import Groups, Ints, runs, sorted_rows
 from headrace.pipeline.operators.partials import Partials
-from headrace.pipeline.operators.stateless import OWN_COLUMNS
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
 
 _ranked = msgspec.msgpack.Decoder(list[tuple[Any, bytes]])
@@ -46,8 +45,7 @@ class TopRows(Aggregate):
         position = np.arange(len(of)) - np.repeat(starts, lengths)
         kept = (position < self.n) | (codes == codes[np.repeat(nth, lengths)])
         chosen = pa.array(rows[order[kept]])
-        own = [name for name in OWN_COLUMNS if name in table.schema.names]
-        cells = [packed(row) for row in dicts(table.drop(own).take(chosen))]
+        cells = [packed(row) for row in dicts(values_of(table).take(chosen))]
         scores = ranked.filter(pa.array(kept)).to_pylist()
         found: list[list[tuple[Any, bytes]]] = [[] for _ in range(groups.count)]
         for owner, score, cell in zip(of[kept].tolist(), scores, cells, strict=True):

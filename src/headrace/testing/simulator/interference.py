@@ -72,6 +72,16 @@ class Interference:
             self.log.check_deletion(path, self.consumer.delivered())
         return self._fault(call, path)
 
+    def naps(self) -> None:
+        """A task waits; meanwhile others may come to their turn."""
+        life = self.running
+        if life is None:
+            return
+        if life.fiber.dead:
+            raise Killed
+        if self._chance.random.random() < 0.3:
+            life.fiber.pause()
+
     def time_passes(self) -> None:
         """A driver has stopped, and somebody looks why: an outage does not last for ever."""
         self._outage //= 2

@@ -36,6 +36,9 @@ _DELICATE = (
 )
 """Where a driver that dies, or sleeps and wakes, could do most harm."""
 
+_CALLS = ("after-intent-write", "after-call", "after-result-write")
+"""The same, where hooks call the outside."""
+
 _EXCUSED = (SinkError, StoreError, EpochFailed)
 """With these a driver may stop after faults; the next one goes on."""
 
@@ -74,7 +77,9 @@ class Life:
             self._sleeps_at = self._some_failpoint(chance)
 
     def _some_failpoint(self, chance: Chance) -> str:
-        names = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
+        names: tuple[str, ...] = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
+        if self._simulation.topology.uses_services() and chance.random.random() < 0.5:
+            names = _CALLS
         name = chance.choice(names)
         self._arrivals[name] = chance.random.randint(1, 3)
         return name

@@ -57,12 +57,22 @@ class Simulation:
         self.system = Syscalls(self.disk, self._interference.gate, self._clock_s)
         self.epoch_records = chance.random.randint(4, 12)
         self._lives: list[Life] = []
+        self._naps = 0
+        attach = getattr(workload, "attach", None)
+        if attach is not None:
+            attach(self)
 
     def run(self) -> Outcome:
         """Runs it; raises Violation where a promise was broken."""
         meets = self._interference
         with simulated_world(
-            self.system, self.chance, self.tuning, self._clock_s, meets.reached, meets.remembered
+            self.system,
+            self.chance,
+            self.tuning,
+            self._clock_s,
+            self._sleep,
+            meets.reached,
+            meets.remembered,
         ):
             self._build()
             try:
@@ -108,6 +118,12 @@ class Simulation:
 
     def _clock_s(self) -> float:
         return self.now / 1e6
+
+    def _sleep(self, seconds: float) -> None:
+        """A task waits for a stranger's answer. Who waits long looks ever more seldom."""
+        self._naps += 1
+        self.now += int(seconds * 1e6) << min(self._naps, 12)
+        self._interference.naps()
 
     # The course of things -------------------------------------------------
 

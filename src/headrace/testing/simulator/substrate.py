@@ -22,14 +22,18 @@ from headrace.worker.reports import decode_report
 Work = Callable[[Worker], list[Envelope]]
 Rows = list[Envelope]
 
-BEFORE, DURING, SEALING, AFTER = (
+BEFORE, DURING, SEALING, AFTER, CALLING = (
     "before its user code",
     "in the middle of its user code",
     "while it seals",
     "after it was done",
+    "around a call to the outside",
 )
 _MOMENTS = (BEFORE, DURING, SEALING, AFTER)
-_SEALING_POINTS = ("before-segment-write", "after-segment-write")
+_POINTS = {
+    SEALING: ("before-segment-write", "after-segment-write"),
+    CALLING: ("after-intent-write", "after-call", "after-result-write"),
+}
 _TRIES_MAX = 4
 
 
@@ -52,6 +56,9 @@ class SimulatedSubstrate:
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
         """(epoch, label, digest) -> the hooks that made this output."""
         self._dies_at = ""
+        self._moments: tuple[str, ...] = _MOMENTS
+        if topology.uses_services():
+            self._moments = (*_MOMENTS, CALLING, CALLING)
 
     def reached(self, failpoint: str) -> None:
         """A task has come to a failpoint, and may die there."""
@@ -83,9 +90,12 @@ class SimulatedSubstrate:
         self._chance.note(f"the zombie of {name} runs to its end")
         try:
             with self._workers.taken() as worker:
-                work(worker)
+                rows = work(worker)
         except Exception:
-            pass  # Nobody waits for it, so nobody hears it fail.
+            return  # Nobody waits for it, so nobody hears it fail.
+        for row in rows:
+            if row.header.kind == REPORT and decode_report(row.body).error == "Fenced":
+                self._chance.note(f"the zombie of {name} is turned away")
 
     # One task -------------------------------------------------------------
 
@@ -111,7 +121,7 @@ class SimulatedSubstrate:
     def _until_done(self, task: TaskPlan, level: int, name: str, work: Work) -> Rows:
         chance = self._chance
         for _ in range(_TRIES_MAX):
-            moment = "" if not chance.strikes("task dies", 0.15) else chance.choice(_MOMENTS)
+            moment = "" if not chance.strikes("task dies", 0.15) else chance.choice(self._moments)
             if moment:
                 chance.note(f"{name} dies {moment}")
             try:
@@ -120,10 +130,8 @@ class SimulatedSubstrate:
                         raise TaskDied
                     if moment == DURING:
                         worker.dies_after = chance.random.randint(0, 3)
-                    if moment == SEALING:
-                        self._dies_at = chance.choice(
-                            ("before-segment-write", "after-segment-write")
-                        )
+                    if moment in _POINTS:
+                        self._dies_at = chance.choice(_POINTS[moment])
                     rows = work(worker)
                     self._remember(task, level, rows, worker)
                     if moment == AFTER:

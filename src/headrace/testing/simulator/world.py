@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace import failpoints
+from headrace.causal import outside
+from headrace.causal.journal import Journal
 from headrace.log.epochlog import EpochLog
 from headrace.plan.epoch import Entry
 from headrace.testing.simulator.chance import Chance
@@ -33,6 +35,7 @@ _RANDOM_NAMES = (
     "headrace.log.files",
     "headrace.log.epochlog",
     "headrace.log.identity",
+    "headrace.causal.journal",
     "headrace.engine.compactor",
     "headrace.sinks.files",
 )
@@ -50,6 +53,7 @@ class Tuning:
         self.run_min = pick(2, 4)
         self.chains_kept = pick(1, 4)
         self.retain_epochs = pick(1, 4)
+        self.determinants_epochs = pick(1, 3)
         self._chance = chance
         self._picks_runs = chance.random.random() < 0.5
 
@@ -62,6 +66,7 @@ class Tuning:
             ("headrace.engine.compactor", "RETRY_AFTER"): 2,
             ("headrace.state.compaction", "RUN_MIN"): self.run_min,
             ("headrace.plan.ledger", "CHAINS_KEPT"): self.chains_kept,
+            ("headrace.plan.ledger", "DETERMINANTS_EPOCHS"): self.determinants_epochs,
             ("headrace.sinks.high_water", "MARKERS_KEPT"): 2,
         }
         if self._picks_runs:
@@ -98,6 +103,7 @@ def simulated_world(
     chance: Chance,
     tuning: Tuning,
     clock_s: Callable[[], float],
+    sleep: Callable[[float], None],
     reached: Callable[[str], None],
     remembered: Callable[[], set[str]],
 ) -> Iterator[None]:
@@ -116,6 +122,10 @@ def simulated_world(
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
     names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
     names["headrace.engine.driver", "EpochLog"] = partial(EpochLog, sleep=lambda seconds: None)
+    # Calls are made by their own process: a thread beside it could not be paused with it.
+    names["headrace.worker.asking", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
+    names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
+    names["headrace.causal.outside", "_within"] = lambda timeout, call: call()
     names["headrace.log.files", "_durable"] = _Memory(remembered)
     SimulatedPath.system = system
     before = {}

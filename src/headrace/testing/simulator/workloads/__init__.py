@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from headrace.testing.simulator.contract import Workload
+from headrace.testing.simulator.workloads.calls import Calls
 from headrace.testing.simulator.workloads.diamond import Diamond
 from headrace.testing.simulator.workloads.dice import Dice
 from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
@@ -20,4 +21,5 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "transfers": Transfers,
     "diamond": Diamond,
     "dice": Dice,
+    "calls": Calls,
 }

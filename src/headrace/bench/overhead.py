@@ -1,0 +1,101 @@
+"""`headrace bench overhead`: what exactly-once costs, and what causal logging adds to it.
+
+The measure is that of Clonos: the throughput of a pipeline whose records use services
+that no rerun repeats by itself, with their answers logged, over that of the same
+pipeline, just as exactly-once in its state and output, without.
+
+Ratios are taken within each round, where the machine was most alike for both, and the
+median over the rounds counts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from headrace.bench.bars import Bar
+from headrace.bench.machine import describe_machine, describe_versions
+from headrace.bench.rounds import Entry, Launch, Say, run_rounds
+from headrace.bench.runner import Outcome
+from headrace.bench.summary import summarise
+from headrace.bench.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE
+from headrace.bench.workload import KeyedCount
+
+PAIRS = (
+    (EXACTLY_ONCE, EXACTLY_ONCE_BARE),
+    (EXACTLY_ONCE_BARE, AT_MOST_ONCE),
+    (EXACTLY_ONCE, AT_MOST_ONCE),
+)
+LOGGING_MIN = 0.93
+"""Causal logging may cost 7 % of the throughput."""
+
+
+def run_overhead(
+    workload: KeyedCount,
+    *,
+    rounds: int = 1,
+    work_dir: Path | None = None,
+    launch: Launch | None = None,
+    say: Say = lambda line: None,
+) -> dict[str, Any]:
+    """Measure the three side by side and return the JSON document."""
+    names = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
+    machine = describe_machine()
+    with tempfile.TemporaryDirectory(
+        prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
+    ) as directory:
+        outcomes = run_rounds(
+            [Entry(name, name, workload) for name in names],
+            rounds,
+            Path(directory),
+            launch=launch,
+            say=say,
+        )
+    ratios = {f"{one} / {other}": _ratio(outcomes, one, other) for one, other in PAIRS}
+    wrong = {n: o.mismatches for n, runs in outcomes.items() for o in runs if o.mismatches}
+    right = not wrong and all(o.mismatches is not None for r in outcomes.values() for o in r)
+    measured = ratios[f"{EXACTLY_ONCE} / {EXACTLY_ONCE_BARE}"]["throughput"]
+    bar = Bar("throughput with causal logging / without", "at least", LOGGING_MIN, measured)
+    return {
+        "benchmark": "overhead",
+        "workload": asdict(workload),
+        "systems": {name: summarise(runs) for name, runs in outcomes.items()},
+        "ratios": ratios,
+        "results_equal": right,
+        **({"mismatches": wrong} if wrong else {}),
+        "bars": [bar.as_json(right)],
+        "notes": {name: runs[-1].notes for name, runs in outcomes.items()},
+        "rounds": {name: [run.epoch_ms for run in runs] for name, runs in outcomes.items()},
+        "machine": machine,
+        "versions": describe_versions(),
+    }
+
+
+def format_overhead(document: Mapping[str, Any]) -> str:
+    """The document as plain text."""
+    lines = [f"{'guarantee':<24}{'records/s':>14}{'epoch p50':>12}"]
+    for name, numbers in document["systems"].items():
+        speed, epoch = numbers["records_per_s"], numbers["epoch_ms_p50"]
+        lines.append(f"{name:<24}{speed:>14,.0f}{epoch:>9,.0f} ms")
+    lines.append("")
+    for name, numbers in document["ratios"].items():
+        each = ", ".join(f"{ratio:.3f}" for ratio in numbers["each_round"])
+        lines.append(f"{name}: {numbers['throughput']:.3f} (rounds: {each})")
+    lines += ["", f"results equal: {'yes' if document['results_equal'] else 'NO'}"]
+    for bar in document["bars"]:
+        verdict = "reached" if bar["reached"] else "MISSED"
+        lines.append(f"{verdict}  {bar['name']}: {bar['measured']:.3f} ({bar['bar']})")
+    return "\n".join(lines)
+
+
+def _ratio(outcomes: Mapping[str, Sequence[Outcome]], one: str, other: str) -> dict[str, Any]:
+    """Throughput of one over that of the other, which read the same records."""
+    each = [
+        round(sum(b.epoch_ms) / sum(a.epoch_ms), 4)
+        for a, b in zip(outcomes[one], outcomes[other], strict=True)
+    ]
+    return {"throughput": round(median(each), 4), "each_round": each}

@@ -1,0 +1,278 @@
+"""`headrace bench recovery`: how long until a killed job is as quick as before.
+
+Every system runs the same job on a cluster of its own, on this machine, fed at the
+same steady pace. When it is warm something is killed with SIGKILL; measured is the
+time from then until its latency is within 10 % of what it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headrace.bench import recovery_job
+from headrace.bench.bars import Bar
+from headrace.bench.cluster import Cluster, cluster, wait_for
+from headrace.bench.machine import describe_machine, describe_versions
+from headrace.bench.recovery_watch import WINDOW, Feed, Watch, latencies, recovery
+from headrace.errors import HeadraceError
+
+Say = Callable[[str], None]
+
+SYSTEMS = (
+    "executor-kill",
+    "executor-kill-standbys",
+    "spark-native-executor-kill",
+    "driver-cold",
+    "driver-standby",
+    "spark-native-driver-cold",
+)
+GIVE_UP_S = 180.0
+COMMAND = (sys.executable, "-m", "headrace.cli.main")
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The workload."""
+
+    executors: int = 3
+    keys: int = 100
+    records: int = 200
+    """Records in a file."""
+    interval_s: float = 1.0
+    """One file so often."""
+    warm_files: int = 15
+    """Files whose latency is what was usual before the kill."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one system did."""
+
+    recovery_ms: float | None
+    latency_ms_before: float
+    latencies_ms: list[float]
+    equal: bool
+
+
+def run_recovery(
+    workload: Recovery, names: Sequence[str], *, rounds: int = 1, say: Say = lambda line: None
+) -> dict[str, Any]:
+    """Measures the systems one after another, round after round; gives the JSON document."""
+    unknown = [name for name in names if name not in SYSTEMS]
+    if unknown:
+        raise HeadraceError(f"no system is called {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
+    machine = describe_machine()
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in names}
+    for number in range(rounds):
+        for name in names:
+            say(f"round {number + 1}: {name}")
+            outcomes[name].append(_measure(workload, name))
+            say(f"  {outcomes[name][-1].recovery_ms} ms")
+    return document(workload, outcomes, machine, describe_versions())
+
+
+def document(
+    workload: Recovery,
+    outcomes: dict[str, list[Outcome]],
+    machine: dict[str, object],
+    versions: dict[str, str],
+) -> dict[str, Any]:
+    """The JSON document. A round that did not recover in time makes its system's median worse."""
+    systems = {name: _numbers(runs) for name, runs in outcomes.items()}
+
+    def ratio(one: str, other: str) -> float | None:
+        mine, theirs = (systems.get(name, {}).get("recovery_ms") for name in (one, other))
+        return round(mine / theirs, 4) if mine is not None and theirs else None
+
+    pairs = {
+        ("driver-standby", "driver-cold"): 0.2,
+        ("executor-kill", "spark-native-executor-kill"): 1.0,
+        ("executor-kill-standbys", "spark-native-executor-kill"): 1.0,
+    }
+    ratios = {f"{one} / {other}": ratio(one, other) for one, other in pairs}
+    equal = all(run.equal for runs in outcomes.values() for run in runs)
+    bars = [Bar(f"{one} / {other}", "at most", limit, ratio(one, other))
+            for (one, other), limit in pairs.items()]  # fmt: skip
+    return {
+        "benchmark": "recovery",
+        "workload": asdict(workload),
+        "systems": systems,
+        "ratios": ratios,
+        "results_equal": equal,
+        "bars": [bar.as_json(equal) for bar in bars],
+        "rounds": {name: [asdict(run) for run in runs] for name, runs in outcomes.items()},
+        "machine": machine,
+        "versions": versions,
+    }
+
+
+def format_recovery(found: dict[str, Any]) -> str:
+    """The document as a table of plain text."""
+    lines = [f"{'system':<30}{'recovery':>14}{'latency before':>18}"]
+    for name, numbers in found["systems"].items():
+        took = numbers["recovery_ms"]
+        shown = f"{took:,.0f} ms" if took is not None else "not in time"
+        lines.append(f"{name:<30}{shown:>14}{numbers['latency_ms_before']:>15,.0f} ms")
+    lines += ["", f"results equal: {'yes' if found['results_equal'] else 'NO'}"]
+    for bar in found["bars"]:
+        if bar["measured"] is None:
+            lines.append(f"not measured  {bar['name']} ({bar['bar']})")
+        else:
+            verdict = "reached" if bar["reached"] else "MISSED"
+            lines.append(f"{verdict:<13} {bar['name']}: {bar['measured']:.2f} ({bar['bar']})")
+    return "\n".join(lines)
+
+
+def _numbers(runs: Sequence[Outcome]) -> dict[str, Any]:
+    took = sorted(run.recovery_ms if run.recovery_ms is not None else float("inf") for run in runs)
+    middle = took[len(took) // 2]
+    before = sorted(run.latency_ms_before for run in runs)[len(runs) // 2]
+    return {
+        "recovery_ms": None if middle == float("inf") else round(middle, 1),
+        "latency_ms_before": round(before, 1),
+    }
+
+
+class _Job:
+    """A driver as a process of its own, with its JVM."""
+
+    def __init__(self, name: str, made: Cluster, where: Path, *more: str) -> None:
+        if name.startswith("spark-native"):
+            command = [sys.executable, "-m", recovery_job.__name__, made.url]
+        else:
+            target = f"{recovery_job.__name__}:pipeline"
+            command = [*COMMAND, "run", target, "--checkpoint", str(where / "checkpoint")]
+            command += ["--master", made.url, "--slots", str(made.executors), *more]
+        environment = {
+            **os.environ,
+            recovery_job.DIRECTORY: str(where),
+            "SPARK_CONF_DIR": str(made.directory / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with open(where / "driver.log", "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def kill(self) -> None:
+        """At once, as if its machine were gone."""
+        try:
+            children = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.Error:
+            children = []
+        self.process.kill()
+        for child in children:
+            try:
+                child.send_signal(signal.SIGKILL)
+            except psutil.Error:
+                continue
+        self.process.wait()
+
+
+def _measure(workload: Recovery, name: str) -> Outcome:
+    with tempfile.TemporaryDirectory(
+        prefix="headrace-recovery-", ignore_cleanup_errors=True
+    ) as directory:
+        where = Path(directory)
+        (where / "in").mkdir()
+        # A standby driver has executors of its own, waiting.
+        room = 2 if name == "driver-standby" else 1
+        with cluster(where / "cluster", workload.executors, room=room) as made:
+            _write_settings(made)
+            return _run(workload, name, made, where)
+
+
+def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> Outcome:
+    feed = Feed(where / "in", workload.interval_s, workload.records, workload.keys)
+    watch = Watch(where / "out")
+    more = ["--standbys", "1"] if name == "executor-kill-standbys" else []
+    jobs = [_Job(name, made, where, *more)]
+    try:
+        feed.start()
+        watch.start()
+        _await_visible(watch, 1, where)
+        if name == "driver-standby":
+            _require_standby()
+            jobs.append(_Job(name, made, where, "--standby"))
+            made.ready(2 * workload.executors)
+        # What waited while Spark started is no measure.
+        first = max(watch.visible) + 6
+        before = range(first, first + workload.warm_files)
+        _await_visible(watch, before[-1], where)
+        killed = time.monotonic()
+        _kill(name, made, jobs)
+        if name.endswith("driver-cold"):
+            jobs.append(_Job(name, made, where))
+        _await_recovery(feed, watch, killed, before)
+        feed.stop()
+        try:
+            wait_for(lambda: watch.counts == dict(feed.counts), "all results", GIVE_UP_S)
+        except HeadraceError:
+            pass  # told as results that are not equal
+        equal = watch.counts == dict(feed.counts)
+    finally:
+        feed.stop()
+        watch.stop()
+        for job in jobs:
+            job.kill()
+    seconds, usual = recovery(feed.written, watch.visible, killed, before)
+    known = latencies(feed.written, watch.visible)
+    return Outcome(
+        round(seconds * 1000, 1) if seconds is not None else None,
+        round(usual * 1000, 1),
+        [round(taken * 1000, 1) for taken in known.values()],
+        equal,
+    )
+
+
+def _kill(name: str, made: Cluster, jobs: list[_Job]) -> None:
+    """The first driver, or an executor."""
+    if "driver" in name:
+        jobs.pop(0).kill()
+    else:
+        os.kill(made.pids()[0], signal.SIGKILL)
+
+
+def _await_visible(watch: Watch, number: int, where: Path) -> None:
+    try:
+        wait_for(lambda: number in watch.visible, f"results of file {number}", GIVE_UP_S)
+    except HeadraceError as error:
+        log = (where / "driver.log").read_text(encoding="utf-8", errors="replace")
+        raise HeadraceError(f"{error}. The driver said: {log[-2000:]}") from None
+
+
+def _await_recovery(feed: Feed, watch: Watch, killed: float, before: Sequence[int]) -> None:
+    """Until it has recovered, and some files more; or until it is hopeless."""
+    until = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < until:
+        if recovery(dict(feed.written), dict(watch.visible), killed, before)[0] is not None:
+            time.sleep(WINDOW * feed.interval)
+            return
+        time.sleep(0.1)
+
+
+def _require_standby() -> None:
+    said = subprocess.run([*COMMAND, "run", "--help"], capture_output=True, text=True, check=False)
+    if not re.search(r"--standby\b(?!s)", said.stdout):
+        raise HeadraceError(
+            "this version has no `headrace run --standby`: leave driver-standby out"
+        )
+
+
+def _write_settings(made: Cluster) -> None:
+    """What every driver's session is given, ours and Spark's own alike."""
+    conf = made.directory / "conf"
+    conf.mkdir()
+    lines = [f"{name} {value}\n" for name, value in made.settings().items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")

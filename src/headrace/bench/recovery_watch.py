@@ -1,0 +1,107 @@
+"""Feeds a job at a steady pace and notes when each file's results can be seen."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+WITHIN = 1.1
+"""Recovered is: at most so many times the latency before."""
+WINDOW = 3
+"""Over so many files in a row, by their median: one slow file on a busy machine is no outage."""
+
+
+class Feed(threading.Thread):
+    """Writes a file of records every `interval` seconds until it is stopped."""
+
+    def __init__(self, directory: Path, interval: float, records: int, keys: int) -> None:
+        super().__init__(daemon=True)
+        self.directory = directory
+        self.interval, self.records, self.keys = interval, records, keys
+        self.written: dict[int, float] = {}
+        self.counts: Counter[str] = Counter()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        due = time.monotonic()
+        while not self._stopping.wait(max(0.0, due - time.monotonic())):
+            number += 1
+            due += self.interval
+            at = time.time_ns() // 1000
+            rows = [{"key": f"k{i % self.keys}", "file": number, "at": at}
+                    for i in range(self.records)]  # fmt: skip
+            aside = self.directory / f".{number:06d}.tmp"
+            aside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            aside.rename(self.directory / f"{number:06d}.jsonl")
+            self.written[number] = time.monotonic()
+            self.counts.update(f"k{i % self.keys}" for i in range(self.records))
+
+    def stop(self) -> None:
+        """Writes no more."""
+        self._stopping.set()
+        self.join()
+
+
+class Watch(threading.Thread):
+    """Notes when results of each file appear; remembers the last count of each key."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(daemon=True)
+        self.directory = directory
+        self.visible: dict[int, float] = {}
+        self.counts: dict[str, int] = {}
+        self._seen: set[str] = set()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopping.wait(0.01):
+            self.look()
+
+    def look(self) -> None:
+        """Reads what has appeared since the last look."""
+        new = sorted(p for p in self.directory.glob("epoch=*") if p.name not in self._seen)
+        for epoch in new:
+            now = time.monotonic()
+            newest = max(self.visible, default=0)
+            for path in sorted(epoch.rglob("part-*")):
+                for line in path.read_text(encoding="utf-8").splitlines():
+                    row = json.loads(line)
+                    self.counts[row["key"]] = max(self.counts.get(row["key"], 0), row["count"])
+                    newest = max(newest, row["file"])
+            for number in range(max(self.visible, default=0) + 1, newest + 1):
+                self.visible[number] = now
+            self._seen.add(epoch.name)
+
+    def stop(self) -> None:
+        """Looks no more."""
+        self._stopping.set()
+        self.join()
+
+
+def latencies(written: Mapping[int, float], visible: Mapping[int, float]) -> dict[int, float]:
+    """File -> seconds until its results could be seen."""
+    return {n: visible[n] - written[n] for n in sorted(visible) if n in written}
+
+
+def recovery(
+    written: Mapping[int, float], visible: Mapping[int, float], killed: float, before: Sequence[int]
+) -> tuple[float | None, float]:
+    """(seconds until latency is as before, latency before), of a job killed at `killed`.
+
+    The time runs to the appearance of the first file that was waiting, or came, after
+    the kill and from which on the median of some files in a row is within the limit.
+    """
+    known = latencies(written, visible)
+    usual = median(known[n] for n in before)
+    after = [n for n in known if visible[n] > killed]
+    for at in range(len(after) - WINDOW + 1):
+        window = [known[n] for n in after[at : at + WINDOW]]
+        if window[0] <= WITHIN * usual and median(window) <= WITHIN * usual:
+            return visible[after[at]] - killed, usual
+    return None, usual

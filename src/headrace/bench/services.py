@@ -1,0 +1,136 @@
+"""What causal services cost: one pipeline, three times.
+
+Every record asks for the time, a random number and a unique id, and adds to its key's
+count; one in `ONE_IN` also asks a service of about `WORK_US` microseconds. What it got is
+produced and lands in Parquet files.
+
+- `exactly-once`: through `ctx`, the service's answer logged with the commit.
+- `exactly-once-bare`: the same code with `time`, `random` and `uuid` of the standard
+  library, and the service called as a function. Nothing is logged; a rerun of an epoch
+  would give other results.
+- `at-most-once`: as bare, with weak productions and no duplicate checks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+from headrace import Computation, EpochProgress, Pipeline, service, sinks, sources, state
+from headrace.bench.ours import EpochFiles, counts_in
+from headrace.bench.session import bench_session
+from headrace.bench.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE, Measurement, Task
+
+ONE_IN = 10
+"""Of so many records one asks the service."""
+
+WORK_US = 50
+_ROUNDS = 100
+"""Hashes in a row: about WORK_US on a machine of today; what they took stands in the notes."""
+
+
+@service(log="with the commit")
+def ask(number: int) -> int:
+    """A service: some work, and an answer."""
+    data = b"%d" % number
+    for _ in range(_ROUNDS):
+        data = hashlib.sha256(data).digest()
+    return data[0]
+
+
+class Causal(Computation):
+    """Through `ctx`: the same on every retry and replay."""
+
+    count: int = state(0)
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        """One record."""
+        value = record.value
+        now, dice, name = ctx.now(), ctx.random.random(), ctx.uuid()
+        answer = ctx.call(ask, value["value"]) if not value["value"] % ONE_IN else 0
+        self.count += 1
+        ctx.produce({"now": now, "dice": dice, "id": name.hex, "answer": answer})
+
+
+class Bare(Computation):
+    """The same, past `ctx`."""
+
+    count: int = state(0)
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        """One record."""
+        value = record.value
+        now, dice, name = time.time_ns() // 1000, random.random(), uuid.uuid4()
+        answer = ask(value["value"]) if not value["value"] % ONE_IN else 0
+        self.count += 1
+        ctx.produce({"now": now, "dice": dice, "id": name.hex, "answer": answer})
+
+
+def pipeline(task: Task, name: str) -> Pipeline:
+    """The pipeline of one of the three."""
+    files = sources.parquet(str(task.input_dir), ordered_by_name=True, timestamp="ts")
+    p = Pipeline("overhead")
+    p.read("records", EpochFiles(task.workload, files))
+    strong = name != AT_MOST_ONCE
+    p.compute(
+        Causal if name == EXACTLY_ONCE else Bare,
+        inputs={"records": "key"},
+        outputs="results",
+        name="count",
+        strong=strong,
+        dedup=strong,
+    )
+    p.stream("results").write(sinks.parquet(str(task.scratch_dir / "out")))
+    return p
+
+
+@dataclass(frozen=True)
+class Services:
+    """One of the three."""
+
+    name: str
+
+    def run(self, task: Task) -> Measurement:
+        """All epochs in one run; an epoch's time is from one commit's delivery to the next."""
+        workload = task.workload
+        checkpoint = str(task.scratch_dir / "checkpoint")
+        ends: list[float] = [perf_counter()]
+
+        def on_epoch(progress: EpochProgress) -> None:
+            if progress.records:
+                ends.append(perf_counter())
+
+        with bench_session(task, self.name) as spark:
+            pipeline(task, self.name).run(
+                checkpoint=checkpoint,
+                spark=spark,
+                until="caught_up",
+                slots=workload.slots,
+                on_epoch=on_epoch,
+            )
+        times = [(end - start) * 1000 for start, end in pairwise(ends)]
+        return Measurement(
+            epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
+            records=workload.measured_records,
+            counts=counts_in(checkpoint),
+            notes={
+                "per record": "time, random number, unique id, one count, one production",
+                "service": f"1 record in {ONE_IN}; it takes {_service_us():.0f} us here",
+            },
+        )
+
+
+def _service_us() -> float:
+    start = perf_counter()
+    for number in range(200):
+        ask(number)
+    return (perf_counter() - start) / 200 * 1e6
+
+
+SYSTEMS = {name: Services(name) for name in (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)}

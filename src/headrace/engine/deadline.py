@@ -1,0 +1,72 @@
+"""A deadline for Spark jobs: a hung executor becomes a lost one.
+
+Spark learns of an executor that hangs by its missing heartbeats, after
+`spark.network.timeout`, two minutes unless the session says otherwise. An epoch
+need not wait so long. When its budget is spent its jobs are cancelled, and the
+plan runs again: Spark still counts the hung task's core as taken, so the next try
+goes elsewhere. Whatever the sleeper does when it wakes, no commit names it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+BUDGET_MIN_S = 60.0
+BUDGET_TIMES = 20.0
+DOUBLINGS_MAX = 6
+
+
+class Deadline:
+    """How long an epoch's job may take: what was asked for, or what past epochs suggest."""
+
+    def __init__(self, context: SparkContext, seconds: float | None) -> None:
+        self._context = context
+        self._asked = seconds
+        self._slowest = 0.0
+        self._expired = 0
+
+    @property
+    def budget(self) -> float:
+        """Seconds. It doubles with every expiry in a row: slow is not the same as hung."""
+        base = self._asked or max(BUDGET_MIN_S, BUDGET_TIMES * self._slowest)
+        return base * 2.0 ** min(self._expired, DOUBLINGS_MAX)
+
+    @contextmanager
+    def watch(self) -> Iterator[Expiry]:
+        """Cancels the jobs of this thread when the budget is spent."""
+        tag = f"headrace-{secrets.token_hex(6)}"
+        expiry = Expiry()
+
+        def cancel() -> None:
+            expiry.happened = True
+            self._context.cancelJobsWithTag(tag)
+
+        timer = threading.Timer(self.budget, cancel)
+        timer.daemon = True
+        self._context.addJobTag(tag)
+        # Else a cancelled task that waits for a hung executor's shuffle files keeps its core.
+        self._context.setInterruptOnCancel(True)
+        timer.start()
+        try:
+            yield expiry
+        finally:
+            timer.cancel()
+            self._context.removeJobTag(tag)
+            self._expired = self._expired + 1 if expiry.happened else 0
+
+    def took(self, seconds: float) -> None:
+        """An epoch's job went well and took so long."""
+        self._slowest = max(self._slowest, seconds)
+
+
+class Expiry:
+    """Whether a deadline has passed."""
+
+    happened = False

@@ -1,0 +1,36 @@
+"""What an at-most-once pipeline skips after a crash. Pure."""
+
+from __future__ import annotations
+
+from headrace.engine.recovery import VoidBody
+from headrace.pipeline.graph import AT_MOST_ONCE, Graph
+from headrace.plan.epoch import Plan, SplitState
+from headrace.plan.ledger import Ledger
+from headrace.plan.watermarks import Mark
+
+WHY = "at-most-once: a driver died with this plan open, so its input is skipped"
+
+
+def skipping(graph: Graph, ledger: Ledger) -> VoidBody | None:
+    """How a driver that takes over gives up an open plan it must not run; None where it may.
+
+    Whether the plan's job had begun is not known: a commit carries the next plan. Timers
+    and feedback are state, and are not skipped: nothing of them has happened.
+    """
+    plan = ledger.open_plan
+    if graph.guarantee != AT_MOST_ONCE or plan is None:
+        return None
+    return VoidBody(plan.epoch, WHY, passed_over(plan), plan.records)
+
+
+def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
+    """The splits of a plan as they are once its ranges count as read. Marks do not move."""
+    found: dict[str, dict[str, SplitState]] = {}
+    for read in (read for task in plan.reads for read in task):
+        splits = found.setdefault(read.stream, {})
+        before = splits.get(read.split)
+        end = max(read.range.end, before.position if before else read.range.end)
+        finished = read.range.last or (before is not None and before.finished)
+        mark = Mark(None, read.mark.reached) if finished else read.mark
+        splits[read.split] = SplitState(end, mark, finished, plan.wall)
+    return found

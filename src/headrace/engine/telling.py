@@ -1,0 +1,40 @@
+"""What a run says of itself."""
+
+from __future__ import annotations
+
+from headrace.plan.ledger import Ledger
+from headrace.plan.progress import RunSummary
+
+
+def summary_of(
+    pipeline: str, epochs: int, records: int, ledger: Ledger, reason: str, undelivered: int
+) -> RunSummary:
+    """How a run ended, with notes on what its end left behind, or out."""
+    counters = ledger.counters
+    notes = []
+    if counters.unfired:
+        notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")
+    if ledger.next_wall_timer() is not None and reason == "end":
+        notes.append("wall-time timers that are not yet due stay in the checkpoint")
+    if ledger.outbox and reason == "end":
+        notes.append("a feedback loop never drained; its last records stay in the outbox")
+    if counters.behind:
+        notes.append(f"{counters.behind} records were produced behind the output watermark")
+    if counters.skipped:
+        notes.append(f"about {counters.skipped} records were skipped after crashes (at-most-once)")
+    if undelivered:
+        notes.append(
+            f"{undelivered} rows whose delivery was uncertain stay undelivered (at-most-once)"
+        )
+    return RunSummary(
+        pipeline,
+        epochs,
+        records,
+        counters.late,
+        counters.dead,
+        reason,
+        tuple(notes),
+        dict(counters.metrics),
+        counters.skipped,
+        undelivered,
+    )

@@ -1,0 +1,172 @@
+"""`top` over rows that replace each other: the latest row of each id counts. In two phases.
+
+A row goes to one of a few buckets by the hash of its id. A bucket keeps the latest row of
+every id and its own best n; only when those change it sends them on. The second phase puts
+the buckets' lists together. So no slot sees all rows, and the last one sees few.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.codec import packed
+from headrace.model.computation import Computation
+from headrace.model.context import TableContext
+from headrace.model.map import Map
+from headrace.model.rows import dicts, values_of
+from headrace.model.state import state
+from headrace.pipeline.operators.aggregates import column_of
+from headrace.pipeline.operators.grouping import plain
+from headrace.pipeline.operators.hashing import hash_column
+from headrace.pipeline.operators.stateless import record_times
+
+BUCKETS = 16
+BUCKET, BEST = "_bucket", "_best"
+
+Ranked = tuple[Any, bytes, bytes]
+"""(score, id, row): the largest score first, then by id and row."""
+
+_ranked = msgspec.msgpack.Decoder(list[Ranked])
+
+
+class Bucketed(Computation):
+    """Keyless: puts the id's bucket beside each row."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        hashes = hash_column(plain(table.column(self.id).cast(pa.string())))
+        buckets = pa.array((hashes % np.uint64(BUCKETS)).astype(np.int64))
+        values = values_of(table).append_column(BUCKET, buckets)
+        ctx.produce_table(values, timestamp=record_times(table))
+
+
+class BucketTop(Computation):
+    """The latest row of each id of a bucket, and the best n of them."""
+
+    rows: Map[bytes, bytes] = state()
+    best: bytes = state(b"")
+
+    def __init__(self, n: int, by: str, id: str) -> None:
+        self.n, self.by, self.id = n, by, id
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """New rows replace those of their ids; sends what changed among the best."""
+        times = record_times(table)
+        owners = table.column("key_index").to_pylist()
+        scores = column_of(table, self.by).to_pylist()
+        ids = column_of(table, self.id).to_pylist()
+        cells = [packed(value) for value in dicts(values_of(table).drop([BUCKET]))]
+        latest: dict[int, dict[bytes, Ranked | None]] = {}
+        for i in np.argsort(times, kind="stable").tolist():
+            name = packed(ids[i])
+            row = None if scores[i] is None else (scores[i], name, cells[i])
+            latest.setdefault(owners[i], {})[name] = row
+        before = ctx.read().column("best").to_pylist()
+        after = list(before)
+        changed: list[int] = []
+        for owner, new in latest.items():
+            stored = [packed(row) if row is not None else None for row in new.values()]
+            ctx.put_entries("rows", [owner] * len(new), list(new), stored)
+            best = self._best(owner, _decoded(before[owner]), new, ctx)
+            after[owner] = packed(best)
+            if after[owner] != before[owner]:
+                changed.append(owner)
+        ctx.write(best=after)
+        if changed:
+            newest = dict(sorted(zip(owners, times.tolist(), strict=True)))
+            keys = ctx.read().column("key").combine_chunks().take(pa.array(changed))
+            ctx.produce_table(
+                {
+                    **{f"k{i}": keys.field(i) for i in range(keys.type.num_fields)},
+                    BEST: pa.array([after[owner] for owner in changed], pa.binary()),
+                },
+                timestamp=np.array([newest[owner] for owner in changed]),
+                key_index=np.array(changed),
+            )
+
+    def _best(
+        self, owner: int, best: list[Ranked], new: dict[bytes, Ranked | None], ctx: TableContext
+    ) -> list[Ranked]:
+        kept = {row[1]: row for row in best}
+        for name, row in new.items():
+            if name in kept and (row is None or row[0] < kept[name][0]) and len(best) >= self.n:
+                # One of the best fell: who follows them is known by all rows only.
+                every = ctx.entries("rows", [owner]).column("value").to_pylist()
+                rows = [msgspec.msgpack.decode(cell, type=Ranked) for cell in every]
+                return ranked(rows, self.n)
+        for name, row in new.items():
+            if row is None:
+                kept.pop(name, None)
+            else:
+                kept[name] = row
+        return ranked(list(kept.values()), self.n)
+
+
+class MergeTop(Computation):
+    """The best of all buckets; sends the list anew, with ranks, when it has changed."""
+
+    buckets: Map[int, bytes] = state()
+    sent: bytes = state(b"")
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """New lists of some buckets."""
+        names = table.schema.names
+        bucket = max((n for n in names if n[:1] == "k" and n[1:].isdigit()), key=_number)
+        times = record_times(table)
+        owners = table.column("key_index").to_pylist()
+        numbers = table.column(bucket).to_pylist()
+        ctx.put_entries("buckets", owners, numbers, table.column(BEST).to_pylist())
+        sent = ctx.read().column("sent").to_pylist()
+        found = ctx.entries("buckets")
+        lists: dict[int, list[Ranked]] = {}
+        for owner, data in zip(
+            found.column("key_index").to_pylist(), found.column("value").to_pylist(), strict=True
+        ):
+            lists.setdefault(owner, []).extend(_ranked.decode(data))
+        newest: dict[int, int] = {}
+        for owner, time in zip(owners, times.tolist(), strict=True):
+            newest[owner] = max(time, newest.get(owner, time))
+        values: list[dict[str, Any]] = []
+        whose: list[int] = []
+        for owner in dict.fromkeys(owners):
+            best = ranked(lists.get(owner, []), self.n)
+            data = packed(best)
+            if data == sent[owner]:
+                continue
+            sent[owner] = data
+            for rank, (_, _, cell) in enumerate(best, 1):
+                values.append({**msgspec.msgpack.decode(cell), "rank": rank})
+                whose.append(owner)
+        ctx.write(sent=sent)
+        if values:
+            columns = dict.fromkeys(name for value in values for name in value)
+            ctx.produce_table(
+                {name: [value.get(name) for value in values] for name in columns},
+                timestamp=np.array([newest[owner] for owner in whose]),
+                key_index=np.array(whose),
+            )
+
+
+def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
+    """The n best, each id once."""
+    rows.sort(key=lambda row: row[1:])
+    rows.sort(key=lambda row: row[0], reverse=True)
+    return rows[:n]
+
+
+def _decoded(data: bytes) -> list[Ranked]:
+    return _ranked.decode(data) if data else []
+
+
+def _number(name: str) -> int:
+    return int(name[1:])

@@ -1,0 +1,260 @@
+"""Hooks that call the outside: it is reached once per call, and its answers stay.
+
+The outside keeps a ledger of its own, and never gives the same answer twice, so that
+whoever called again is found out by what they publish:
+
+- `charge` must not repeat: a record reaches it at most once, whatever dies. Where nobody
+  knows whether it did, that itself is the answer, and stays so.
+- `lookup` may be called again, always under the same key; one answer counts.
+- `rate` is logged with the commit: any attempt may call, the commit says whose answer counts.
+
+`lookup` is called a level further down, by what `charge` made: its names come from lineage.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.errors import CallUncertain, ServiceError
+from headrace.model.computation import Computation
+from headrace.model.context import Context
+from headrace.model.record import Record, Timer
+from headrace.model.services import service
+from headrace.model.source import Timing
+from headrace.model.state import state
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.sinks.memory import Memory
+from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
+from headrace.testing.simulator.log_checker import Violation
+from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+
+if TYPE_CHECKING:
+    from headrace.testing.simulator.simulation import Simulation
+
+UNCERTAIN, FAILED = "uncertain", "failed"
+Told = int | str
+"""What a hook was told: an answer, or what became of the call."""
+
+
+class Outside:
+    """The world, with a ledger. Some calls fail there, before or after they had their effect."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = Random(random.getrandbits(32))
+        self._fails = random.choice((0.0, 0.0, 0.1))
+        self.answers: dict[tuple[str, str], list[int]] = {}
+        """(service, what was asked) -> every answer it gave."""
+        self.keys: dict[tuple[str, str], set[str]] = {}
+        self.told: dict[tuple[str, str], set[Told]] = {}
+        """The same -> everything that hooks of any attempt were told."""
+        self._given = 0
+        self.broken = ""
+        """A promise that was broken towards the outside; a hook cannot tell, as it only calls."""
+        self.note: Callable[[str], None] = lambda line: None
+
+    def reach(self, name: str, what: str, key: str) -> int:
+        """Somebody calls."""
+        asked = (name, what)
+        self.keys.setdefault(asked, set()).add(key)
+        if self._random.random() < self._fails:
+            self.note(f"{name} {what} fails before it had its effect")
+            raise ConnectionError("refused")
+        self._given += 1
+        self.answers.setdefault(asked, []).append(self._given)
+        self.note(f"{name} {what} reaches the outside")
+        if name == "charge" and len(self.answers[asked]) > 1:
+            self.broken = f"{name} {what} reached the outside {len(self.answers[asked])} times"
+        if len(self.keys[asked]) > 1:
+            self.broken = f"{name} {what} came under the keys {sorted(self.keys[asked])}"
+        if self._random.random() < self._fails:
+            self.note(f"{name} {what} fails after it had its effect")
+            raise ConnectionError("connection lost")
+        return self._given
+
+    def ask(self, name: str, what: str, call: Callable[[], int]) -> Told:
+        """What a hook is told; all who ask the same must be told the same."""
+        before = self._given
+        told: Told
+        try:
+            told = call()
+        except CallUncertain:
+            told = UNCERTAIN
+        except ServiceError:
+            told = FAILED
+        if self._given == before and (name, what) in self.told:
+            self.note(f"{name} {what} is answered from the log")
+        everything = self.told.setdefault((name, what), set())
+        everything.add(told)
+        if name != "rate" and len(everything) > 1:
+            all_told = sorted(map(str, everything))
+            self.broken = f"hooks that asked {name} {what} were told {all_told}"
+        return told
+
+    def check(self) -> None:
+        """Raises what was broken."""
+        if self.broken:
+            raise Violation(self.broken)
+
+
+_outside = Outside(Random(0))
+
+
+@service
+def charge(what: str, idempotency_key: str) -> int:
+    """Must not repeat."""
+    return _outside.reach("charge", what, idempotency_key)
+
+
+@service(uncertain="again")
+def lookup(what: str, idempotency_key: str) -> int:
+    """May be called again."""
+    return _outside.reach("lookup", what, idempotency_key)
+
+
+@service(log="with the commit")
+def rate(what: str, idempotency_key: str) -> int:
+    """May be called by every attempt."""
+    return _outside.reach("rate", what, idempotency_key)
+
+
+class Order(Computation):
+    """Charges for every record, and once more when its time has come."""
+
+    charged: list[str] = state()
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        what = f"{record.value['id']}"
+        if record.value["id"] % 3 == 0:
+            ctx.set_timer(record.value["id"], after="30us")
+        self._charge(what, ctx)
+
+    def process_timer(self, timer: Timer, ctx: Context) -> None:
+        self._charge(f"{timer.tag}-again", ctx)
+
+    def _charge(self, what: str, ctx: Context) -> None:
+        found = _outside.ask("rate", what, lambda: ctx.call(rate, what))
+        told = _outside.ask("charge", what, lambda: ctx.call(charge, what))
+        self.charged.append(f"{told}")
+        ctx.produce({"id": what, "charge": told, "rate": found})
+
+
+class Book(Computation):
+    """Looks up what was charged."""
+
+    looked: int = state(0)
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        what = record.value["id"]
+        told = _outside.ask("lookup", what, lambda: ctx.call(lookup, what))
+        self.looked += 1
+        ctx.produce({**record.value, "lookup": told})
+
+
+class Calls:
+    """The workload."""
+
+    name = "calls"
+
+    def __init__(self, random: Random) -> None:
+        def record(i: int, at: int) -> dict[str, int]:
+            return {"id": i, "key": i % 3, "at": at}
+
+        global _outside
+        self.outside = _outside = Outside(random)
+        self.count = random.randint(4, 12)
+        self.records = {"in": stamped(random, self.count, record)}
+        self._published: dict[str, dict[str, Any]] = {}
+        self._rates: dict[int, list[Told]] = {}
+        self._simulation: Simulation | None = None
+
+    def attach(self, simulation: Simulation) -> None:
+        """The simulation that this workload runs in."""
+        self._simulation = simulation
+        self.outside.note = simulation.chance.note
+
+    def pipeline(self) -> PipelineBuilder:
+        """Two levels that call."""
+        p = PipelineBuilder(self.name)
+        timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
+        p.read("in", SimulatedSource(timing, self.records["in"]))
+        # Services are used through a helper, which the class itself does not mention.
+        p.compute(Order, inputs={"in": "key"}, outputs="orders", services=True)
+        p.compute(Book, inputs={"orders": "id"}, outputs="booked", services=True)
+        p.stream("booked").write(Memory())
+        return p
+
+    def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
+        """What is published is what the outside answered."""
+        self.outside.check()
+        for row, _ in rows:
+            what = row["id"]
+            if what in self._published:
+                raise Violation(f"{what} was published twice: {self._published[what]} and {row}")
+            self._published[what] = row
+            self._rates.setdefault(epoch, []).append(row["rate"])
+            for name in ("charge", "lookup", "rate"):
+                given = self.outside.answers.get((name, what), [])
+                if row[name] not in (UNCERTAIN, FAILED, *given):
+                    raise Violation(f"{name} {what}: {row[name]} was published, {given} given")
+            if row["lookup"] == UNCERTAIN or row["rate"] == UNCERTAIN:
+                raise Violation(f"{what} is uncertain, though it may be called again: {row}")
+
+    def check(self, outcome: Outcome) -> None:
+        """Every record once; states, commits and the log of calls tell what was published."""
+        self.outside.check()
+        expected = {f"{i}" for i in range(self.count)}
+        expected |= {f"{i}-again" for i in range(0, self.count, 3)}
+        if self._published.keys() != expected:
+            raise Violation(f"published {sorted(self._published)} of {sorted(expected)}")
+        kept = [told for _, s in outcome.checkpoint.scan("Order") for told in s["charged"]]
+        told = [str(row["charge"]) for row in self._published.values()]
+        if sorted(kept) != sorted(told):
+            raise Violation(f"charges {kept} are kept, {told} were published")
+        self._check_commits(outcome)
+        self._check_journal()
+
+    def _check_commits(self, outcome: Outcome) -> None:
+        """An answer that travels with the commit is the one that the epoch used."""
+        for commit in outcome.commits:
+            logged: list[Told] = []
+            for answers in commit.get("determinants", {}).values():
+                for answer in answers:
+                    logged.append(_told(answer))
+            used = self._rates.get(commit["epoch"], [])
+            if sorted(map(str, logged)) != sorted(map(str, used)):
+                raise Violation(
+                    f"epoch {commit['epoch']} used the rates {used}, its commit has {logged}"
+                )
+
+    def _check_journal(self) -> None:
+        """Results that are still on disk are what was published, doubts included."""
+        if self._simulation is None:
+            return
+        published = [row[name] for row in self._published.values() for name in ("charge", "lookup")]
+        waiting = [str(told) for told in published]
+        disk, root = self._simulation.disk, "/checkpoint/determinants"
+        for directory in disk.list(root) if disk.find(root) is not None else ():
+            for file in disk.list(f"{root}/{directory}"):
+                if not file.endswith(".result"):
+                    continue
+                data = bytes(disk.file(f"{root}/{directory}/{file}").data)
+                found = str(_told(json.loads(data.split(b"\n", 1)[1])))
+                if found not in waiting:
+                    raise Violation(f"{file} says {found}, and nobody published that")
+                waiting.remove(found)
+
+
+def _told(answer: dict[str, Any]) -> Told:
+    """What a logged outcome tells, decoded from JSON without the engine."""
+    if answer["kind"] != "answer":
+        return str(answer["kind"])
+    found: int = msgspec.msgpack.decode(base64.b64decode(answer["value"]))
+    return found

@@ -1,0 +1,265 @@
+"""`ctx.http` and `ctx.call`: from what a hook asks for to a question with a name.
+
+What is asked is encoded, so that a rerun that asks something else is found out; only a
+digest of it is kept, as it may hold secrets. Who names the question, and where its
+answer is logged, is the context's business (`ask`): hooks of records and timers do so in
+`calls`, tables in `table`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json as jsons
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from headrace.causal import outside, web
+from headrace.causal.journal import Journal
+from headrace.errors import (
+    CorruptCheckpoint,
+    Fenced,
+    InvalidPipeline,
+    NondeterministicCode,
+    StoreError,
+)
+from headrace.log import paths
+from headrace.model.codec import Codec
+from headrace.model.context import Result
+from headrace.model.services import (
+    GET,
+    POST,
+    CallOptions,
+    Http,
+    Response,
+    call_options,
+    options_of,
+)
+from headrace.plan.epoch import Determinant
+from headrace.worker.emitter import Emitter
+
+BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
+"""Errors of a call that are nobody's answer: the task cannot go on."""
+
+
+class Question(NamedTuple):
+    """What a hook asks of the outside."""
+
+    what: str
+    """How errors name it, without anything that may be a secret."""
+    request: str
+    """A digest of all that is asked."""
+    options: CallOptions
+    perform: Callable[[Callable[[], str]], bytes]
+    """Calls; it is given what makes the idempotency key, for those who send one."""
+    repeats: bool
+    """Whether the same may be asked again under another name: a GET may, all others not."""
+    sends_key: bool
+
+
+class Asking(ABC):
+    """A context that can ask the outside."""
+
+    @abstractmethod
+    def ask(self, question: Question) -> bytes:
+        """One call: its answer, as bytes; ServiceError where it came to something else."""
+
+    @property
+    def http(self) -> Http:
+        return _Asking(self)
+
+    def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
+        options = options_of(function)
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        codec, wants_key = _signature(function)
+        try:
+            asked = msgspec.msgpack.encode([name, args, kwargs], order="deterministic")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(
+                f"ctx.call({name}): its arguments must be plain data, as they are part of what is "
+                f"logged: {error}"
+            ) from None
+
+        def perform(key: Callable[[], str]) -> bytes:
+            given = {"idempotency_key": key(), **kwargs} if wants_key else kwargs
+            result = function(*args, **given)
+            try:
+                return codec.encode(result)
+            except TypeError as error:
+                raise outside.Unusable(f"its result is {error}") from None
+
+        what = f"service {name!r}"
+        question = Question(what, digest(asked).hex(), options, perform, False, wants_key)
+        return codec.decode(self.ask(question))
+
+
+class Answers:
+    """The answers that travel with the commit, of one computation in one unit of work."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self._logged: dict[str, Determinant] | None = None
+
+    def answer(self, name: str, question: Question, key: Callable[[], str]) -> Determinant:
+        """What a call came to: once in a task, though a key's hooks may run again."""
+        emitter, request = self._emitter, question.request
+        known = emitter.determinants.get(name)
+        if known is None:
+            if emitter.task.answers is None:
+                known = outside.tried(
+                    name,
+                    request,
+                    question.what,
+                    question.options,
+                    lambda: question.perform(key),
+                )
+            else:
+                known = self._known(emitter.task.answers).get(name)
+        if known is None or known.request != request:
+            raise NondeterministicCode(
+                f"{question.what} was asked for something that it was not asked for the first "
+                "time: does the code use the clock or dice other than ctx.now() and ctx.random?"
+            )
+        emitter.determinants[name] = known
+        return known
+
+    def _known(self, answers: Mapping[str, list[Determinant]]) -> dict[str, Determinant]:
+        if self._logged is None:
+            self._logged = {found.name: found for found in answers.get(self._emitter.label, ())}
+        return self._logged
+
+
+def unseen(computation: str, what: str) -> InvalidPipeline:
+    """The error of one who asks without having said so."""
+    return InvalidPipeline(
+        f"{computation!r} uses ctx.{what}, but its class does not mention it, so nothing was made "
+        "ready for it: p.compute(..., services=True)"
+    )
+
+
+def plan_name(emitter: Emitter) -> str:
+    """What tells an epoch's plan from those that were voided before it."""
+    plan = emitter.task.plan
+    return f"{plan.epoch}.{plan.wall}.{plan.seed}"
+
+
+def journal_of(emitter: Emitter) -> Journal | None:
+    """Where calls of this plan are logged before use."""
+    plan = emitter.task.plan
+    if not plan.determinants:
+        return None
+    return Journal(emitter.runtime.store, paths.determinants_directory(plan.determinants))
+
+
+def once(
+    emitter: Emitter,
+    journal: Journal | None,
+    name: str,
+    question: Question,
+    key: Callable[[], str],
+) -> Determinant:
+    """What a call that is logged before use came to."""
+    if journal is None:
+        raise StoreError("this plan was made without a place for answers from outside")
+    what, request, options = question.what, question.request, question.options
+    if emitter.task.answers is not None:
+        logged = journal.known(name, request)
+        if logged is None:
+            raise NondeterministicCode(
+                f"{what}: no answer to it is logged, so the epoch did not ask this the first "
+                "time, and a replay never calls the outside"
+            )
+        return logged
+    return journal.once(
+        name,
+        request,
+        options,
+        lambda deadline: outside.tried(
+            name, request, what, options, lambda: question.perform(key), deadline=deadline
+        ),
+    )
+
+
+def idempotency_key(emitter: Emitter, name: str) -> str:
+    """What tells the outside that two requests are one."""
+    return str(uuid.UUID(bytes=digest(emitter.task.checkpoint.encode(), name.encode())))
+
+
+def digest(*parts: bytes) -> bytes:
+    """A digest from which nobody finds what was digested."""
+    joined = b"".join([b"%d:%s" % (len(part), part) for part in parts])
+    return hashlib.blake2b(joined, digest_size=16).digest()
+
+
+class _Asking(Http):
+    """`ctx.http` of one context."""
+
+    def __init__(self, context: Asking) -> None:
+        self._context = context
+
+    def get(
+        self, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> Response:
+        checked = call_options(GET, where="ctx.http.get", **options)
+        return self._send("GET", url, headers or {}, None, checked)
+
+    def post(
+        self,
+        url: str,
+        *,
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Response:
+        if json is not None and body is not None:
+            raise ValueError("ctx.http.post takes json= or body=, not both")
+        sent = dict(headers or {})
+        if body is None:
+            body = jsons.dumps(json).encode()
+            sent.setdefault("Content-Type", "application/json")
+        checked = call_options(POST, where="ctx.http.post", **options)
+        return self._send("POST", url, sent, body, checked)
+
+    def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        options: CallOptions,
+    ) -> Response:
+        web.check_address(url)
+        timeout = options.timeout_us / 1e6
+
+        def perform(key: Callable[[], str]) -> bytes:
+            sent = {"Idempotency-Key": key(), **headers}
+            return web.fetch(web.Request(method, url, sent, body), timeout)
+
+        # Headers are no part of what is asked: a token that was renewed is the same request.
+        asked = msgspec.msgpack.encode([method, url, body])
+        what = web.Request(method, url, {}).what()
+        repeats = method == "GET"
+        question = Question(what, digest(asked).hex(), options, perform, repeats, True)
+        return web.response(self._context.ask(question))
+
+
+@lru_cache(maxsize=1000)
+def _signature(function: Callable[..., Any]) -> tuple[Codec, bool]:
+    """How a function's result is encoded, and whether it takes the idempotency key."""
+    try:
+        declared = get_type_hints(function).get("return", Any)
+    except (TypeError, NameError):
+        declared = Any
+    name = getattr(function, "__qualname__", repr(function))
+    codec = Codec(type(None) if declared is None else declared, where=f"the result of {name}")
+    try:
+        wants_key = "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        wants_key = False
+    return codec, wants_key

@@ -1,0 +1,70 @@
+"""A standalone cluster with real executors, which may be killed; one session on it at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.support import environment
+
+from headrace.bench.cluster import Cluster, cluster
+
+EXECUTORS = 4
+
+thorough = pytest.mark.skipif(
+    not os.environ.get("HEADRACE_CLUSTER"),
+    reason="takes minutes of executors starting and dying: `make chaos`, or HEADRACE_CLUSTER=1",
+)
+"""On tests that repeat, at greater length, what others here show in little time."""
+
+
+@pytest.fixture(scope="session")
+def clustered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    os.environ.update(environment())
+    with cluster(tmp_path_factory.mktemp("cluster"), EXECUTORS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
+    """The session on the cluster; started anew where other settings are asked for."""
+    having: list[tuple[SparkSession, dict[str, str]]] = []
+
+    def start(**more: str) -> SparkSession:
+        settings = {name.replace("_", "."): value for name, value in more.items()}
+        if having:
+            known, given = having[0]
+            if given == settings:
+                return known
+            having.pop()
+            known.stop()
+        elif (active := SparkSession.getActiveSession()) is not None:
+            active.stop()  # another directory's, which starts it again
+        builder = SparkSession.builder.master(clustered.url).appName("headrace-cluster-tests")
+        for name, value in clustered.settings(**settings).items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("OFF")
+        having.append((spark, settings))
+        return spark
+
+    yield start
+    for spark, _ in having:
+        spark.stop()
+
+
+@pytest.fixture
+def spark(clustered: Cluster, session_of: Callable[..., SparkSession]) -> SparkSession:
+    """The session, with all of its executors there."""
+    session = session_of()
+    clustered.ready()
+    return session
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path

@@ -1,0 +1,91 @@
+"""Near copies of segments: good or not there, never wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.engine.near import NearStore, near_directory
+from headrace.log import paths
+from headrace.log.store import DiskStore
+from headrace.state.segment import digest_of
+
+DATA = b"as if it were a segment"
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> DiskStore:
+    store = DiskStore(tmp_path / "far")
+    store.make_directory(paths.state_directory("Count"))
+    return store
+
+
+def near(far: DiskStore, tmp_path: Path) -> NearStore:
+    return NearStore(far.root or "", tmp_path / "near")
+
+
+def segment(epoch: int, data: bytes = DATA) -> str:
+    name = paths.content_name(epoch, "Count/0", digest_of(data), ".arrow")
+    return f"{paths.state_directory('Count')}/{name}"
+
+
+def test_what_was_read_once_is_read_nearby_though_the_store_has_lost_it(
+    far: DiskStore, tmp_path: Path
+) -> None:
+    far.write(segment(1), DATA)
+    assert near(far, tmp_path).map(segment(1)).to_pybytes() == DATA
+    far.delete(segment(1))
+    another = near(far, tmp_path)
+    assert another.map(segment(1)).to_pybytes() == DATA
+    assert (another.near_reads, another.far_reads) == (1, 0)
+
+
+def test_what_is_written_is_in_both_places(far: DiskStore, tmp_path: Path) -> None:
+    store = near(far, tmp_path)
+    store.write(segment(2), DATA)
+    assert far.read(segment(2)) == DATA
+    far.delete(segment(2))
+    assert store.map(segment(2)).to_pybytes() == DATA
+
+
+@pytest.mark.parametrize("damage", [b"", b"other bytes", DATA[:-1]])
+def test_a_damaged_copy_is_not_used(far: DiskStore, tmp_path: Path, damage: bytes) -> None:
+    store = near(far, tmp_path)
+    store.write(segment(3), DATA)
+    store.near.write(segment(3), damage)
+    assert store.map(segment(3)).to_pybytes() == DATA
+    assert (store.near_reads, store.far_reads) == (0, 1)
+
+
+def test_a_local_disk_that_refuses_copies_does_no_harm(far: DiskStore, tmp_path: Path) -> None:
+    (tmp_path / "near").write_text("a file where the directory should be")
+    store = near(far, tmp_path)
+    store.write(segment(4), DATA)
+    assert store.map(segment(4)).to_pybytes() == DATA
+
+
+def test_only_segments_are_copied(far: DiskStore, tmp_path: Path) -> None:
+    store = near(far, tmp_path)
+    store.write("IDENTITY", DATA)
+    far.delete("IDENTITY")
+    with pytest.raises(FileNotFoundError):
+        store.map("IDENTITY")
+
+
+def test_copies_that_no_plan_names_are_swept_but_not_those_of_this_epoch(
+    far: DiskStore, tmp_path: Path
+) -> None:
+    store = near(far, tmp_path)
+    for epoch in (1, 2, 3):
+        store.write(segment(epoch), DATA)
+    store.sweep(paths.state_directory("Count"), {segment(1)}, before=3)
+    left = [paths.parse_content_name(n)[0] for n in store.near.list(paths.state_directory("Count"))]
+    assert left == [1, 3]
+
+
+def test_the_directory_lies_in_the_executors_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/data/1/blockmgr-x,/data/2/blockmgr-y")
+    assert near_directory() == "/data/1/blockmgr-x/headrace"
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert near_directory() is None

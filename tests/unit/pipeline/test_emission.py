@@ -1,0 +1,130 @@
+"""When windows are emitted, by which clock, and that downstream loses nothing of it."""
+
+from __future__ import annotations
+
+from headrace import Pipeline, every, session, sources, tumbling, whole
+from headrace.testing import CRASH, Harness
+
+
+def counts(window, **options):
+    p = Pipeline("emission")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    rows = s.key_by("k").window(window, **options).count()
+    rows.key_by().window(tumbling("10us")).count("rows")
+    return p
+
+
+def row(t: int, k: str = "a") -> dict[str, object]:
+    return {"k": k, "t": t}
+
+
+def starts(h: Harness) -> list[tuple[int, int]]:
+    return [(r["window_start"], r["count"]) for r in h.read("in.count")]
+
+
+def test_final_rows_come_once_when_the_watermark_has_passed_end_and_grace():
+    with Harness(counts(tumbling("10us"), grace="5us")) as h:
+        h.send("in", row(1), row(11))
+        h.send("in", row(14))
+        assert h.read("in.count") == []
+        h.send("in", CRASH, row(15))
+        assert starts(h) == [(0, 1)]
+
+
+def test_on_time_rows_come_at_the_end_and_are_corrected():
+    with Harness(counts(tumbling("10us"), grace="20us", emit="on_time")) as h:
+        h.send("in", row(1))
+        h.send("in", row(12))
+        assert starts(h) == [(0, 1)]
+        h.send("in", row(2), row(3))
+        assert starts(h) == [(0, 1), (0, 3)]
+        h.send("in", row(31))
+        assert starts(h) == [(0, 1), (0, 3), (10, 1)]
+        h.send("in", row(4))
+        assert h.counts["in.count.late"] == 1
+        h.end()
+        # Corrections fell into their own window downstream, and none of them was late there.
+        found = {r["window_start"]: r["rows"] for r in h.read("in.count.count")}
+        assert found == {0: 2, 10: 1, 30: 1}
+
+
+def test_changes_come_with_every_epoch():
+    with Harness(counts(tumbling("10us"), emit="changes")) as h:
+        h.send("in", row(1))
+        h.send("in", row(2), CRASH, row(3))
+        h.send("in", row(12))
+        h.end()
+        assert starts(h) == [(0, 1), (0, 2), (0, 3), (10, 1)]
+
+
+def test_every_so_many_records_and_once_more_at_the_end():
+    with Harness(counts(tumbling("10us"), emit=every(2))) as h:
+        for t in (1, 2, 3, 4, 5):
+            h.send("in", row(t))
+        assert starts(h) == [(0, 2), (0, 4)]
+        h.end()
+        assert starts(h) == [(0, 2), (0, 4), (0, 5)]
+
+
+def test_every_so_often_what_changed():
+    with Harness(counts(tumbling("100us"), emit=every("10us"))) as h:
+        h.send("in", row(1))
+        h.send("in", row(12))
+        assert starts(h) == [(0, 2)]
+        h.send("in", row(13))
+        assert starts(h) == [(0, 2)]
+        h.send("in", row(21))
+        assert starts(h) == [(0, 2), (0, 4)]
+        h.end()
+        assert starts(h) == [(0, 2), (0, 4)]
+
+
+def test_processing_time_windows_close_by_the_wall_clock():
+    with Harness(counts(tumbling("10s"), by="processing")) as h:
+        h.send("in", row(1), row(99))
+        h.send("in", CRASH, row(5))
+        assert h.read("in.count") == []
+        h.advance("11s")
+        assert [r["count"] for r in h.read("in.count")] == [3]
+        h.send("in", row(7, "b"))
+        h.end()
+        assert [(r["k"], r["count"]) for r in h.read("in.count")] == [("a", 3), ("b", 1)]
+
+
+def test_processing_time_sessions_merge_epochs():
+    with Harness(counts(session("10s"), by="processing")) as h:
+        h.send("in", row(1))
+        h.advance("6s")
+        h.send("in", row(2))
+        h.advance("6s")
+        h.send("in", row(3))
+        h.advance("11s")
+        assert [r["count"] for r in h.read("in.count")] == [3]
+
+
+def test_a_session_is_merged_by_a_record_between_two():
+    with Harness(counts(session("10us"), grace="20us")) as h:
+        h.send("in", row(1), row(14))
+        h.send("in", row(8))  # late, within grace: joins both
+        h.end()
+        rows = h.read("in.count")
+        assert [(r["window_start"], r["window_end"], r["count"]) for r in rows] == [(1, 24, 3)]
+
+
+def test_the_whole_window_closes_at_the_end_of_time():
+    with Harness(counts(whole())) as h:
+        h.send("in", row(1), row(50))
+        h.send("in", row(69, "b"))
+        assert h.read("in.count") == []
+        h.end()
+        assert sorted((r["k"], r["count"]) for r in h.read("in.count")) == [("a", 2), ("b", 1)]
+        assert {r["window_start"]: r["rows"] for r in h.read("in.count.count")} == {50: 1, 60: 1}
+
+
+def test_nothing_is_left_in_state_when_windows_have_closed():
+    with Harness(counts(tumbling("10us"))) as h:
+        h.send("in", row(1), row(2, "b"), row(30))
+        h.send("in", row(31))
+        assert h.keys("in.count") == ["a"]
+        h.end()
+        assert h.keys("in.count") == []
