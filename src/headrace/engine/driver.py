@@ -36,14 +36,14 @@ from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
 from headrace.engine.standby import StoodBack
-from headrace.engine.telling import summary_of
+from headrace.engine.telling import progress_of, summary_of
 from headrace.engine.verdict import Dropped, judge
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Patience
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.store import Store
-from headrace.model.time import BEGINNING, END
+from headrace.model.time import BEGINNING
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
 from headrace.plan.progress import EpochProgress, RunSummary
@@ -364,23 +364,9 @@ class Driver:
     def _tell(self, commit: Commit, seconds: float) -> None:
         if self.options.on_epoch is None:
             return
-        ledger = self.ledger
         self.options.on_epoch(
-            EpochProgress(
-                pipeline=self.graph.name,
-                epoch=commit.epoch,
-                records=commit.counters.records,
-                records_total=self._read_total,
-                produced=sum(file.rows for file in commit.staged),
-                seconds=seconds,
-                watermark=self.watermark(),
-                newest=ledger.newest,
-                state_bytes=ledger.state_bytes(),
-                late=ledger.counters.late,
-                dead=ledger.counters.dead,
-                backlog=None,
-                ended=self.watermark() == END,
-                counts=dict(ledger.counters.metrics),
+            progress_of(
+                self.graph.name, commit, self.ledger, self._read_total, seconds, self.watermark()
             )
         )
 

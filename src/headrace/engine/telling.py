@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from headrace.model.time import END
+from headrace.plan.epoch import Commit
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import RunSummary
+from headrace.plan.progress import EpochProgress, RunSummary
+
+
+def progress_of(
+    pipeline: str, commit: Commit, ledger: Ledger, records: int, seconds: float, watermark: int
+) -> EpochProgress:
+    """How a run stands after an epoch; `records` are all that it has read."""
+    return EpochProgress(
+        pipeline=pipeline,
+        epoch=commit.epoch,
+        records=commit.counters.records,
+        records_total=records,
+        produced=sum(file.rows for file in commit.staged),
+        seconds=seconds,
+        watermark=watermark,
+        newest=ledger.newest,
+        state_bytes=ledger.state_bytes(),
+        late=ledger.counters.late,
+        dead=ledger.counters.dead,
+        backlog=None,
+        ended=watermark == END,
+        counts=dict(ledger.counters.metrics),
+    )
 
 
 def summary_of(

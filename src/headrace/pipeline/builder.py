@@ -11,7 +11,6 @@ Every call checks what it can at once; `freeze` checks the rest and gives the gr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -23,8 +22,15 @@ from headrace.model.computation import Computation
 from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
-from headrace.model.time import MILLISECOND, Duration, duration
+from headrace.model.time import Duration
 from headrace.pipeline import guarantees
+from headrace.pipeline.arguments import (
+    check_policy,
+    checked_name,
+    instance_of,
+    ports_of,
+    timeout_of,
+)
 from headrace.pipeline.dedup import with_dedup
 from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
@@ -32,10 +38,7 @@ from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
 
-TIMEOUT_US_MIN = 50 * MILLISECOND
 T = TypeVar("T")
-
-_NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 
 
 class PipelineBuilder:
@@ -43,7 +46,7 @@ class PipelineBuilder:
 
     def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
         """`guarantee`: "exactly-once" (default), "at-least-once" or "at-most-once"."""
-        self.name = _checked(name, "a pipeline")
+        self.name = checked_name(name, "a pipeline")
         self.guarantee = guarantees.checked(guarantee, f"pipeline {name!r}")
         self._injectors: dict[str, Injector] = {}
         self._nodes: dict[str, Node] = {}
@@ -80,7 +83,7 @@ class PipelineBuilder:
         `pa.Schema`; what does not fit follows `errors`.
         `errors`: "stop" (default), or `to(stream)` for what is not a record.
         """
-        _checked(name, "a stream")
+        checked_name(name, "a stream")
         if not isinstance(source, Source):
             raise InvalidPipeline(
                 f"read({name!r}): {source!r} is not a source; see headrace.sources"
@@ -89,7 +92,7 @@ class PipelineBuilder:
             raise InvalidPipeline(
                 f"stream {name!r} is read twice; give the second one another name"
             )
-        _check_policy(errors, ("stop",), f"read({name!r}): errors=")
+        check_policy(errors, ("stop",), f"read({name!r}): errors=")
         self._injectors[name] = Injector(name, source, errors)
         self._declare(name, schema)
         return Stream(self, name)
@@ -131,21 +134,21 @@ class PipelineBuilder:
         - `timeout`: a hook, or `setup`, that runs longer is stopped, and is then a hook that
           raised TimeoutError.
         """
-        template = _instance(computation)
-        name = _checked(name or type(template).__name__, "a computation")
+        template = instance_of(computation)
+        name = checked_name(name or type(template).__name__, "a computation")
         where = f"computation {name!r}"
         if name in self._nodes:
             raise InvalidPipeline(f"{where} is there twice; give one of them a name= of its own")
         if not inputs:
             raise InvalidPipeline(f"{where} has no inputs")
         given = tuple(
-            Input(_checked(s, "a stream"), KeySpec(k, where=f"{where}, input {s!r}"))
+            Input(checked_name(s, "a stream"), KeySpec(k, where=f"{where}, input {s!r}"))
             for s, k in inputs.items()
         )
         if len({i.key.keyless for i in given}) == 2:
             raise InvalidPipeline(f"{where}: give every input a key, or none of them")
-        _check_policy(late, ("process", "drop"), f"{where}: late=")
-        _check_policy(errors, ("stop",), f"{where}: errors=")
+        check_policy(late, ("process", "drop"), f"{where}: late=")
+        check_policy(errors, ("stop",), f"{where}: errors=")
         if slots is not None and not 1 <= slots <= 10_000:
             raise InvalidPipeline(f"{where}: slots= is a number from 1 to 10,000, not {slots!r}")
         if watermark is not None and not 0.0 < watermark < 1.0:
@@ -157,7 +160,7 @@ class PipelineBuilder:
         level, is_strong, deduplicated = guarantees.switches(
             self.guarantee, guarantee, strong, dedup, where
         )
-        ports = _ports(outputs, where)
+        ports = ports_of(outputs, where)
         node = Node(
             name=name,
             template=template,
@@ -171,7 +174,7 @@ class PipelineBuilder:
             percentile=watermark,
             aliases=tuple(aliases),
             concurrency=concurrency,
-            timeout_us=_timeout(timeout, where),
+            timeout_us=timeout_of(timeout, where),
         )
         if services or (services is None and node.shape.uses_services):
             node = replace(node, services=True)
@@ -207,7 +210,7 @@ class PipelineBuilder:
 
         `schema` declares its columns: what is produced to it is then checked.
         """
-        _checked(name, "a stream")
+        checked_name(name, "a stream")
         self._declare(name, schema)
         if feedback:
             self._feedback.add(name)
@@ -271,7 +274,7 @@ class PipelineBuilder:
 
     def _rename(self, nodes: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
         """Gives steps and the streams between them a new name; nobody may use the old one yet."""
-        _checked(new, "a step")
+        checked_name(new, "a step")
         users = [n.name for n in self._nodes.values() if n.name not in nodes]
         users = [n for n in users if any(i.stream == old for i in self._nodes[n].inputs)]
         users += [o.name for o in self._outlets.values() if o.stream == old]
@@ -333,7 +336,7 @@ class PipelineBuilder:
     def _write(self, stream: str, sink: Sink, name: str | None) -> None:
         if not isinstance(sink, Sink):
             raise InvalidPipeline(f"write: {sink!r} is not a sink; see headrace.sinks")
-        name = _checked(name or self._outlet_name(stream), "a sink")
+        name = checked_name(name or self._outlet_name(stream), "a sink")
         if name in self._outlets:
             raise InvalidPipeline(f"two sinks are called {name!r}; give one a name= of its own")
         self._outlets[name] = Outlet(name, stream, sink)
@@ -346,60 +349,3 @@ class PipelineBuilder:
 def _with_schemas(node: Node, schemas: Mapping[str, Schema]) -> Node:
     mine = {s: schemas[s] for s in node.outputs.values() if s in schemas}
     return replace(node, schemas=mine) if mine else node
-
-
-def _instance(computation: Computation | type[Computation]) -> Computation:
-    if isinstance(computation, type) and issubclass(computation, Computation):
-        try:
-            return computation()
-        except TypeError as error:
-            raise InvalidPipeline(
-                f"{computation.__qualname__} needs parameters ({error}); pass an instance"
-            ) from None
-    if isinstance(computation, Computation):
-        return computation
-    raise InvalidPipeline(f"{computation!r} is not a Computation")
-
-
-def _ports(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
-    if isinstance(outputs, str):
-        ports = {"": outputs}
-    elif isinstance(outputs, Mapping):
-        ports = dict(outputs)
-    else:
-        ports = {s: s for s in outputs}
-        if len(ports) != len(outputs):
-            raise InvalidPipeline(f"{where}: an output stream is named twice")
-        if len(ports) == 1:
-            ports = {"": next(iter(ports))}
-    for stream in ports.values():
-        _checked(stream, "a stream")
-    if len(set(ports.values())) != len(ports):
-        raise InvalidPipeline(f"{where}: two output ports name the same stream")
-    return ports
-
-
-def _checked(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidPipeline(
-            f"{name!r} cannot name {what}: use letters, digits, spaces and _ . : @ # + -, "
-            "beginning with a letter or digit, at most 100 characters"
-        )
-    return name
-
-
-def _timeout(given: Duration | None, where: str) -> int | None:
-    if given is None:
-        return None
-    micros = duration(given, what=f"{where}: timeout=")
-    if micros < TIMEOUT_US_MIN:
-        raise InvalidPipeline(f"{where}: timeout= is at least 50ms, not {given!r}")
-    return micros
-
-
-def _check_policy(policy: str | To, words: tuple[str, ...], where: str) -> None:
-    if isinstance(policy, To):
-        _checked(policy.stream, "a stream")
-    elif policy not in words:
-        choices = " or ".join(f'"{word}"' for word in words)
-        raise InvalidPipeline(f"{where} is {choices} or to(stream), not {policy!r}")

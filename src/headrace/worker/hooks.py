@@ -28,6 +28,7 @@ from headrace.worker.asking import BROKEN
 from headrace.worker.calls import TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
+from headrace.worker.failed import Failed, what_failed
 from headrace.worker.keyless import describe, letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
@@ -42,14 +43,6 @@ TIMERS_PER_KEY_MAX = 100_000
 
 _STOPS = (IncompatibleState, *BROKEN)
 """Errors that no record is to blame for."""
-
-
-class _Failed(Exception):
-    """A hook raised; which one, and what."""
-
-    def __init__(self, hook: tuple[Any, ...], record: Record[Any] | None, error: Exception) -> None:
-        super().__init__()
-        self.hook, self.record, self.error = hook, record, error
 
 
 class KeyedHooks:
@@ -119,7 +112,7 @@ class KeyedHooks:
         if not isinstance(self.live.node.errors, To):
             try:
                 self._run(key, shown, state, records, due, due_wall)
-            except _Failed as failure:
+            except Failed as failure:
                 if self.whole is not None and failure.record is not None:
                     failure.record = self.whole(key)[failure.hook[1]]
                 raise self._stop(failure) from failure.error
@@ -130,7 +123,7 @@ class KeyedHooks:
             self._run(key, shown, state, records, due, due_wall)
             keystate.check(self.live, state)
             return state
-        except (_Failed, TypeError, AttributeError):
+        except (Failed, TypeError, AttributeError):
             # A hook may have failed for what an earlier one left. Once more, then, with a look
             # after each, from the stored state and with values that no hook has had in its hands.
             rewind()
@@ -146,7 +139,7 @@ class KeyedHooks:
         keystate.trust(self.live, state)
         return state
 
-    def _set_aside(self, failure: _Failed) -> None:
+    def _set_aside(self, failure: Failed) -> None:
         """What a hook did is undone; its record goes to the stream that the policy names."""
         policy = self.live.node.errors
         error = failure.error
@@ -167,13 +160,13 @@ class KeyedHooks:
             self._traced.cause if self._traced is not None else b"",
         )
 
-    def _stop(self, failure: _Failed) -> HeadraceError:
+    def _stop(self, failure: Failed) -> HeadraceError:
         """The error with which a failed hook stops the pipeline."""
         error, shown = failure.error, self.context.key
         if isinstance(error, _STOPS):
             where = f"computation {self.live.node.name!r}, key {shown!r:.100}"
             return type(error)(f"{where}: {error}")
-        return UserCodeError(describe(self.live.node, shown, _what(failure), error))
+        return UserCodeError(describe(self.live.node, shown, what_failed(failure), error))
 
     def _rewinder(self, key: bytes) -> Callable[[], None]:
         """Takes back all that a key's hooks collect from now on."""
@@ -250,7 +243,7 @@ class KeyedHooks:
                 process(record, context)
         except (Exception, Interrupt) as error:
             failed = told(error, self.watch)
-            raise _Failed(("record", context.hook), record, failed) from error
+            raise Failed(("record", context.hook), record, failed) from error
         self.emitter.counters.hooks += len(records)
         if records:
             self.last_time[key] = max(records[-1].timestamp, self.before)
@@ -268,7 +261,7 @@ class KeyedHooks:
             state.object.process_record(record, context)
             self._end(clock, state)
         except (Exception, Interrupt) as error:
-            failure = _Failed(hook, record, told(error, self.watch))
+            failure = Failed(hook, record, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()
@@ -326,7 +319,7 @@ class KeyedHooks:
             state.object.process_timer(timer, context)
             self._end(hook_clock, state)
         except (Exception, Interrupt) as error:
-            failure = _Failed(("timer", clock, at, entry), None, told(error, self.watch))
+            failure = Failed(("timer", clock, at, entry), None, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()
@@ -394,10 +387,3 @@ def _oldest_remaining(records: list[Record[Any]]) -> list[int]:
         found.append(oldest)
     found.reverse()
     return found
-
-
-def _what(failure: _Failed) -> str:
-    if failure.record is not None:
-        return f"record {failure.record.value!r:.200} of {failure.record.stream!r}"
-    _, clock, at, entry = failure.hook
-    return f"{clock} timer {decode_key(entry)!r} at {at}"
