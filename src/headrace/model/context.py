@@ -152,6 +152,8 @@ class TableContext(Services):
         to: str | None = None,
         timestamp: str | np.ndarray[Any, Any] | int | None = None,
         key_index: Any = None,
+        causes: Any = None,
     ) -> None:
         """Sends a record per row. `timestamp` is a column's name, an array or one instant;
-        `key_index` says whose record each row is, for ordered consumers."""
+        `key_index` says whose record each row is, `causes` which row of the input (without a
+        key) each comes from: ordered consumers sort by it."""

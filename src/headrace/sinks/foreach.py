@@ -27,6 +27,7 @@ def foreach(
     *,
     schema: pa.Schema | None = None,
     timestamp: str | None = None,
+    sql: str | None = None,
 ) -> Foreach:
     """Calls `fn(rows, epoch)` on the driver, after the epoch's commit, in order of epochs.
 
@@ -34,8 +35,10 @@ def foreach(
     Spark; epochs without rows are skipped. A crash may call `fn` again with the same
     epoch and the same rows. Columns are the stream's, or inferred from its dicts per
     epoch, or those of `schema`; `timestamp` names one for the record's own timestamp.
+    `sql="SELECT user, count(*) FROM {stream} GROUP BY user"`: Spark SQL over the epoch's rows,
+    whose result the function gets instead. It needs Spark.
     """
-    return Foreach(fn, schema=schema, timestamp=timestamp)
+    return Foreach(fn, schema=schema, timestamp=timestamp, sql=sql)
 
 
 class Foreach(Sink):
@@ -47,10 +50,16 @@ class Foreach(Sink):
         *,
         schema: pa.Schema | None = None,
         timestamp: str | None = None,
+        sql: str | None = None,
     ) -> None:
         if not callable(fn):
             raise InvalidPipeline(f"foreach takes a function of (rows, epoch), not {fn!r:.80}")
         check_schema(schema, what="foreach")
+        if sql is not None and "{stream}" not in sql:
+            raise InvalidPipeline(
+                'foreach: sql= names the rows of the epoch: "SELECT ... FROM {stream}"'
+            )
+        self.sql = sql
         self.name = getattr(fn, "__qualname__", type(fn).__qualname__)
         self.schema = schema
         self.timestamp = timestamp
@@ -78,6 +87,8 @@ class Foreach(Sink):
 
     def deliver(self, delivery: Delivery) -> None:
         mark = opened(self._mark)
+        if self.sql is not None and delivery.spark is None:
+            raise SinkError(f"foreach({self.name}): sql= needs Spark, and this runs without")
         if not delivery.weak and mark.read() >= delivery.epoch:
             return
         parts = load_parts(delivery.parts)
@@ -97,6 +108,9 @@ class Foreach(Sink):
         try:
             if delivery.spark is not None:
                 rows = delivery.spark.createDataFrame(table)
+            if self.sql is not None:
+                doing = "its query failed"
+                rows = delivery.spark.sql(self.sql, stream=rows)
             doing = "the function raised"
             self._fn(rows, delivery.epoch)
         except Exception as error:

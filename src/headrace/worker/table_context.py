@@ -105,6 +105,7 @@ class BareTableContext(TableCalls, TableContext):
         to: str | None = None,
         timestamp: Any = None,
         key_index: Any = None,
+        causes: Any = None,
     ) -> None:
         if isinstance(table, dict):
             table = pa.table(table)
@@ -119,7 +120,7 @@ class BareTableContext(TableCalls, TableContext):
             times = np.full(count, instant(timestamp, what="produce_table: timestamp="), np.int64)
         else:
             times = np.broadcast_to(np.asarray(timestamp, np.int64), (count,)).copy()
-        self._emit(Rows(times, columns=one_batch(table)), to, key_index, None)
+        self._emit(Rows(times, columns=one_batch(table)), to, key_index, causes)
 
     def _emit(self, rows: Rows, to: str | None, key_index: Any, causes: Any) -> None:
         """`key_index` says whose rows they are, `causes` which input rows they come from."""

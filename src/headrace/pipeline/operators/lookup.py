@@ -117,7 +117,7 @@ class Lookup(Computation):
         made = table.select(values).take(pa.array(asking))
         for name in self.added:
             made = made.append_column(name, self.side.table.column(name).take(found))
-        ctx.produce_table(made, timestamp=times)
+        ctx.produce_table(made, timestamp=times, causes=asking)
 
     def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> Any:
         if name not in table.column_names:
