@@ -30,7 +30,7 @@ from headrace.worker.emitter import Emitter, identify, keyed_origin, keyless_ori
 from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
-from headrace.worker.watchdog import Interrupt, Watch, told, watching
+from headrace.worker.watchdog import Watch, watching
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
@@ -87,8 +87,7 @@ def _call(live: Live, table: pa.Table, context: Any) -> None:
             check_parameters(live, obj)
     except HeadraceError:
         raise
-    except (Exception, Interrupt) as raised:
-        error = told(raised, watch)
+    except Exception as error:
         what = f"process_table over {table.num_rows:,} records"
         raise UserCodeError(describe(live.node, None, what, error)) from error
 
