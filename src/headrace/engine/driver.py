@@ -31,7 +31,7 @@ from headrace.engine.opening import (
     require_present,
     rings_for,
 )
-from headrace.engine.outages import is_outage
+from headrace.engine.outages import is_outage, refused_in
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
@@ -273,6 +273,8 @@ class Driver:
                 raise
             except Exception as error:
                 require_present(self.store, self.checkpoint)
+                if refused := refused_in(str(error)):
+                    raise refused from error
                 if hung := blamed(str(error)):
                     self._void(plan, hung)
                     raise UserCodeError(f"{hung}; its worker had to be ended") from error

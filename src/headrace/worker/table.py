@@ -21,7 +21,7 @@ from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.runtime import Live
 from headrace.worker.table_context import KeylessTableContext
 from headrace.worker.table_keyed import KeyedTableContext
-from headrace.worker.watchdog import Interrupt, Watch, told, watching
+from headrace.worker.watchdog import Watch, watching
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
@@ -106,9 +106,8 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
         if not isinstance(error, ServiceError):
             raise
         raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
-    except (Exception, Interrupt) as raised:
-        failed = told(raised, watch)
-        raise UserCodeError(describe(live.node, None, _over(hook, table), failed)) from failed
+    except Exception as error:
+        raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
 
 
 def _over(hook: str, table: pa.Table) -> str:
