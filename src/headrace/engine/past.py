@@ -65,8 +65,8 @@ def not_kept(store: Store, epoch: int) -> IncompatibleState:
     kept = kept_epochs(store, entries)
     have = "none is" if not kept else f"{_spans(kept)} {'are' if len(kept) > 1 else 'is'}"
     return IncompatibleState(
-        f"epoch {epoch} is not kept any more; {have}. The last run kept {max(retain - 1, 0)} epochs: "
-        "run with a larger retain_epochs= (headrace run --retain N) to keep more from now on"
+        f"epoch {epoch} is not kept any more; {have}. The last run kept {max(retain - 1, 0)} "
+        "epochs: run with a larger retain_epochs= (headrace run --retain N) to keep more"
     )
 
 

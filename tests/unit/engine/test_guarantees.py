@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -147,6 +148,32 @@ def test_a_split_that_was_skipped_to_its_end_has_ended() -> None:
         summary = h.end()
         assert summary.reason == "end"
         assert h.read("out") == [1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("level", ["exactly-once", "at-least-once", "at-most-once"])
+def test_a_driver_that_dies_again_and_again_keeps_its_level(level: str, seed: int) -> None:
+    dice = random.Random(seed)
+    places = [*EVERYWHERE, "after-job", "before-takeover", "after-takeover"]
+    sent = list(range(25))
+    with Harness(passing(level), slots=2, epoch_records=2) as h:
+        for v in sent:
+            h.send("in", at(v, dice.choice("abc"), v=v))
+            if dice.random() < 0.5:
+                h.crash(at=dice.choice(places))
+        out = h.read("out")
+        counted = sum(h.state("Pass", key).n for key in h.keys("Pass"))
+        skipped = h.end().skipped
+        assert h.crashes > 5
+    if level == "exactly-once":
+        assert sorted(out) == sent
+    elif level == "at-least-once":
+        assert set(out) == set(sent)
+    else:
+        assert len(out) == len(set(out))
+        assert set(out) < set(sent)
+    assert counted == len(sent) - skipped
+    assert bool(skipped) == (level == "at-most-once")
 
 
 class Calls:
