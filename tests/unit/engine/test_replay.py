@@ -20,6 +20,7 @@ from headrace import (
     Map,
     Pipeline,
     SourceError,
+    StoreError,
     failpoints,
     replay,
     service,
@@ -559,6 +560,20 @@ def test_a_pin_of_a_reader_that_died_expires() -> None:
     later = time.time() + 61
     assert pins_of(store, clock=lambda: later).files == frozenset()
     assert store.list(paths.PINS) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_is_replayed_without_a_pin() -> None:
+    class ReadOnly(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            raise StoreError("read-only")
+
+    with Harness(one(Basket)) as h:
+        baskets(h)
+        copy = ReadOnly()
+        copy.files = dict(h._runtime.store.files)
+        with pinned(copy, "test", [], seconds=60) as done:
+            assert not done
+        assert replay_epoch(h._topology, copy, 2, prepared=True).equal
 
 
 def test_a_damaged_pin_holds_nothing_and_stops_nobody() -> None:
