@@ -22,7 +22,7 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
-from headrace.engine.guarantees import skipping
+from headrace.engine.guarantees import skipping, skips
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
     adopt_names,
@@ -351,6 +351,8 @@ class Driver:
 
     def _following(self) -> Plan | None:
         """The next plan, if there is something to do at once."""
+        if skips(self.graph):
+            return None  # a crash skips what it finds open, so nothing is opened early
         try:
             decision = self._decide()
         except Exception:
