@@ -20,6 +20,7 @@ from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
+from headrace.pipeline.operators.sql import Sql
 from headrace.pipeline.operators.stateless import (
     FilterRecords,
     FilterTable,
@@ -125,6 +126,14 @@ class Stream(Generic[V]):
                     f"not {given!r:.80}"
                 )
         return self._step("select", Select(chosen))
+
+    def sql(self, query: str) -> Stream[Any]:
+        """One SELECT over each record: `sql("SELECT user, price * 100 AS cents FROM stream")`.
+
+        It runs in DuckDB (the extra `headrace[sql]`), row by row: aggregates, ORDER BY, joins
+        and functions that a replay would not repeat are refused.
+        """
+        return self._step("sql", Sql(query, f"{self.name}.sql"))
 
     def union(self, *others: Stream[Any]) -> Stream[Any]:
         """The records of this stream and of others, as one stream."""
