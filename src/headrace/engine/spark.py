@@ -21,6 +21,7 @@ from pyspark import cloudpickle
 from pyspark.sql.functions import col
 
 from headrace.engine.local import read_all, reports_in, run_epoch
+from headrace.engine.modules import modules_of
 from headrace.engine.tasks import (
     ROW_SCHEMA,
     WORK_PROPERTY,
@@ -77,6 +78,7 @@ class SparkSubstrate:
         here: list[Envelope] = []
         order = WorkOrder(task)
         if plan.short:
+            self._ship()  # before setup() runs here: the clients that it opens do not travel
             rows = read_all(self._runtime, task)
             here = [row for row in rows if row.header.level > topology.depth]
             order = WorkOrder(
@@ -179,7 +181,7 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
 
 def pickled(topology: Topology) -> bytes:
     """The pipeline by value: its own modules travel along, so workers need not have them."""
-    modules = {type(node.template).__module__ for node in topology.graph.nodes.values()}
+    modules = {name for node in topology.graph.nodes.values() for name in modules_of(node)}
     sent = []
     for name in modules:
         module = sys.modules.get(name)

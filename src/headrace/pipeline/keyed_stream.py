@@ -73,6 +73,7 @@ class KeyedStream(Stream[V]):
         grace: Duration = "0s",
         late: str | To = "drop",
         emit: str | Every = "final",
+        **options: Any,
     ) -> WindowedStream:
         """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
 
@@ -84,8 +85,10 @@ class KeyedStream(Stream[V]):
         - `emit`: "final" (once, when it closes at end + grace), "on_time" (at its end, then
           again with every epoch that corrects it), "changes" (with every epoch that changes
           it), `every("5s")` or `every(100)` records; the last three also when it closes.
+        - More options are those of `p.compute`, such as `errors=to("dead")` for records without
+          a usable key.
         """
-        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit)
+        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit, **options)
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each key has had; sent with every epoch that changes it."""

@@ -32,6 +32,7 @@ class WindowedStream:
         grace: Duration = "0s",
         late: str | To = "drop",
         emit: str | Every = "final",
+        **options: Any,
     ) -> None:
         self._stream = stream
         where = f"{stream.name}.window"
@@ -66,6 +67,7 @@ class WindowedStream:
         if window.kind == "sliding" and emit != "final":
             raise InvalidPipeline(f'{where}: sliding windows are emitted once, emit="final"')
         self._window, self._by, self._late, self._emit = window, by, late, emit
+        self._options = options
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each window has, as the column `name`."""
@@ -140,6 +142,7 @@ class WindowedStream:
         outputs: dict[str, str] = {"": where}
         if late is not None:
             outputs["late"] = late.stream
+        options = {**self._options, **options}
         made = stream._builder._add(
             where, computation, {stream.name: stream.key}, outputs, **options
         )

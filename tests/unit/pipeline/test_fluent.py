@@ -208,3 +208,13 @@ def test_sql_goes_over_each_record():
         h.send("in", row("a", 1), row("b", 2, 2), CRASH, row("c", 3, 5))
         assert h.records("in.sql") == [({"name": "B", "w": 4}, 2), ({"name": "C", "w": 10}, 3)]
         assert h.records("all") == [(row("a", 1), 1)]
+
+
+def test_records_without_a_key_go_where_errors_says():
+    p, s = begin()
+    s.key_by("k").window(tumbling("10us"), errors=to("dead")).count()
+    with Harness(p) as h:
+        h.send("in", row("a", 1), {"t": 2, "v": 1})
+        h.end()
+        assert [r["count"] for r in h.read("in.count")] == [1]
+        assert [letter["value"] for letter in h.read("dead")] == [{"t": 2, "v": 1}]
