@@ -8,6 +8,7 @@ from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration, duration
 from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
+from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
@@ -122,12 +123,7 @@ class WindowedStream:
                     f"{where}: there is no column {column!r}; there are: {', '.join(known)}"
                 )
         if kinds is None:
-            sliding = window.kind == "sliding"
-            kinds = (
-                (CombinedSliding, SlidingAggregate)
-                if sliding
-                else (CombinedAggregate, WindowAggregate)
-            )
+            kinds = _kinds(window, self._by, self._emit)
         late = self._late if isinstance(self._late, To) else None
         # What goes aside as it is must not have been combined with others before.
         computation = kinds[0 if late is None else 1](
@@ -153,3 +149,14 @@ class WindowedStream:
                 dict.fromkeys([*stream.key_columns, *window_columns, *extra])
             )
         return stream._rows_of(made)
+
+
+def _kinds(
+    window: Window, by: str, emit: str | Every
+) -> tuple[type[WindowAggregate], type[WindowAggregate]]:
+    """The computations for a window: with and without combining before the shuffle."""
+    if window.kind == "sliding":
+        return CombinedSliding, SlidingAggregate
+    if window.kind == "hopping" and by == "event" and emit == "final":
+        return CombinedPaned, PanedAggregate
+    return CombinedAggregate, WindowAggregate
