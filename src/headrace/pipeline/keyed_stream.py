@@ -117,14 +117,14 @@ class KeyedStream(Stream[V]):
                 raise InvalidPipeline(
                     f"{where}: there is no column {column!r}; there are: {', '.join(known)}"
                 )
-        dealt = builder._add(f"{where}.dealt", Bucketed(id), {self.name: None}, f"{where}.dealt")
+        made = builder._free(where)
+        dealt, best = f"{made}.dealt", f"{made}.best"
+        builder._add(dealt, Bucketed(id), {self.name: None}, dealt)
         first: KeyGiven = (*columns, BUCKET)
-        best = builder._add(
-            f"{where}.best", BucketTop(n, by, id), {dealt: first}, f"{where}.best", **options
-        )
+        builder._add(best, BucketTop(n, by, id), {dealt: first}, best, **options)
         parts = tuple(f"k{i}" for i in range(len(columns)))
         second: KeyGiven = parts[0] if len(parts) == 1 else parts
-        made = builder._add(where, MergeTop(n), {best: second}, where, **options)
+        builder._add(made, MergeTop(n), {best: second}, made, **options)
         return KeyedStream(builder, made, self.key, columns, made_by=(made, dealt, best))
 
     def _all_time(self) -> WindowedStream:

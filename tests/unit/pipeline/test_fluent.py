@@ -218,3 +218,16 @@ def test_records_without_a_key_go_where_errors_says():
         h.end()
         assert [r["count"] for r in h.read("in.count")] == [1]
         assert [letter["value"] for letter in h.read("dead")] == [{"t": 2, "v": 1}]
+
+
+def test_values_of_all_kinds_pass_a_union_and_dedup_as_they_are():
+    p = Pipeline("kinds")
+    a, b = (p.read(name, sources.memory([])) for name in ("a", "b"))
+    a.union(b).key_by(repr).dedup(within="1s")
+    given = [1, "text", {"k": [1]}, None, [2.5], b"bytes"]
+    with Harness(p) as h:
+        h.send("a", *given)
+        h.send("b", *given)
+        h.end()
+        assert h.read("a.union") == given * 2
+        assert sorted(h.read("a.union.dedup"), key=repr) == sorted(given, key=repr)
