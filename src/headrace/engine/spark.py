@@ -24,6 +24,7 @@ from pyspark.sql.functions import col
 from headrace.engine.anchor import Anchors
 from headrace.engine.deadline import Deadline
 from headrace.engine.local import read_all, reports_in, run_epoch
+from headrace.engine.modules import modules_of
 from headrace.engine.tasks import (
     PLACE,
     ROW_SCHEMA,
@@ -110,6 +111,7 @@ class SparkSubstrate:
         here: list[Envelope] = []
         rows: list[tuple[int, bytes, bytes]] = []
         if plan.short:
+            self._ship()  # before setup() runs here: the clients that it opens do not travel
             read = read_all(self._runtime, task)
             here = [row for row in read if row.header.level > topology.depth]
             rows = [
@@ -285,7 +287,7 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
 
 def pickled(topology: Topology) -> bytes:
     """The pipeline by value: its own modules travel along, so workers need not have them."""
-    modules = {type(node.template).__module__ for node in topology.graph.nodes.values()}
+    modules = {name for node in topology.graph.nodes.values() for name in modules_of(node)}
     sent = []
     for name in modules:
         module = sys.modules.get(name)
