@@ -24,6 +24,7 @@ from pyspark.sql.functions import col
 from headrace.engine.anchor import Anchors
 from headrace.engine.deadline import Deadline
 from headrace.engine.local import read_all, reports_in, run_epoch
+from headrace.engine.pickling import dumps
 from headrace.engine.tasks import (
     PLACE,
     ROW_SCHEMA,
@@ -282,6 +283,8 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
 def pickled(topology: Topology) -> bytes:
     """The pipeline by value: its own modules travel along, so workers need not have them."""
     modules = {type(node.template).__module__ for node in topology.graph.nodes.values()}
+    classes = [schema.given for schema in topology.graph.schemas.values() if schema.of_class]
+    modules.update(cls.__module__ for cls in classes)
     sent = []
     for name in modules:
         module = sys.modules.get(name)
@@ -289,7 +292,7 @@ def pickled(topology: Topology) -> bytes:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
             sent.append(module)
     try:
-        return bytes(cloudpickle.dumps(topology))  # type: ignore[no-untyped-call]
+        return dumps(topology)
     except Exception as error:
         raise InvalidPipeline(
             f"pipeline {topology.graph.name!r} cannot be sent to workers: {error}. "
