@@ -25,6 +25,7 @@ from headrace.engine.anchor import Anchors
 from headrace.engine.deadline import Deadline
 from headrace.engine.local import read_all, reports_in, run_epoch
 from headrace.engine.modules import modules_of
+from headrace.engine.pickling import dumps
 from headrace.engine.tasks import (
     PLACE,
     ROW_SCHEMA,
@@ -288,6 +289,8 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
 def pickled(topology: Topology) -> bytes:
     """The pipeline by value: its own modules travel along, so workers need not have them."""
     modules = {name for node in topology.graph.nodes.values() for name in modules_of(node)}
+    classes = [schema.given for schema in topology.graph.schemas.values() if schema.of_class]
+    modules.update(cls.__module__ for cls in classes)
     sent = []
     for name in modules:
         module = sys.modules.get(name)
@@ -295,7 +298,7 @@ def pickled(topology: Topology) -> bytes:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
             sent.append(module)
     try:
-        return bytes(cloudpickle.dumps(topology))  # type: ignore[no-untyped-call]
+        return dumps(topology)
     except Exception as error:
         raise InvalidPipeline(
             f"pipeline {topology.graph.name!r} cannot be sent to workers: {error}. "
