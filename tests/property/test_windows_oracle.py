@@ -147,7 +147,7 @@ def run(
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=8, phases=PHASES)
 @given(records=RECORDS, cuts=CUTS, crashes=st.booleans())
 def test_windows_agree_with_duckdb_however_the_input_is_cut(
     kind: str, records: list[dict[str, Any]], cuts: list[int], crashes: bool
@@ -183,7 +183,7 @@ def check_floats(row: dict[str, Any]) -> None:
         assert math.isclose(found, value, rel_tol=0.0101, abs_tol=1e-290)
 
 
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=8, phases=PHASES)
 @given(records=RECORDS, cuts=CUTS, ties=st.booleans())
 def test_the_busiest_keys_of_each_window_agree_with_duckdb(
     records: list[dict[str, Any]], cuts: list[int], ties: bool
