@@ -147,7 +147,7 @@ def run(
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=8, phases=PHASES)
 @given(records=RECORDS, cuts=CUTS, crashes=st.booleans())
 def test_windows_agree_with_duckdb_however_the_input_is_cut(
     kind: str, records: list[dict[str, Any]], cuts: list[int], crashes: bool
@@ -183,7 +183,7 @@ def check_floats(row: dict[str, Any]) -> None:
         assert math.isclose(found, value, rel_tol=0.0101, abs_tol=1e-290)
 
 
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=8, phases=PHASES)
 @given(records=RECORDS, cuts=CUTS, ties=st.booleans())
 def test_the_busiest_keys_of_each_window_agree_with_duckdb(
     records: list[dict[str, Any]], cuts: list[int], ties: bool
@@ -209,3 +209,31 @@ def test_the_busiest_keys_of_each_window_agree_with_duckdb(
     chosen = "rank = 1" if ties else "nth = 1"
     wanted = connection.execute(f"SELECT s, k, num, rank FROM ({ranked}) WHERE {chosen}")
     assert sorted(rows) == sorted(wanted.fetchall())
+
+
+@settings(max_examples=15, phases=PHASES)
+@given(
+    times=st.lists(st.integers(0, 120), max_size=40),
+    cuts=CUTS,
+    grace=st.sampled_from(["0s", "7us", "200us"]),
+    window=st.sampled_from([tumbling("10us"), session("5us"), hopping("10us", every="10us")]),
+)
+def test_every_record_is_in_a_window_or_was_counted_as_late(
+    times: list[int], cuts: list[int], grace: str, window: Any
+) -> None:
+    p = Pipeline("late")
+    stream = p.read("in", sources.memory([], timestamp="t"))
+    rows = stream.key_by("k").window(window, grace=grace).count()
+    rows.key_by().window(tumbling("10us")).aggregate(total=agg.sum("count"))
+    records = [{"k": "ab"[i % 2], "t": t} for i, t in enumerate(times)]
+    with Harness(p) as h:
+        marks = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
+        for start, end in pairwise(marks):
+            h.send("in", *records[start:end])
+        h.end()
+        late = h.counts.get("in.count.late", 0)
+        assert sum(row["count"] for row in h.read("in.count")) + late == len(records)
+        # Rows are stamped inside their window, and none of them is late downstream.
+        assert sum(row["total"] for row in h.read("in.count.aggregate")) + late == len(records)
+        if grace == "200us":
+            assert late == 0

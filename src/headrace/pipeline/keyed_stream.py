@@ -211,11 +211,11 @@ class KeyedStream(Stream[V]):
     def _all_time(self) -> WindowedStream:
         return WindowedStream(self, whole(), emit="changes")
 
-    def _rows_of(self, made: str) -> KeyedStream[Any]:
-        """Rows that hold the key in columns of their own."""
+    def _rows_of(self, made: str, *helpers: str) -> KeyedStream[Any]:
+        """Rows that hold the key in columns of their own, and the steps that help to make them."""
         columns = self.key_columns
         key: KeyGiven = columns[0] if len(columns) == 1 else columns
-        return KeyedStream(self._builder, made, key, columns, made_by=(made,))
+        return KeyedStream(self._builder, made, key, columns, made_by=(made, *helpers))
 
     def _same_key(self, stream: Stream[Any]) -> KeyedStream[Any]:
         return KeyedStream(

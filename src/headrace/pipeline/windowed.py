@@ -9,6 +9,7 @@ from headrace.model.time import Duration, duration
 from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
+from headrace.pipeline.operators.late import LateAside
 from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
@@ -122,31 +123,39 @@ class WindowedStream:
             check_column(column, known, where=where)
         if kinds is None:
             kinds = _kinds(window, self._by, self._emit)
+        options = {**self._options, **options}
         late = self._late if isinstance(self._late, To) else None
-        # What goes aside as it is must not have been combined with others before.
-        computation = kinds[0 if late is None else 1](
+        # A session's records cannot be judged before its slot, and what goes aside as it is must
+        # not have been combined before. The same holds where the window has its own watermark.
+        judged_there = late is not None and (window.kind == "session" or "watermark" in options)
+        computation = kinds[1 if judged_there else 0](
             window,
             aggregates,
             key_columns=stream.key_columns,
             by=self._by,
             grace_us=self._grace_us,
             emit=self._emit,
-            late=late is not None,
+            late=judged_there,
         )
-        outputs: dict[str, str] = {"": where}
-        if late is not None:
+        builder = stream._builder
+        made = builder._free(where)
+        source, helpers = stream.name, []
+        outputs: dict[str, str] = {"": made}
+        if judged_there and late is not None:
             outputs["late"] = late.stream
-        options = {**self._options, **options}
-        made = stream._builder._add(
-            where, computation, {stream.name: stream.key}, outputs, **options
-        )
+        elif late is not None:
+            source = f"{made}.judged"
+            helpers = [source]
+            aside = LateAside(window, self._grace_us)
+            builder._add(source, aside, {stream.name: None}, {"": source, "late": late.stream})
+        builder._add(made, computation, {source: stream.key}, outputs, **options)
         if known is not None or kinds[0] is not CombinedTop:
             window_columns = () if window.kind == "whole" else ("window_start", "window_end")
             extra = (*(known or ()), "rank") if kinds[0] is CombinedTop else tuple(aggregates)
-            stream._builder._known_columns[made] = tuple(
+            builder._known_columns[made] = tuple(
                 dict.fromkeys([*stream.key_columns, *window_columns, *extra])
             )
-        return stream._rows_of(made)
+        return stream._rows_of(made, *helpers)
 
 
 def _kinds(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from headrace import Pipeline, every, hopping, session, sources, tumbling, whole
+import random
+
+import pytest
+
+from headrace import Pipeline, every, hopping, session, sliding, sources, to, tumbling, whole
 from headrace.testing import CRASH, Harness
 
 
@@ -156,3 +160,23 @@ def test_windows_that_a_late_record_cannot_reach_any_more_stay_as_they_are():
         h.end()
         assert starts(h) == [(-10, 1), (0, 1), (10, 2), (20, 1)]
         assert h.counts["in.count.late"] == 1
+
+
+@pytest.mark.parametrize("window", [tumbling("10us"), hopping("20us", every="10us"), session("5us"),
+                                    sliding("10us")], ids=lambda w: w.kind)  # fmt: skip
+def test_what_is_dropped_as_late_is_what_would_go_aside(window):
+    dice = random.Random(window.kind)
+    records = [row(max(0, 2 * i - dice.choice([0, 0, 5, 30])), "ab"[i % 2]) for i in range(60)]
+    found = []
+    for late in ("drop", to("aside")):
+        with Harness(counts(window, grace="4us", late=late)) as h:
+            for start in range(0, len(records), 5):
+                h.send("in", *records[start : start + 5])
+            h.end()
+            rows = h.records("in.count")
+            if late == "drop":
+                dropped = h.counts["in.count.late"]
+            else:
+                assert len(h.read("aside")) == dropped > 3
+            found.append(sorted(rows, key=repr))
+    assert found[0] == found[1]

@@ -165,7 +165,7 @@ def start(
         starts = -groups.newest(-times)
         ends = groups.newest(times) + window.size_us
     else:
-        given = [_window_column(table, name) for name in ("window_end", "window_start")]
+        given = [window_column(table, name) for name in ("window_end", "window_start")]
         groups = group([*given, key])
         one = groups.one_row()
         ends, starts = given[0][one], given[1][one]
@@ -177,7 +177,8 @@ def start(
     return Partials(key_of, starts, ends, count, zeros, newest, parts), groups
 
 
-def _window_column(table: pa.Table, name: str) -> Ints:
+def window_column(table: pa.Table, name: str) -> Ints:
+    """The start or end of the window that rows carry."""
     if name not in table.schema.names:
         raise KeyError(
             f"same_window() needs rows that come from a window: there is no column {name!r}"
