@@ -29,7 +29,7 @@ from tests.spark.support import rows, write_jsonl
 from headrace.bench.cluster import Cluster, executor_of, wait_for
 from headrace.engine import spark as substrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(params=["the short way", pytest.param("with readers", marks=thorough)])

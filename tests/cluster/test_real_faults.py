@@ -106,7 +106,7 @@ def test_records_survive_kills_of_workers_executors_and_drivers(tmp_path: Path) 
     planned = schedule(dice)
     lives = 1
     # So that every kill has some epochs to itself.
-    epoch_records = max(50, RECORDS // (KILLS * 6))
+    epoch_records = max(50, RECORDS * 2 // (KILLS * 5))
     with cluster(tmp_path / "cluster", EXECUTORS) as running:
         life = Life(tmp_path, running.url, epoch_records)
         try:

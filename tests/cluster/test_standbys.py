@@ -27,7 +27,7 @@ from headrace.bench.cluster import Cluster, executor_of
 from headrace.engine import spark as substrate
 from headrace.engine.anchor import Anchor, Anchors
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_an_executor_that_hangs_loses_its_slots_and_harms_nothing_when_it_wakes(
             woken.append(progress.epoch)
 
     try:
-        thread, outcome = started(where, spark, epoch_timeout="12s", on_epoch=told)
+        thread, outcome = started(where, spark, epoch_timeout="30s", on_epoch=told)
         workers = second.await_hooks(EXECUTORS)
         stopped.append(executor_of(workers[0]))
         os.kill(stopped[0], signal.SIGSTOP)

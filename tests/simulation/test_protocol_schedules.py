@@ -2,7 +2,7 @@
 
 Each is recognised in the traces by what happens in it, in this order. Left out are rules that only
 Spark can break (B4, B5), rules without schedules (C5, C6, C10, D4, D5, D12, D13), those that other
-tests show directly (A7, C9, F3), and E, G and H.
+tests show directly (A7, C9, F3), and G and H.
 """
 
 import re
@@ -77,6 +77,35 @@ SCHEDULES = {
         r"is refused",
         r"driver \d+ stops: StoreError",
         r"driver \d+ starts",
+    ),
+    "E2 a call's owner sleeps with its intent, and its successor asks at once": (
+        r"driver (?P<d>\d+) pauses at after-intent-write",
+        r"driver \d+ starts",
+    ),
+    "E2 the successor of a voided plan asks again, and is answered from the log": (
+        r"charge (?P<c>\S+) reaches the outside",
+        r"driver \d+ starts \(code [2-9]",
+        r"charge (?P=c) is answered from the log",
+    ),
+    "E2 determinants were swept, and a zombie is turned away": (
+        r"task \S+ of epoch (?P<e>\d+) hangs",
+        r"the zombie of task \S+ of epoch (?P=e) is turned away",
+    ),
+    "E2 a task dies around its call": (r"dies around a call to the outside",),
+    "E2 a call is uncertain, and stays so": (r"charge \S+ is uncertain",),
+    "E2 an uncertain call that may repeat is made again": (
+        r"lookup (?P<c>\S+) reaches the outside",
+        r"lookup (?P=c) reaches the outside",
+    ),
+    "E3 a retried task calls again": (
+        r"rate (?P<c>\S+) reaches the outside",
+        r"rate (?P=c) reaches the outside",
+    ),
+    "F1 two sinks fail twice each": (
+        r"sink (?P<s>\w+) fails (before|after) it has applied",
+        r"sink (?!(?P=s))(?P<t>\w+) fails (before|after) it has applied",
+        r"sink (?P=s) fails (before|after) it has applied",
+        r"sink (?P=t) fails (before|after) it has applied",
     ),
     "F1 renamed, dead, and the consumer takes the epoch away": (
         r"dies at after-publish",

@@ -143,12 +143,15 @@ def test_a_standby_of_a_leader_that_reaches_the_end_says_so_and_ends(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_warm_standby_on_spark_goes_on_where_the_leader_was_killed(
-    tmp_path: Path, calm: Path
-) -> None:
-    write_trades(TRADES, tmp_path / "in")
-    leading = (tmp_path, "--spark", "--pace", 1, "--lease", 3)
+def test_a_warm_standby_on_spark_goes_on_where_the_leader_was_killed(tmp_path: Path) -> None:
+    few = make_trades(10, count=200, disorder=1_900_000)
+    calm = tmp_path / "calm"
+    write_trades(few, tmp_path / "in")
+    pipeline = exchange(trades_in(tmp_path / "in"), calm / "out")
+    run_local(pipeline, calm / "checkpoint", slots=2, epoch_records=25)
+    leading = (tmp_path, "--spark", "--pace", 10, "--lease", 3)
     with programs(leading, (tmp_path, "--spark", "--lease", 3, "--standby")) as (leader, standby):
         standby.until("leader generation 1 is alive")
         leader.process.send_signal(signal.SIGKILL)

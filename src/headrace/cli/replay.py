@@ -74,6 +74,8 @@ def replay(
         key=None if key is None else parsed_key(key),
         debug=pdb,
     )
+    if pdb and not found.calls:
+        click.echo("Note: no call is shown, so the debugger had nowhere to stop", err=True)
     if as_json:
         _tell_json(found, limit)
     else:

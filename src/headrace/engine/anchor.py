@@ -91,10 +91,16 @@ class Anchors:
         for slots, anchor in list(self._known.items()):
             home, *others = [self._locate(frame) for frame in anchor.frames]
             executors = self._executors([home])
-            if excess(home, executors) or lacking(home, others, self._possible(executors)):
+            if excess(home, executors):
                 self._known[slots] = self._build(slots, home)
                 for frame in anchor.frames:
                     frame.unpersist()
+                changed = True
+            elif lacking(home, others, self._possible(executors)):
+                # The slots stay where they are; only others are found to stand by.
+                first, *rest = anchor.frames
+                spare = list(zip(rest, others, strict=True))
+                self._known[slots] = self._cover(slots, first, home, spare, executors)
                 changed = True
             else:
                 anchor.home = home
@@ -123,33 +129,42 @@ class Anchors:
         self._known = {}
 
     def _build(self, slots: int, now: Placement) -> Anchor:
-        frames: list[DataFrame] = []
-        places: list[Placement] = []
-
-        def one_more() -> None:
-            frames.append(self._frame(slots))
-            places.append(self._locate(frames[-1]))
-
+        made: list[tuple[DataFrame, Placement]] = []
         for _ in range(BUILDS_MAX):
-            one_more()
-            if not excess(places[-1], self._executors(places)):
+            made.append(self._one_more(slots))
+            if not excess(made[-1][1], self._executors([place for _, place in made])):
                 break
-        first = best(places, self._executors(places), now)
-        home = places[first]
-        possible = self._possible(self._executors(places))
+        executors = self._executors([place for _, place in made])
+        frame, home = made.pop(best([place for _, place in made], executors, now))
+        return self._cover(slots, frame, home, made, executors)
+
+    def _cover(
+        self,
+        slots: int,
+        first: DataFrame,
+        home: Placement,
+        spare: list[tuple[DataFrame, Placement]],
+        executors: int,
+    ) -> Anchor:
+        """Anchors behind the first, as many as it takes to give every slot its standbys."""
+        possible = self._possible(executors)
         chosen: list[int] = []
         for _ in range(STANDBY_BUILDS_MAX):
-            rest = [at for at in range(len(frames)) if at != first]
-            chosen = _needed(home, places, rest, possible)
+            places = [place for _, place in spare]
+            chosen = _needed(home, places, possible)
             if not lacking(home, [places[at] for at in chosen], possible):
                 break
-            one_more()
-        anchor = Anchor([frames[at] for at in [first, *chosen]], home, possible)
-        for at, frame in enumerate(frames):
-            if at not in (first, *chosen):
+            spare.append(self._one_more(slots))
+        for at, (frame, _) in enumerate(spare):
+            if at not in chosen:
                 frame.unpersist()
-        self._assign(anchor, [places[at] for at in chosen])
+        anchor = Anchor([first, *(spare[at][0] for at in chosen)], home, possible)
+        self._assign(anchor, [spare[at][1] for at in chosen])
         return anchor
+
+    def _one_more(self, slots: int) -> tuple[DataFrame, Placement]:
+        frame = self._frame(slots)
+        return frame, self._locate(frame)
 
     def _assign(self, anchor: Anchor, others: list[Placement]) -> None:
         anchor.standbys = standbys_of(anchor.home, others, anchor.wanted)
@@ -191,12 +206,12 @@ def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([slot, pa.array([executor_name()])], ["slot", "executor"])
 
 
-def _needed(home: Placement, places: list[Placement], rest: list[int], wanted: int) -> list[int]:
+def _needed(home: Placement, places: list[Placement], wanted: int) -> list[int]:
     """The fewest of the other anchors, greedily, that leave no slot without standbys."""
     chosen: list[int] = []
     while lacking(home, [places[at] for at in chosen], wanted):
         others = [places[at] for at in chosen]
-        left = [at for at in rest if at not in chosen]
+        left = [at for at in range(len(places)) if at not in chosen]
         gains = {at: lacking(home, [*others, places[at]], wanted) for at in left}
         if not gains or min(gains.values()) == lacking(home, others, wanted):
             break

@@ -22,7 +22,7 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
-from headrace.engine.guarantees import skipping
+from headrace.engine.guarantees import skipping, skips
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
     adopt_names,
@@ -31,7 +31,7 @@ from headrace.engine.opening import (
     require_present,
     rings_for,
 )
-from headrace.engine.outages import is_outage
+from headrace.engine.outages import is_outage, refused_in
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
@@ -273,6 +273,8 @@ class Driver:
                 raise
             except Exception as error:
                 require_present(self.store, self.checkpoint)
+                if refused := refused_in(str(error)):
+                    raise refused from error
                 if hung := blamed(str(error)):
                     self._void(plan, hung)
                     raise UserCodeError(f"{hung}; its worker had to be ended") from error
@@ -349,6 +351,8 @@ class Driver:
 
     def _following(self) -> Plan | None:
         """The next plan, if there is something to do at once."""
+        if skips(self.graph):
+            return None  # a crash skips what it finds open, so nothing is opened early
         try:
             decision = self._decide()
         except Exception:

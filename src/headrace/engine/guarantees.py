@@ -11,14 +11,18 @@ from headrace.plan.watermarks import Mark
 WHY = "at-most-once: a driver died with this plan open, so its input is skipped"
 
 
+def skips(graph: Graph) -> bool:
+    """Whether a plan that a crash left open is not run again."""
+    return graph.guarantee == AT_MOST_ONCE
+
+
 def skipping(graph: Graph, ledger: Ledger) -> VoidBody | None:
     """How a driver that takes over gives up an open plan it must not run; None where it may.
 
-    Whether the plan's job had begun is not known: a commit carries the next plan. Timers
-    and feedback are state, and are not skipped: nothing of them has happened.
+    Timers and feedback are state, and are not skipped: nothing of them has happened.
     """
     plan = ledger.open_plan
-    if graph.guarantee != AT_MOST_ONCE or plan is None:
+    if not skips(graph) or plan is None:
         return None
     return VoidBody(plan.epoch, WHY, passed_over(plan), plan.records)
 

@@ -97,6 +97,9 @@ class _Loop:
             if ended is None:
                 ended = self._lead()
             return ended
+        except StopAsked:  # while it took over
+            self._let_go(RELEASED, "stopped")
+            return self._nothing_done("stopped")
         except Fenced:
             if self._keeper is not None:
                 self._keeper.abandon()

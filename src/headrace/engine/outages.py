@@ -8,6 +8,7 @@ else is for somebody to mend: damage, another pipeline's state, a newer driver, 
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -64,6 +65,12 @@ def is_outage(error: BaseException) -> bool:
         if any(kind.__name__ in _DATABASE_TROUBLE for kind in type(each).__mro__):
             return True
     return False
+
+
+def refused_in(text: str) -> StoreError | None:
+    """The store's refusal that Spark tells of, where a task met it before it could report."""
+    found = re.search(r"headrace\.errors\.StoreError: (.*)", text)
+    return StoreError(found[1]) if found else None
 
 
 def part_of(error: BaseException) -> str:

@@ -113,7 +113,7 @@ class Patience:
             since = show_instant(int(self._began_wall) * 1_000_000)
             self._tell(
                 "away",
-                f"paused: the {part} is away since {since}: {said[:500]}. Nothing is lost; it is "
+                f"paused: the {part} is away since {since} ({said[:500]}). Nothing is lost; it is "
                 "tried again until it is back",
             )
 

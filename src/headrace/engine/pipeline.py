@@ -151,7 +151,10 @@ class Pipeline(PipelineBuilder):
         )
         # The order of a set depends on the hash seed, which only Spark's workers fix: a driver
         # with a random one does not run computations itself.
-        alike = not sys.flags.hash_randomization or not runs_user_code_while_reading(topology)
+        user_code = runs_user_code_while_reading(topology)
+        alike = not sys.flags.hash_randomization or not user_code
+        # Nor does it run those with a timeout: a worker that hangs can be ended.
+        alike = alike and not (user_code and any(node.timeout_us for node in topology.fused))
         options = Options(
             short_records_max=SHORT_RECORDS_MAX if alike else 0,
             until=until,

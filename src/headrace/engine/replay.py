@@ -162,6 +162,12 @@ def _run(
     overlay = Overlay(store)
     if overlay.hold(past.files()):
         raise not_kept(store, past.epoch)
+    answers = past.plan.determinants
+    if answers and store.root and f"{answers:012d}" not in store.list(paths.DETERMINANTS):
+        raise IncompatibleState(
+            f"epoch {past.epoch} called the outside, and what it answered is not kept any more; "
+            "a replay never calls: see retain_epochs= (headrace run --retain N)"
+        )
     runtime = ObservedRuntime(topology, overlay, WorkerCache(), observer)
     reports = run_epoch(runtime, task)
     for report in reports:

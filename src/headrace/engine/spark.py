@@ -24,6 +24,7 @@ from pyspark.sql.functions import col
 from headrace.engine.anchor import Anchors
 from headrace.engine.deadline import Deadline
 from headrace.engine.local import read_all, reports_in, run_epoch
+from headrace.engine.modules import modules_of
 from headrace.engine.pickling import dumps
 from headrace.engine.tasks import (
     PLACE,
@@ -95,6 +96,7 @@ class SparkSubstrate:
         self._anchors: Anchors | None = None
         self._deadline: Deadline | None = None
         self._unanchored: tuple[float, int] | None = None
+        self._looked = 0
         self.places: dict[int, Place] = {}
         """Where the slots of the last level ran, on a cluster."""
         self._standbys = standbys
@@ -110,6 +112,7 @@ class SparkSubstrate:
         here: list[Envelope] = []
         rows: list[tuple[int, bytes, bytes]] = []
         if plan.short:
+            self._ship()  # before setup() runs here: the clients that it opens do not travel
             read = read_all(self._runtime, task)
             here = [row for row in read if row.header.level > topology.depth]
             rows = [
@@ -165,8 +168,11 @@ class SparkSubstrate:
         anchors = self._anchors
         if anchors is None:
             return order
-        if anchors.refresh():
+        # Between tries slots stay: what was lost lies with standbys now, and nobody else is warm.
+        epoch = order.task.plan.epoch
+        if epoch != self._looked and anchors.refresh():
             self._chains.clear()
+        self._looked = epoch
         first = 1 if order.task.plan.short else 0
         guards = {
             level: anchors.of(slots).guards for level, slots in enumerate(sizes, first) if level
@@ -282,7 +288,7 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
 
 def pickled(topology: Topology) -> bytes:
     """The pipeline by value: its own modules travel along, so workers need not have them."""
-    modules = {type(node.template).__module__ for node in topology.graph.nodes.values()}
+    modules = {name for node in topology.graph.nodes.values() for name in modules_of(node)}
     classes = [schema.given for schema in topology.graph.schemas.values() if schema.of_class]
     modules.update(cls.__module__ for cls in classes)
     sent = []

@@ -68,6 +68,10 @@ class Computation:
             base.version if version is None else version,
         )
 
+    reads_values: bool = True
+    """Whether `process_table` looks at values. One that only passes rows on need not have them
+    put into columns, which values of all kinds might not fit."""
+
     def setup(self) -> None:
         """Runs once per worker process: open clients, load models."""
 

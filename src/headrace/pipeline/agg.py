@@ -3,7 +3,8 @@
     clicks.key_by("user").window(tumbling("1h")).aggregate(
         clicks=agg.count(), pages=agg.distinct("page"), landing=agg.first("page"))
 
-They take columns by name and leave out nulls, as SQL does. Results do not depend on how
+They take columns by name and leave out nulls, as SQL does; a column that a record does not
+have is null. Times come out as microseconds, decimals as floats. Results do not depend on how
 the input is cut into epochs: sums are exact and rounded once; `first`, `last` and
 `collect` go by (timestamp, value), so of records with one timestamp the smaller value
 is the earlier.

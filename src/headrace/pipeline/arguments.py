@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
@@ -13,6 +14,7 @@ from headrace.pipeline.graph import To
 
 TIMEOUT_US_MIN = 50 * MILLISECOND
 
+_NAME_BYTES_MAX = 200
 _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 
 
@@ -31,7 +33,7 @@ def instance_of(computation: Computation | type[Computation]) -> Computation:
 
 
 def ports_of(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
-    """Port -> stream; the only one has the port \"\"."""
+    """Port -> stream; the only one has the empty port."""
     if isinstance(outputs, str):
         ports = {"": outputs}
     elif isinstance(outputs, Mapping):
@@ -51,12 +53,14 @@ def ports_of(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> di
 
 def checked_name(name: Any, what: str) -> str:
     """A name that may stand in paths and messages."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    # A name is also a directory's, where a character beyond ASCII takes up to twelve bytes.
+    fits = isinstance(name, str) and _NAME.fullmatch(name) and len(quote(name)) <= _NAME_BYTES_MAX
+    if not fits:
         raise InvalidPipeline(
             f"{name!r} cannot name {what}: use letters, digits, spaces and _ . : @ # + -, "
-            "beginning with a letter or digit, at most 100 characters"
+            "beginning with a letter or digit, at most 100 characters (fewer beyond ASCII)"
         )
-    return name
+    return str(name)
 
 
 def timeout_of(given: Duration | None, where: str) -> int | None:

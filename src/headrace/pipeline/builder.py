@@ -260,16 +260,22 @@ class PipelineBuilder:
         **options: Any,
     ) -> str:
         """Adds a step; gives its name, a makeshift one where it was taken."""
-        given = name
-        while name in self._nodes:
-            name = f"{name}+"
+        given, name = name, self._free(name)
         if name != given:
-            self._unnamed[name] = given
             if outputs == given:
                 outputs = name
             elif isinstance(outputs, Mapping):
                 outputs = {p: name if s == given else s for p, s in outputs.items()}
         self.compute(computation, inputs=inputs, outputs=outputs, name=name, **options)
+        return name
+
+    def _free(self, name: str) -> str:
+        """The name, or a makeshift one where it is taken, which waits for `named()`."""
+        given = name
+        while name in self._nodes:
+            name = f"{name}+"
+        if name != given:
+            self._unnamed[name] = given
         return name
 
     def _rename(self, nodes: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:

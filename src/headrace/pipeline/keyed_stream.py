@@ -77,6 +77,7 @@ class KeyedStream(Stream[V]):
         grace: Duration = "0s",
         late: str | To = "drop",
         emit: str | Every = "final",
+        **options: Any,
     ) -> WindowedStream:
         """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
 
@@ -88,8 +89,10 @@ class KeyedStream(Stream[V]):
         - `emit`: "final" (once, when it closes at end + grace), "on_time" (at its end, then
           again with every epoch that corrects it), "changes" (with every epoch that changes
           it), `every("5s")` or `every(100)` records; the last three also when it closes.
+        - More options are those of `p.compute`, such as `errors=to("dead")` for records without
+          a usable key.
         """
-        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit)
+        return WindowedStream(self, window, by=by, grace=grace, late=late, emit=emit, **options)
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each key has had; sent with every epoch that changes it."""
@@ -118,14 +121,14 @@ class KeyedStream(Stream[V]):
                 raise InvalidPipeline(
                     f"{where}: there is no column {column!r}; there are: {', '.join(known)}"
                 )
-        dealt = builder._add(f"{where}.dealt", Bucketed(id), {self.name: None}, f"{where}.dealt")
+        made = builder._free(where)
+        dealt, best = f"{made}.dealt", f"{made}.best"
+        builder._add(dealt, Bucketed(id), {self.name: None}, dealt)
         first: KeyGiven = (*columns, BUCKET)
-        best = builder._add(
-            f"{where}.best", BucketTop(n, by, id), {dealt: first}, f"{where}.best", **options
-        )
+        builder._add(best, BucketTop(n, by, id), {dealt: first}, best, **options)
         parts = tuple(f"k{i}" for i in range(len(columns)))
         second: KeyGiven = parts[0] if len(parts) == 1 else parts
-        made = builder._add(where, MergeTop(n), {best: second}, where, **options)
+        builder._add(made, MergeTop(n), {best: second}, made, **options)
         return KeyedStream(builder, made, self.key, columns, made_by=(made, dealt, best))
 
     # Joins ----------------------------------------------------------------

@@ -22,6 +22,7 @@ from headrace.pipeline.columns import check_column
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
 from headrace.pipeline.operators.lookup import On, lookup
+from headrace.pipeline.operators.sql import Sql
 from headrace.pipeline.operators.stateless import (
     FilterRecords,
     FilterTable,
@@ -132,6 +133,14 @@ class Stream(Generic[V]):
         made = self._step("select", Select(chosen))
         self._builder._known_columns[made.name] = tuple(chosen)
         return made
+
+    def sql(self, query: str) -> Stream[Any]:
+        """One SELECT over each record: `sql("SELECT user, price * 100 AS cents FROM stream")`.
+
+        It runs in DuckDB (the extra `headrace[sql]`), row by row: aggregates, ORDER BY, joins
+        and functions that a replay would not repeat are refused.
+        """
+        return self._step("sql", Sql(query, f"{self.name}.sql"))
 
     def union(self, *others: Stream[Any]) -> Stream[Any]:
         """The records of this stream and of others, as one stream."""

@@ -9,6 +9,7 @@ from headrace.model.time import Duration, duration
 from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
+from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
@@ -33,6 +34,7 @@ class WindowedStream:
         grace: Duration = "0s",
         late: str | To = "drop",
         emit: str | Every = "final",
+        **options: Any,
     ) -> None:
         self._stream = stream
         where = f"{stream.name}.window"
@@ -67,6 +69,7 @@ class WindowedStream:
         if window.kind == "sliding" and emit != "final":
             raise InvalidPipeline(f'{where}: sliding windows are emitted once, emit="final"')
         self._window, self._by, self._late, self._emit = window, by, late, emit
+        self._options = options
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each window has, as the column `name`."""
@@ -118,12 +121,7 @@ class WindowedStream:
         for column in [c for a in aggregates.values() for c in a.columns()]:
             check_column(column, known, where=where)
         if kinds is None:
-            sliding = window.kind == "sliding"
-            kinds = (
-                (CombinedSliding, SlidingAggregate)
-                if sliding
-                else (CombinedAggregate, WindowAggregate)
-            )
+            kinds = _kinds(window, self._by, self._emit)
         late = self._late if isinstance(self._late, To) else None
         # What goes aside as it is must not have been combined with others before.
         computation = kinds[0 if late is None else 1](
@@ -138,6 +136,7 @@ class WindowedStream:
         outputs: dict[str, str] = {"": where}
         if late is not None:
             outputs["late"] = late.stream
+        options = {**self._options, **options}
         made = stream._builder._add(
             where, computation, {stream.name: stream.key}, outputs, **options
         )
@@ -148,3 +147,14 @@ class WindowedStream:
                 dict.fromkeys([*stream.key_columns, *window_columns, *extra])
             )
         return stream._rows_of(made)
+
+
+def _kinds(
+    window: Window, by: str, emit: str | Every
+) -> tuple[type[WindowAggregate], type[WindowAggregate]]:
+    """The computations for a window: with and without combining before the shuffle."""
+    if window.kind == "sliding":
+        return CombinedSliding, SlidingAggregate
+    if window.kind == "hopping" and by == "event" and emit == "final":
+        return CombinedPaned, PanedAggregate
+    return CombinedAggregate, WindowAggregate

@@ -191,6 +191,8 @@ class FileSink(Sink):
             raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
         if found.checkpoint != mine.checkpoint:
             raise SinkError(f"{path} was made by the checkpoint {found.checkpoint}: see _identity")
+        if "/" in found.staging or not found.staging.startswith(f"{epoch_name(epoch)}."):
+            raise SinkError(f"{path} claims {found.staging!r}, which is not in _staging: damaged")
         return found
 
     def _rename(self, staging: str, name: str, epoch: int) -> None:

@@ -40,14 +40,12 @@ def build(
         count = 0
         for part in parts:
             name = f"part-{label_name(part.label)}{suffix}"
-            if _holds_one_file(part, is_split) and part.path is not None:
-                if os.path.getsize(part.path) == 0:
-                    continue
-                if _link(part.path, root / name):
-                    count += 1
-                    continue
-            data = part.read()
-            files = split(data) if is_split(data[:HEAD_BYTES]) else [("", data)]
+            data = part.read()  # and checks it against its digest, also where it is only linked
+            several = is_split(data[:HEAD_BYTES])
+            if data and not several and part.path is not None and _link(part.path, root / name):
+                count += 1
+                continue
+            files = split(data) if several else [("", data)]
             for directory, content in files:
                 if content:
                     home = _inside(root, directory, directories)
@@ -73,16 +71,6 @@ def label_name(label: str) -> str:
         return quoted
     digest = xxhash.xxh3_128_hexdigest(label.encode())
     return f"{quoted[: LABEL_CHARACTERS_MAX - 33]}-{digest}"
-
-
-def _holds_one_file(part: Part, is_split: Callable[[bytes], bool]) -> bool:
-    if part.path is None:
-        return False
-    try:
-        with open(part.path, "rb") as file:
-            return not is_split(file.read(HEAD_BYTES))
-    except OSError:
-        return False  # Not on this machine: the part knows how to read itself.
 
 
 def _inside(root: Path, directory: str, directories: set[Path]) -> Path:

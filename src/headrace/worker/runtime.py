@@ -11,7 +11,7 @@ from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.state.cache import WorkerCache
-from headrace.worker.watchdog import Interrupt, Watch, told, watching
+from headrace.worker.watchdog import Watch, watching
 
 
 class Live:
@@ -27,8 +27,7 @@ class Live:
             with watching(watch):
                 watch.begin()
                 template.setup()
-        except (Exception, Interrupt) as raised:
-            error = told(raised, watch)
+        except Exception as error:
             raise UserCodeError(
                 f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}"
             ) from error

@@ -21,10 +21,12 @@ from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.runtime import Live
 from headrace.worker.table_context import KeylessTableContext
 from headrace.worker.table_keyed import KeyedTableContext
-from headrace.worker.watchdog import Interrupt, Watch, told, watching
+from headrace.worker.watchdog import Watch, watching
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
+
+_NO_VALUES = "no values"
 
 ROUNDS_MAX = 10_000
 """Timers that set timers that are due at once, so many times in a row, do so for ever."""
@@ -106,9 +108,8 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
         if not isinstance(error, ServiceError):
             raise
         raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
-    except (Exception, Interrupt) as raised:
-        failed = told(raised, watch)
-        raise UserCodeError(describe(live.node, None, _over(hook, table), failed)) from failed
+    except Exception as error:
+        raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
 
 
 def _over(hook: str, table: pa.Table) -> str:
@@ -120,7 +121,10 @@ def _table(
     node: Node, rows: Rows, arrivals: list[Arrival], keys: pa.Array | None, codes: Any
 ) -> pa.Table:
     """The value columns, then key, key_index, timestamp and, with several inputs, stream."""
-    table = value_table(node, rows)
+    if node.template.reads_values:
+        table = value_table(node, rows)
+    else:
+        table = pa.table({_NO_VALUES: pa.nulls(len(rows))})
     extra: dict[str, Any] = {time_column(table): pa.array(rows.timestamps)}
     if keys is not None:
         extra = {"key": keys, "key_index": pa.array(codes, pa.int32()), **extra}
@@ -133,4 +137,4 @@ def _table(
             table = with_own(table, name, column)
         elif name == "key_index":
             raise UserCodeError(f"computation {node.name!r}: the records have a column 'key_index'")
-    return table
+    return table if node.template.reads_values else table.drop([_NO_VALUES])

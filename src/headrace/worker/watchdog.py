@@ -132,13 +132,18 @@ def told(error: BaseException, watch: Watch) -> Exception:
 
 @contextmanager
 def watching(watch: Watch) -> Iterator[Watch]:
-    """While entered, hooks of a computation with a timeout are watched."""
+    """While entered, hooks of a computation with a timeout are watched.
+
+    One that is stopped a moment too late, when it has just returned, fails its task.
+    """
     if not watch.timeout_s:
         yield watch
         return
     _dog.add(watch)
     try:
         yield watch
+    except Interrupt as interrupt:
+        raise watch.error().with_traceback(interrupt.__traceback__) from None
     finally:
         watch.turn = None
         _dog.remove(watch)

@@ -321,6 +321,26 @@ def test_a_task_that_cannot_write_is_run_again_by_the_same_plan(quick: None) -> 
     assert epochs_of(diary) == list(range(1, 22))
 
 
+def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says(quick: None) -> None:
+    told, diary, store = Told(), Diary(), MemoryStore()
+    driver = driver_of(counting(VALUES, diary), store, open=False, clock=Clock())
+    left = [10]
+
+    def disturb(task, reports):
+        if task.plan.epoch == 2 and left[0]:
+            left[0] -= 1
+            raise RuntimeError(
+                "Job aborted: Traceback (most recent call last): ...\n"
+                "headrace.errors.StoreError: cannot read work/2-order: stale file handle\n\tat x"
+            )
+        return reports
+
+    driver._substrate.disturb = disturb
+    assert Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told)).wait(60).reason == "end"
+    assert told.kinds == ["away", "back"] and "stale file handle" in told.notices[0].text
+    assert epochs_of(diary) == list(range(1, 22))
+
+
 def test_a_stop_during_an_outage_ends_the_run_cleanly_and_the_next_goes_on(
     tmp_path: Path, quick: None
 ) -> None:

@@ -20,6 +20,7 @@ from headrace import (
     Map,
     Pipeline,
     SourceError,
+    StoreError,
     failpoints,
     replay,
     service,
@@ -409,6 +410,20 @@ def test_an_epoch_not_kept_any_more_is_refused_with_those_that_are(tmp_path: Pat
         assert replay(p, checkpoint=checkpoint, epoch=epoch).equal
 
 
+def test_answers_that_were_collected_are_told_apart_from_code_that_asks_anew(
+    tmp_path: Path,
+) -> None:
+    p = PipelineBuilder("paying")
+    p.read("in", sources.memory([at(i, i, who=f"w{i}") for i in range(6)], timestamp="t"))
+    p.compute(Paying, inputs={"in": "k"})
+    store = DiskStore(tmp_path / "state")
+    run(driver_of(p.freeze(), store), 2)
+    assert replay(p, checkpoint=str(tmp_path / "state"), epoch=2).equal
+    assert store.retire_directory(paths.determinants_directory(1))
+    with pytest.raises(IncompatibleState, match="epoch 2 called the outside, and what it answered"):
+        replay(p, checkpoint=str(tmp_path / "state"), epoch=2)
+
+
 def test_epochs_of_a_long_log_are_found_from_a_snapshot(tmp_path: Path) -> None:
     p = PipelineBuilder("long")
     p.read("in", sources.memory([at(i, i % 5) for i in range(400)], timestamp="t"))
@@ -545,6 +560,20 @@ def test_a_pin_of_a_reader_that_died_expires() -> None:
     later = time.time() + 61
     assert pins_of(store, clock=lambda: later).files == frozenset()
     assert store.list(paths.PINS) == []
+
+
+def test_a_checkpoint_that_cannot_be_written_is_replayed_without_a_pin() -> None:
+    class ReadOnly(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            raise StoreError("read-only")
+
+    with Harness(one(Basket)) as h:
+        baskets(h)
+        copy = ReadOnly()
+        copy.files = dict(h._runtime.store.files)
+        with pinned(copy, "test", [], seconds=60) as done:
+            assert not done
+        assert replay_epoch(h._topology, copy, 2, prepared=True).equal
 
 
 def test_a_damaged_pin_holds_nothing_and_stops_nobody() -> None:

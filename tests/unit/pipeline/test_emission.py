@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace import Pipeline, every, session, sources, tumbling, whole
+from headrace import Pipeline, every, hopping, session, sources, tumbling, whole
 from headrace.testing import CRASH, Harness
 
 
@@ -128,3 +128,31 @@ def test_nothing_is_left_in_state_when_windows_have_closed():
         assert h.keys("in.count") == ["a"]
         h.end()
         assert h.keys("in.count") == []
+
+
+def test_every_way_to_emit_ends_with_the_same_rows():
+    """However they are emitted, the last row of each window is the final one."""
+    records = [row(t * 3 % 47 + t, "ab"[t % 2]) for t in range(60)]
+    found = {}
+    for mode in ("final", "on_time", "changes", every(3), every("7us")):
+        with Harness(counts(hopping("20us", every="6us"), grace="60us", emit=mode)) as h:
+            for start in range(0, len(records), 7):
+                h.send("in", *records[start : start + 7])
+            h.end()
+            rows = h.read("in.count")
+            found[str(mode)] = {(r["k"], r["window_start"]): r["count"] for r in rows}
+            if mode == "final":
+                assert len(rows) == len(found["final"])
+            assert "in.count.late" not in h.counts
+    assert len(found["final"]) > 20
+    assert all(last == found["final"] for last in found.values())
+
+
+def test_windows_that_a_late_record_cannot_reach_any_more_stay_as_they_are():
+    with Harness(counts(hopping("20us", every="10us"))) as h:
+        h.send("in", row(5), row(25))
+        h.send("in", row(12))  # [0, 20) has closed, [10, 30) has not
+        h.send("in", row(3))  # both of its windows have closed
+        h.end()
+        assert starts(h) == [(-10, 1), (0, 1), (10, 2), (20, 1)]
+        assert h.counts["in.count.late"] == 1

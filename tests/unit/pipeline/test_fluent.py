@@ -161,6 +161,15 @@ def test_named_comes_right_behind_the_step():
         (lambda s: tumbling("0s"), "longer"),
         (lambda s: tumbling(5), "unit"),
         (lambda s: s.dedup(within="1s"), "id="),
+        (lambda s: s.sql("SELECT sum(v) FROM stream"), "record by record"),
+        (lambda s: s.sql("SELECT DISTINCT k FROM stream"), "record by record"),
+        (lambda s: s.sql("SELECT k FROM stream ORDER BY v"), "record by record"),
+        (lambda s: s.sql("SELECT row_number() OVER () FROM stream"), "record by record"),
+        (lambda s: s.sql("SELECT v IN (SELECT 1) FROM stream"), "record by record"),
+        (lambda s: s.sql("SELECT random() FROM stream"), "replay"),
+        (lambda s: s.sql("SELECT current_timestamp FROM stream"), "replay"),
+        (lambda s: s.sql("SELECT k FROM elsewhere"), "FROM stream"),
+        (lambda s: s.sql("SELECT FROM FROM"), "sql"),
     ],
 )
 def test_what_cannot_work_is_refused_while_building(build, reason):
@@ -189,3 +198,36 @@ def test_late_records_go_aside_and_within_grace_they_count():
         assert [(r["window_start"], r["count"]) for r in h.read("in.count")] == [(0, 2), (10, 2)]
         assert h.read("late") == [row("a", 3)]
         assert h.counts["in.count.late"] == 1
+
+
+def test_sql_goes_over_each_record():
+    p, s = begin()
+    s.sql("SELECT upper(k) AS name, v * 2 AS w FROM stream WHERE v > 1")
+    s.sql("SELECT * FROM stream WHERE k = 'a'").named("all")
+    with Harness(p) as h:
+        h.send("in", row("a", 1), row("b", 2, 2), CRASH, row("c", 3, 5))
+        assert h.records("in.sql") == [({"name": "B", "w": 4}, 2), ({"name": "C", "w": 10}, 3)]
+        assert h.records("all") == [(row("a", 1), 1)]
+
+
+def test_records_without_a_key_go_where_errors_says():
+    p, s = begin()
+    s.key_by("k").window(tumbling("10us"), errors=to("dead")).count()
+    with Harness(p) as h:
+        h.send("in", row("a", 1), {"t": 2, "v": 1})
+        h.end()
+        assert [r["count"] for r in h.read("in.count")] == [1]
+        assert [letter["value"] for letter in h.read("dead")] == [{"t": 2, "v": 1}]
+
+
+def test_values_of_all_kinds_pass_a_union_and_dedup_as_they_are():
+    p = Pipeline("kinds")
+    a, b = (p.read(name, sources.memory([])) for name in ("a", "b"))
+    a.union(b).key_by(repr).dedup(within="1s")
+    given = [1, "text", {"k": [1]}, None, [2.5], b"bytes"]
+    with Harness(p) as h:
+        h.send("a", *given)
+        h.send("b", *given)
+        h.end()
+        assert h.read("a.union") == given * 2
+        assert sorted(h.read("a.union.dedup"), key=repr) == sorted(given, key=repr)

@@ -60,3 +60,10 @@ def test_top_of_a_window_keeps_a_column_called_key():
         assert h.read("in.top") == [
             {"n": 2, "t": 2, "key": "y", "window_start": 0, "window_end": 10, "rank": 1}
         ]
+
+
+def test_all_parts_of_a_named_top_bear_its_name():
+    p = changing()
+    p.stream("in").key_by().top(3, by="n", id="name").named("second")
+    names = [n for n in p.freeze().graph.nodes if not n.startswith("in.top")]
+    assert sorted(names) == ["second", "second.best", "second.dealt"]

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import failpoints, sinks
 from headrace.engine.outages import is_outage
-from headrace.errors import SinkError
+from headrace.errors import CorruptCheckpoint, SinkError
 from headrace.model.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.high_water import MARKERS_KEPT, HighWater
@@ -61,12 +61,21 @@ def test_a_staged_file_is_linked_and_not_copied(tmp_path: Path) -> None:
     sink = opened(sinks.jsonl(tmp_path / "out"))
     staged = tmp_path / "staged"
     staged.write_bytes(b"1\n")
-
-    def unread() -> bytes:
-        raise RuntimeError("a linked part is not read")
-
-    sink.deliver(Delivery(1, "id", [Part("a", "digest", unread, str(staged))]))
+    sink.deliver(Delivery(1, "id", [Part("a", "digest", staged.read_bytes, str(staged))]))
     assert staged.samefile(tmp_path / "out/epoch=000000000001/part-a.jsonl")
+
+
+def test_a_damaged_part_is_not_published_though_it_could_be_linked(tmp_path: Path) -> None:
+    sink = opened(sinks.jsonl(tmp_path / "out"))
+    staged = tmp_path / "staged"
+    staged.write_bytes(b"1\n")
+
+    def damaged() -> bytes:
+        raise CorruptCheckpoint("its digest is not the committed one")
+
+    with pytest.raises(CorruptCheckpoint):
+        sink.deliver(Delivery(1, "id", [Part("a", "digest", damaged, str(staged))]))
+    assert not list(tmp_path.glob("out/epoch=*"))
 
 
 def test_a_staged_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch) -> None:

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
-from headrace.model.rows import values_of
 from headrace.pipeline.operators import exact
 from headrace.pipeline.operators.grouping import Groups, Ints, plain, runs, sorted_rows, spread
 
@@ -62,11 +61,22 @@ class Aggregate:
 
 
 def column_of(table: pa.Table, name: str) -> pa.Array:
-    """A column in plain types; an error that names the others where there is none."""
+    """A column in plain types. Where no record of a table has it, as in sparse JSON, it is null:
+    whether one of them has it depends on the cut, so it must not matter."""
     if name not in table.schema.names:
-        have = ", ".join(values_of(table).schema.names) or "none"
-        raise KeyError(f"there is no column {name!r} to aggregate; there are: {have}")
-    return plain(table.column(name))
+        return pa.nulls(table.num_rows)
+    values = plain(table.column(name))
+    if pa.types.is_nested(values.type):
+        raise TypeError(
+            f"column {name!r} holds {values.type}; aggregates take numbers, text, bytes, booleans "
+            "and times: take a part of it with map or select before"
+        )
+    return values
+
+
+def _any_column(table: pa.Table, name: str) -> Any:
+    """A column of whatever type, for counting."""
+    return table.column(name) if name in table.schema.names else pa.nulls(table.num_rows)
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,8 @@ class Count(Aggregate):
     def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
         of = groups.of
         if self.column is not None:
-            values = column_of(table, self.column)
-            of = of[values.is_valid().to_numpy(False)] if values.null_count else of
+            values = _any_column(table, self.column)
+            of = of[np.asarray(values.is_valid())] if values.null_count else of
         return [pa.array(np.bincount(of, minlength=groups.count))]
 
     def merge(self, parts: Parts, groups: Groups) -> Parts:
@@ -104,7 +114,8 @@ class Sum(Aggregate):
         finite = np.isfinite(given)
         strange = np.zeros(groups.count)
         if not finite.all():
-            np.add.at(strange, groups.of[~finite], given[~finite])
+            with np.errstate(invalid="ignore"):
+                np.add.at(strange, groups.of[~finite], given[~finite])
             given, groups = given[finite], groups.take(np.flatnonzero(finite))
         totals = exact.totals_of_floats(given, groups)
         squares = exact.squares_of_floats(given, groups) if self.squared else None
@@ -128,7 +139,8 @@ class Sum(Aggregate):
         totals = exact.merged(parts[1], parts[2], groups)
         strange = np.zeros(groups.count)
         given = pc.fill_null(parts[3].cast(pa.float64()), 0.0)  # null alone has no type yet
-        np.add.at(strange, groups.of, given.to_numpy(False))
+        with np.errstate(invalid="ignore"):  # inf - inf is nan, as it should be
+            np.add.at(strange, groups.of, given.to_numpy(False))
         floats = np.zeros(groups.count, np.bool_)
         np.logical_or.at(floats, groups.of, parts[4].to_numpy(False))
         squares = exact.merged(parts[5], parts[6], groups) if self.squared else None

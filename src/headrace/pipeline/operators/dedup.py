@@ -23,6 +23,7 @@ class DedupWithin(Computation):
     record by `within_us`; a record older than that cannot be judged, so it is dropped as late.
     """
 
+    reads_values = False
     seen: int = state(0)
 
     def __init__(self, within_us: int) -> None:

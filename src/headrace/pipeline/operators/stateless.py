@@ -113,7 +113,9 @@ class Select(Computation):
 
 
 class PassOn(Computation):
-    """Sends everything on as it is: the stream after a union, or under another name."""
+    """Sends everything on as it is: the stream after a union."""
+
+    reads_values = False
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""

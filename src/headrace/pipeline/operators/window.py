@@ -22,7 +22,7 @@ from headrace.model.state import state
 from headrace.model.time import END
 from headrace.pipeline.operators import partials
 from headrace.pipeline.operators.aggregates import Aggregate
-from headrace.pipeline.operators.grouping import Ints, group
+from headrace.pipeline.operators.grouping import Groups, Ints, group
 from headrace.pipeline.operators.partials import Partials
 from headrace.pipeline.operators.stateless import record_times
 from headrace.pipeline.windows import Every, Window
@@ -61,13 +61,7 @@ class WindowAggregate(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Merges what came with what is stored."""
-        groups = None
-        if self.combined:
-            rows = Partials.from_table(table, self.part_count)
-        else:
-            rows, groups = partials.start(
-                self.aggregates, self.window, table, record_times(table), self.by_event
-            )
+        rows, groups = self._arrived(table)
         if not self.by_event:
             self._place(rows, ctx.now())
         before = ctx.watermark_before
@@ -76,9 +70,7 @@ class WindowAggregate(Computation):
         else:
             too_late = self._closes(self._last_end(rows)) <= before
             if too_late.any():
-                self._aside(
-                    rows.count[too_late], None if groups is None else too_late[groups.of], ctx
-                )
+                self._aside(rows.count[too_late], groups, too_late, ctx)
                 rows = rows.take(~too_late)
             if self.window.kind == "hopping":
                 rows = partials.spread(rows, self.window)
@@ -86,6 +78,13 @@ class WindowAggregate(Computation):
             rows = self._merge_stored(rows, ctx)
         if len(rows):
             self._changed(rows, ctx)
+
+    def _arrived(self, table: pa.Table) -> tuple[Partials, Groups | None]:
+        """Rows per key and window, and the group of each record where records came."""
+        if self.combined:
+            return Partials.from_table(table, self.part_count), None
+        times = record_times(table)
+        return partials.start(self.aggregates, self.window, table, times, self.by_event)
 
     def _place(self, rows: Partials, now: int) -> None:
         """Processing time: all records of an epoch have its time."""
@@ -109,11 +108,11 @@ class WindowAggregate(Computation):
             return np.full(len(ends), END)
         return np.minimum(ends, END - self.grace_us) + self.grace_us
 
-    def _aside(self, counts: Ints, records: Any, ctx: TableContext) -> None:
-        """Records whose windows have all closed."""
+    def _aside(self, counts: Ints, groups: Groups | None, too_late: Any, ctx: TableContext) -> None:
+        """Records whose windows have all closed; `too_late` says of which groups."""
         ctx.count("late", int(counts.sum()))
-        if self.late and records is not None:
-            ctx.pass_on(records, to="late")
+        if self.late and groups is not None:
+            ctx.pass_on(too_late[groups.of], to="late")
 
     def _merge_stored(self, rows: Partials, ctx: TableContext) -> Partials:
         """New rows with the stored rows of the same windows."""
@@ -128,7 +127,7 @@ class WindowAggregate(Computation):
         return partials.merge(self.aggregates, rows, group([rows.end, rows.start, rows.key]))
 
     def _merge_sessions(
-        self, new: Partials, groups: Any, ctx: TableContext, before: int
+        self, new: Partials, groups: Groups | None, ctx: TableContext, before: int
     ) -> Partials:
         """New rows with the sessions that they touch; what was merged away is removed."""
         stored = self._stored(ctx, np.unique(new.key))
@@ -141,7 +140,7 @@ class WindowAggregate(Computation):
         too_late = fresh & (self._closes(merged.end) <= before)
         if too_late.any():
             mine = too_late[chains.of[: len(new)]]
-            self._aside(new.count[mine], None if groups is None else mine[groups.of], ctx)
+            self._aside(new.count[mine], groups, mine, ctx)
         old = chains.of[len(new) :]
         gone = stored.take(fresh[old]) if len(stored) else stored
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))

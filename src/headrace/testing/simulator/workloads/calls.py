@@ -87,6 +87,7 @@ class Outside:
             told = call()
         except CallUncertain:
             told = UNCERTAIN
+            self.note(f"{name} {what} is uncertain")
         except ServiceError:
             told = FAILED
         if self._given == before and (name, what) in self.told:

@@ -1,0 +1,80 @@
+"""Hopping windows that are emitted once: the state holds panes, put together when a window ends.
+
+A record would be part of size / every windows; it changes one pane instead. When the
+watermark passes the end of a window, the panes inside are merged and emitted. A pane
+stays until the last window that contains it has closed. Which windows are out already
+needs no memory: those that the watermark of the epoch before had passed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.context import TableContext
+from headrace.model.time import END
+from headrace.pipeline.operators import partials
+from headrace.pipeline.operators.grouping import Ints, group
+from headrace.pipeline.operators.partials import Partials
+from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowAggregate
+
+
+class PanedAggregate(WindowAggregate):
+    """Aggregates of hopping windows from panes."""
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Merges what came into panes."""
+        rows, groups = self._arrived(table)
+        too_late = self._closes(self._last_end(rows)) <= ctx.watermark_before
+        if too_late.any():
+            self._aside(rows.count[too_late], groups, too_late, ctx)
+            rows = rows.take(~too_late)
+        rows = self._merge_stored(rows, ctx)
+        if len(rows):
+            ctx.put_entries("open", rows.key, rows.windows(), rows.cells())
+            self._wake(rows, ctx.watermark_before, ctx)
+
+    def _first_end(self, rows: Partials, passed: int) -> Ints:
+        """The first window of each pane that `passed` has not closed; may lie behind its last."""
+        size, every = self.window.size_us, self.window.every_us
+        first = -(-(rows.end - size) // every) * every + size
+        open_from = (passed - self.grace_us - size) // every * every + every + size
+        return np.maximum(first, open_from)
+
+    def _wake(self, rows: Partials, passed: int, ctx: TableContext) -> None:
+        keys = group([rows.key])
+        owners = rows.key[keys.one_row()]
+        at = -keys.newest(-self._closes(self._first_end(rows, passed)))
+        before = ctx.timers(CLOSE).take(pa.array(owners)).fill_null(END).to_numpy()
+        hold = np.full(len(owners), END)
+        ctx.set_timers(owners, np.minimum(at, before), tag=CLOSE, hold=hold)
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows that the watermark has passed in this epoch."""
+        rows = self._stored(ctx, np.unique(table.column("key_index").to_numpy()))
+        if not len(rows):
+            return
+        every, last = self.window.every_us, self._last_end(rows)
+        first = self._first_end(rows, ctx.watermark_before)
+        until = last
+        if not ctx.final:
+            passed = ctx.watermark - self.grace_us - self.window.size_us
+            until = np.minimum(last, passed // every * every + self.window.size_us)
+        number = np.maximum((until - first) // every + 1, 0)
+        who = np.repeat(np.arange(len(rows)), number)
+        if len(who):
+            nth = np.arange(len(who)) - np.repeat(np.cumsum(number) - number, number)
+            dealt = rows.take(who)
+            dealt.end = first[who] + nth * every
+            dealt.start = dealt.end - self.window.size_us
+            inside = group([dealt.end, dealt.start, dealt.key])
+            self._send(partials.merge(self.aggregates, dealt, inside), ctx)
+        over = self._closes(last) <= ctx.watermark
+        gone, left = rows.take(over), rows.take(~over)
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        if len(left):
+            self._wake(left, ctx.watermark, ctx)
+
+
+class CombinedPaned(PanedAggregate, CombinedAggregate):
+    """The same, with partials made before the shuffle."""

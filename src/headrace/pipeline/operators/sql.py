@@ -1,0 +1,119 @@
+"""`sql`: one SELECT over each record, run by DuckDB in the task that makes the records.
+
+Rows are treated one by one: what would depend on how records are cut into tables
+(aggregates, ORDER BY, DISTINCT, joins, subqueries) or on the moment (random(), now()) is
+refused while building. Windows and aggregates are the business of `key_by`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline
+from headrace.model.computation import Computation
+from headrace.model.rows import values_of
+from headrace.pipeline.operators.stateless import record_times
+
+if TYPE_CHECKING:
+    from headrace.model.context import TableContext
+
+_TIME, _TIME_OUT = "record time", "record time out"
+_MOMENTS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
+_EMPTY = ("modifiers", "group_expressions", "group_sets", "having", "qualify", "sample")
+
+
+class Sql(Computation):
+    """Runs a checked SELECT over tables of records."""
+
+    def __init__(self, query: str, where: str) -> None:
+        self.query = checked_query(query, where)
+
+    def setup(self) -> None:
+        """A connection per worker; one thread keeps rows in their order."""
+        self.connection = _duckdb("sql").connect(config={"threads": 1})
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        given = values_of(table).append_column(_TIME, pa.array(record_times(table)))
+        connection = self.connection.cursor()
+        connection.register("stream", given)
+        made = connection.sql(self.query).to_arrow_table()
+        times = made.column(_TIME_OUT).to_numpy()
+        names = [name for name in made.schema.names if name not in (_TIME, _TIME_OUT)]
+        ctx.produce_table(made.select(names), timestamp=times)
+
+
+def checked_query(query: str, where: str) -> str:
+    """The query with the record's time added to its columns; refuses what is not row by row."""
+    connection = _duckdb(where).connect()
+    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    if parsed.get("error"):
+        raise InvalidPipeline(f"{where}: {parsed.get('error_message')}")
+    node = parsed["statements"][0]["node"]
+    table = node.get("from_table") or {}
+    simple = len(parsed["statements"]) == 1 and node["type"] == "SELECT_NODE"
+    if not simple or table.get("table_name") != "stream" or node["cte_map"]["map"]:
+        raise InvalidPipeline(f"{where}: write one SELECT ... FROM stream, without joins and WITH")
+    if any(node.get(name) for name in _EMPTY):
+        raise InvalidPipeline(
+            f"{where} goes record by record: no GROUP BY, DISTINCT, ORDER BY or LIMIT; "
+            "aggregate with key_by(...).aggregate(...)"
+        )
+    for expression in _expressions([node["select_list"], node["where_clause"]]):
+        _check(expression, connection, where)
+    node["select_list"].append(
+        {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": _TIME_OUT, "query_location": 0,
+         "column_names": [_TIME]}
+    )  # fmt: skip
+    text: str = connection.execute(
+        "SELECT json_deserialize_sql(?)", [json.dumps(parsed)]
+    ).fetchone()[0]
+    return text
+
+
+def _check(expression: dict[str, Any], connection: Any, where: str) -> None:
+    kind = expression["class"]
+    if kind in ("SUBQUERY", "WINDOW"):
+        raise InvalidPipeline(f"{where} goes record by record: no {kind.lower()} in it")
+    if kind == "COLUMN_REF" and expression["column_names"][-1].lower() in _MOMENTS:
+        name, found = expression["column_names"][-1], [("scalar", "VOLATILE")]
+    elif kind == "FUNCTION":
+        name = expression["function_name"]
+        found = connection.execute(
+            "SELECT function_type, stability FROM duckdb_functions() WHERE function_name = ?",
+            [name.lower()],
+        ).fetchall()
+    else:
+        return
+    if any(kind in ("aggregate", "window") for kind, _ in found):
+        raise InvalidPipeline(
+            f"{where}: {name} takes many records, but sql goes record by record; use "
+            "key_by(...).aggregate(...)"
+        )
+    if any(stability not in (None, "CONSISTENT") for _, stability in found):
+        raise InvalidPipeline(f"{where}: {name} gives something else on a replay")
+
+
+def _expressions(part: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(part, dict):
+        if "class" in part and "type" in part:
+            yield part
+        for inner in part.values():
+            yield from _expressions(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _expressions(inner)
+
+
+def _duckdb(where: str) -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise InvalidPipeline(
+            f"{where} runs in DuckDB, which is not installed: pip install 'headrace[sql]'"
+        ) from None
+    return duckdb

@@ -1,0 +1,112 @@
+"""A slot's standby takes over from its near copies: the tasks of two executors, without Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
+from headrace.engine.driver import Driver, Options
+from headrace.engine.fingerprint import fingerprint
+from headrace.engine.local import read_all, reports_in
+from headrace.engine.near import NearStore
+from headrace.engine.tasks import WorkOrder, _run
+from headrace.errors import CorruptCheckpoint
+from headrace.log.store import DiskStore
+from headrace.pipeline.topology import Topology
+from headrace.plan.epoch import Report, TaskPlan
+from headrace.state.cache import WorkerCache
+from headrace.worker.envelope import Envelope
+from headrace.worker.runtime import Runtime
+
+
+class Count(Computation):
+    count: int = state(0)
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        self.count += 1
+        ctx.produce({"key": ctx.key, "count": self.count})
+
+
+class Executors:
+    """A substrate of two executors, with a near directory each; slot -> executor as told."""
+
+    spark = None
+    parallelism = 2
+
+    def __init__(self, topology: Topology, root: Path, near: Path, standbys: bool) -> None:
+        self.topology = topology
+        self.stores = {name: NearStore(str(root), near / name) for name in "ab"}
+        self.runtimes = {n: Runtime(topology, s, WorkerCache()) for n, s in self.stores.items()}
+        self.place = {0: "a", 1: "b"}
+        self.guards = {1: {0: [1], 1: [0]}} if standbys else {}
+
+    def run(self, task: TaskPlan) -> Sequence[Report]:
+        rows = read_all(self.runtimes["b"], task)
+        order = WorkOrder(task, guards=self.guards)
+        found: list[Envelope] = []
+        for slot, name in self.place.items():
+            mine = [row for row in rows if row.partition == slot]
+            found += _run(self.runtimes[name], order, 1, slot, mine)
+        return reports_in(found)
+
+    def close(self) -> None:
+        pass
+
+
+def started(tmp_path: Path, standbys: bool) -> tuple[Driver, Executors]:
+    p = Pipeline("standing by")
+    values = [{"key": f"k{i % 10}", "at": i} for i in range(100)]
+    p.read("in", sources.memory(values, timestamp="at"))
+    p.compute(Count, inputs={"in": "key"}, outputs="counts")
+    p.stream("counts").write(sinks.jsonl(tmp_path / "out"))
+    topology = p.freeze()
+    root = tmp_path / "checkpoint"
+    executors = Executors(topology, root, tmp_path / "near", standbys)
+    options = Options(background=False, slots=2, epoch_records=10)
+    store = DiskStore(root)
+    driver = Driver(topology, fingerprint(topology.graph), store, executors, options)
+    driver.open()
+    for _ in range(4):
+        driver.step()
+    return driver, executors
+
+
+def lose_a(tmp_path: Path, executors: Executors) -> None:
+    """Executor a is gone; and so is all state in the store, but for its directories."""
+    executors.place[0] = "b"
+    del executors.runtimes["a"]
+    shutil.rmtree(tmp_path / "near" / "a")
+    for path in (tmp_path / "checkpoint" / "state").rglob("*.arrow"):
+        path.unlink()
+
+
+def test_a_standby_takes_over_though_the_store_has_lost_the_state(tmp_path: Path) -> None:
+    driver, executors = started(tmp_path, standbys=True)
+    driver.step()  # what epoch 4 left is fetched when epoch 5 begins
+    before = executors.stores["b"].far_reads
+    # As a second worker of the same executor would: nothing but the directory is shared.
+    runtime = executors.runtimes["b"]
+    executors.runtimes["b"] = Runtime(runtime.topology, runtime.store, WorkerCache())
+    fresh = driver.ledger.epoch
+    newest = list((tmp_path / "checkpoint" / "state").rglob(f"{fresh:012d}-*.arrow"))
+    kept = {path: path.read_bytes() for path in newest}
+    lose_a(tmp_path, executors)
+    for path, data in kept.items():  # of the last epoch, which nobody had fetched yet
+        path.write_bytes(data)
+    driver.step()
+    assert driver.ledger.epoch == fresh + 1
+    assert executors.stores["b"].far_reads <= before + len(newest)
+    driver.close()
+
+
+def test_without_standbys_the_state_is_missed(tmp_path: Path) -> None:
+    driver, executors = started(tmp_path, standbys=False)
+    lose_a(tmp_path, executors)
+    with pytest.raises(CorruptCheckpoint, match=r"is missing from the checkpoint"):
+        driver.step()
+    driver.close()

@@ -1,0 +1,49 @@
+"""We listen on nothing; the Spark that our command starts listens on loopback only."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.unit.engine.support import counting, driver_of, run
+
+import headrace
+from headrace.cli.spark import settings_for
+from headrace.log.store import DiskStore
+
+_opened: list[str] = []
+_watching = [False]
+
+
+def _audit(event: str, args: Any) -> None:
+    if _watching[0] and event in ("socket.bind", "socket.listen"):
+        _opened.append(f"{event} {args}")
+
+
+sys.addaudithook(_audit)
+
+
+def test_a_run_opens_no_socket_that_others_can_reach(tmp_path: Path) -> None:
+    _watching[0] = True
+    try:
+        assert run(driver_of(counting(range(20)), DiskStore(tmp_path))) > 2
+    finally:
+        _watching[0] = False
+    assert _opened == []
+
+
+def test_no_module_of_ours_can_listen() -> None:
+    listens = re.compile(
+        r"\.listen\(|\.bind\(|HTTPServer|socketserver|start_server|^import socket|xmlrpc", re.M
+    )
+    root = Path(headrace.__file__).parent
+    assert [f.name for f in root.rglob("*.py") if listens.search(f.read_text())] == []
+
+
+def test_spark_started_by_our_command_listens_on_loopback_without_its_ui(tmp_path: Path) -> None:
+    settings = settings_for("local[2,4]", tmp_path)
+    assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
+    assert settings["spark.ui.enabled"] == "false"
+    assert settings_for("spark://host:7077", tmp_path)["spark.ui.enabled"] == "false"
