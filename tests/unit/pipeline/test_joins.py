@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from headrace import (
+    Computation,
     InvalidPipeline,
     Pipeline,
     UserCodeError,
@@ -241,3 +242,19 @@ def test_a_look_up_is_a_step_of_a_stream() -> None:
     with Harness(p) as h:
         h.send("orders", Order("o1", 1, 5), Order("o2", 2, 6))
         assert h.read("out") == [{"id": "o1", "t": 1, "cents": 5, "name": "tea"}]
+
+
+def test_an_unmatched_row_that_waits_is_not_late_downstream() -> None:
+    class Sees(Computation):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            ctx.produce(record.late)
+
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("0s", "10s"), how="left", select=SELECT).named("out")
+    p.compute(Sees, inputs={"out": ()}, outputs="seen")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 100))
+        h.send("payments", order("p1", 100))
+        h.advance("9s")
+        h.advance("2s")
+        assert h.read("seen") == [False]
