@@ -68,6 +68,8 @@ def settings_for(master: str, log_settings: Path) -> dict[str, str]:
         # An executor that hangs is given up after 30 s instead of two minutes.
         settings["spark.executor.heartbeatInterval"] = "5s"
         settings["spark.network.timeout"] = "30s"
+        # How often Spark looks; it refuses to start where that is longer than the timeout.
+        settings["spark.network.timeoutInterval"] = "10s"
     return settings
 
 

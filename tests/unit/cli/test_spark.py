@@ -17,6 +17,7 @@ def test_a_local_session_stays_on_this_machine_and_a_cluster_finds_its_own_addre
     assert local["spark.driver.host"] == local["spark.driver.bindAddress"] == "127.0.0.1"
     assert "spark.driver.host" not in cluster
     assert cluster["spark.network.timeout"] == "30s", "silent executors are given up early"
+    assert cluster["spark.network.timeoutInterval"] == "10s", "Spark refuses more than the timeout"
     assert "spark.network.timeout" not in local
     assert local["spark.driver.extraJavaOptions"].endswith("file:/x/log4j2.properties")
 
