@@ -258,3 +258,26 @@ def test_an_unmatched_row_that_waits_is_not_late_downstream() -> None:
         h.advance("9s")
         h.advance("2s")
         assert h.read("seen") == [False]
+
+
+@pytest.mark.parametrize("window", [tumbling("10s"), hopping("10s", every="5s"), session("5s")])
+def test_a_window_that_the_end_closes_is_not_late_for_a_join_that_has_seen_later_times(
+    window: Any,
+) -> None:
+    p = Pipeline("windows")
+    rows = {"orders": [1, 2, 11], "payments": [3, 25]}
+    counted = {}
+    for name in rows:
+        stream = p.read(name, sources.memory([], timestamp="t"))
+        counted[name] = stream.key_by("k").window(window).count(f"{name}_n")
+    left, right = counted["orders"], counted["payments"]
+    left.join(right, window=same_window(), how="full").named("both")
+    with Harness(p) as h:
+        for name, seconds in rows.items():
+            h.send(name, *[{"k": 1, "t": s * SECOND} for s in seconds])
+        h.end()
+        both = h.read("both")
+        assert h.counts.get("late", 0) == 0
+    for name, seconds in rows.items():
+        found = sum(row.get(f"{name}_n") or 0 for row in both)
+        assert found == len(seconds) * (2 if window.kind == "hopping" else 1)
