@@ -128,7 +128,7 @@ class KeyedStream(Stream[V]):
         builder._add(best, BucketTop(n, by, id), {dealt: first}, best, **options)
         parts = tuple(f"k{i}" for i in range(len(columns)))
         second: KeyGiven = parts[0] if len(parts) == 1 else parts
-        builder._add(made, MergeTop(n), {best: second}, made, **options)
+        builder._add(made, MergeTop(n), {best: second}, made, **{**self._alone(), **options})
         return KeyedStream(builder, made, self.key, columns, made_by=(made, dealt, best))
 
     # Joins ----------------------------------------------------------------
@@ -210,6 +210,10 @@ class KeyedStream(Stream[V]):
 
     def _all_time(self) -> WindowedStream:
         return WindowedStream(self, whole(), emit="changes")
+
+    def _alone(self) -> dict[str, Any]:
+        """Options for a step under one key for all: more slots than one would stand idle."""
+        return {"slots": 1} if self.key == () else {}
 
     def _rows_of(self, made: str, *helpers: str) -> KeyedStream[Any]:
         """Rows that hold the key in columns of their own, and the steps that help to make them."""

@@ -123,7 +123,7 @@ class WindowedStream:
             check_column(column, known, where=where)
         if kinds is None:
             kinds = _kinds(window, self._by, self._emit)
-        options = {**self._options, **options}
+        options = {**stream._alone(), **self._options, **options}
         late = self._late if isinstance(self._late, To) else None
         # A session's records cannot be judged before its slot, and what goes aside as it is must
         # not have been combined before. The same holds where the window has its own watermark.

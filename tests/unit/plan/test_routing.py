@@ -121,3 +121,17 @@ def test_every_row_goes_to_the_slot_of_its_hash_in_its_order_with_its_own_values
 def test_no_rows_go_nowhere() -> None:
     parcel, _ = keyed(Rows.empty(), spec(lambda value: value))
     assert list(route(parcel, Ring.even(2))) == []
+
+
+def test_keys_of_several_columns_are_those_that_records_have_one_by_one():
+    names = pa.array(["a", None, "b", "a", "a", None])
+    numbers = pa.array([1, 2, 1, 1, None, 2])
+    columns = pa.RecordBatch.from_arrays([names, numbers], ["name", "number"])
+    rows = Rows(np.arange(6), columns=columns)
+    spec = KeySpec(("name", "number"), where="test")
+    fast, bad = keyed(rows, spec)
+    slow, _ = keyed(rows.as_packed(), spec)
+    assert not bad
+    found, wanted = ([parcel.keys[c] for c in parcel.codes] for parcel in (fast, slow))
+    assert found == wanted
+    assert len(fast.keys) == 4

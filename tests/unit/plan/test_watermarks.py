@@ -151,3 +151,10 @@ def test_a_quantile_leaves_at_most_its_share_below_and_of_nothing_is_nothing() -
     assert histogram.quantile(0.0) == 10
     assert histogram.quantile(0.25) == 20
     assert histogram.quantile(0.5) == 30
+
+
+def test_a_lagging_mark_stays_back_but_the_end_is_the_end():
+    assert Mark(100, 120).lagging(30) == Mark(70, 90)
+    assert Mark(None, 20).lagging(30) == Mark(None, BEGINNING)
+    assert Mark(100, 120).lagging(0) == Mark(100, 120)
+    assert FINAL.lagging(30) == FINAL

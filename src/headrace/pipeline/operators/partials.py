@@ -17,6 +17,9 @@ from headrace.pipeline.operators.aggregates import Aggregate
 from headrace.pipeline.operators.grouping import Groups, Ints, group, joined
 from headrace.pipeline.windows import Window
 
+_SIGN = np.uint64(1 << 63)
+"""Flipped, so that negative numbers sort before the others."""
+
 
 @dataclass
 class Partials:
@@ -78,19 +81,22 @@ class Partials:
         columns += [python_list(part) for part in self.parts]
         return [packed(row, what="an accumulator") for row in zip(*columns, strict=True)]
 
-    def windows(self) -> list[tuple[int, int]]:
-        """Each row's window as the key of a map: by end, then start."""
-        return list(zip(self.end.tolist(), self.start.tolist(), strict=True))
+    def windows(self) -> list[bytes]:
+        """Each row's window as the key of a map: its end and start, as bytes that sort alike."""
+        pairs = np.stack([self.end, self.start], axis=1).view(np.uint64) ^ _SIGN
+        raw = pairs.astype(">u8").tobytes()
+        return [raw[at : at + 16] for at in range(0, len(raw), 16)]
 
     @staticmethod
     def of_cells(
-        key: Sequence[int], windows: Sequence[tuple[int, int]], cells: Sequence[bytes], parts: int
+        key: Sequence[int], windows: Sequence[bytes], cells: Sequence[bytes], parts: int
     ) -> Partials:
-        """What `cells` stored."""
+        """What `windows` and `cells` stored."""
         rows = [decode_value(cell) for cell in cells]
         columns = list(zip(*rows, strict=True)) if rows else [()] * (3 + parts)
-        ends, starts = zip(*windows, strict=True) if windows else ((), ())
-        numbers = [np.array(c, np.int64) for c in (key, starts, ends, *columns[:3])]
+        pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN
+        times = pairs.view(np.int64)
+        numbers = [np.array(c, np.int64) for c in (key, times[:, 1], times[:, 0], *columns[:3])]
         return Partials._of(numbers, [pa.array(list(c)) for c in columns[3:]])
 
     def followed_by(self, other: Partials) -> Partials:

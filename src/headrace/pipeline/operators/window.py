@@ -34,7 +34,8 @@ CLOSE, TICK, FLUSH = "close", "tick", "flush"
 class WindowAggregate(Computation):
     """Aggregates per key and window. `late` sends records that are too late to that port."""
 
-    open: Map[tuple[int, int], bytes] = state()
+    open: Map[bytes, bytes] = state()
+    """(end, start) of a window -> its counts and accumulators; see `Partials`."""
 
     def __init__(
         self,
@@ -147,23 +148,22 @@ class WindowAggregate(Computation):
         return merged.take(fresh & ~too_late)
 
     def _stored(
-        self, ctx: TableContext, keys: Any, wanted: set[tuple[int, tuple[int, int]]] | None = None
+        self, ctx: TableContext, keys: Any, wanted: set[tuple[int, bytes]] | None = None
     ) -> Partials:
         """Stored rows of these keys, all or only the wanted ones."""
         table = ctx.entries("open", keys)
         owners = table.column("key_index").to_pylist()
         if not owners:
             return Partials.of_cells([], [], [], self.part_count)
-        entry = table.column("entry").combine_chunks()
-        windows = list(zip(entry.field(0).to_pylist(), entry.field(1).to_pylist(), strict=True))
+        windows = table.column("entry").to_pylist()
         cells = table.column("value").to_pylist()
         found = list(zip(owners, windows, cells, strict=True))
         if wanted is not None:
             found = [row for row in found if row[:2] in wanted]
         if not found:
             return Partials.of_cells([], [], [], self.part_count)
-        key, ends, data = zip(*found, strict=True)
-        return Partials.of_cells(key, ends, data, self.part_count)
+        key, chosen, data = zip(*found, strict=True)
+        return Partials.of_cells(key, chosen, data, self.part_count)
 
     def _changed(self, rows: Partials, ctx: TableContext) -> None:
         """Emits what this mode emits at once, stores the rows and sees to the timers."""
