@@ -4,7 +4,7 @@
 
 Orders and payments come out of order and are joined by time. Each order gets the
 price that its product had at that moment, and the product's name from a table.
-Results appear in out/paid, the state lies in out/state.
+Results appear in out/paid, the state lies in out/paid_state.
 """
 
 import msgspec
@@ -59,4 +59,4 @@ def pipeline() -> Pipeline:
 
 
 if __name__ == "__main__":
-    pipeline().run(checkpoint="out/state")
+    pipeline().run(checkpoint="out/paid_state")

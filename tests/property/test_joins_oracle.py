@@ -4,12 +4,13 @@ Times are microseconds. Records are out of order by less than the sources' laten
 late; keys are few and skewed, values may be null, rows may be equal.
 """
 
+import os
 from collections import Counter
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import Computation, Pipeline, sources
@@ -23,6 +24,9 @@ LATENESS = 6
 HOWS = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN"}
 
 Row = dict[str, Any]
+
+# Give more for a long sweep.
+EXAMPLES = settings(max_examples=int(os.environ.get("HEADRACE_JOIN_EXAMPLES", "40")))
 
 
 class Downstream(Computation):
@@ -117,6 +121,7 @@ def theirs(schedule: list[tuple[str, Any]], query: str) -> Counter[Any]:
         return Counter(db.execute(query).fetchall())
 
 
+@EXAMPLES
 @given(schedules(), st.sampled_from(sorted(HOWS)))
 def test_a_join_over_the_full_history_is_the_join_of_sql(
     schedule: list[tuple[str, Any]], how: str
@@ -130,6 +135,7 @@ def test_a_join_over_the_full_history_is_the_join_of_sql(
     assert ours(p, schedule, list(SELECT)) == expected
 
 
+@EXAMPLES
 @given(schedules(), st.sampled_from(sorted(HOWS)), st.integers(-9, 9), st.integers(0, 12))
 def test_an_interval_join_is_the_range_join_of_sql_and_leaves_nothing_behind(
     schedule: list[tuple[str, Any]], how: str, lower: int, width: int
@@ -154,6 +160,7 @@ def emptied(p: Pipeline, schedule: list[tuple[str, Any]]) -> bool:
         return h.keys("out") == []
 
 
+@EXAMPLES
 @given(schedules(), st.sampled_from(sorted(HOWS)), st.sampled_from([(5, 5), (6, 2), (3, 3)]))
 def test_a_window_join_is_a_join_by_key_and_window(
     schedule: list[tuple[str, Any]], how: str, shape: tuple[int, int]
@@ -178,6 +185,7 @@ def test_a_window_join_is_a_join_by_key_and_window(
     assert emptied(p, schedule)
 
 
+@EXAMPLES
 @given(schedules(), st.sampled_from(["inner", "left"]), st.sampled_from([None, 0, 5]))
 def test_an_as_of_join_is_that_of_duckdb(
     schedule: list[tuple[str, Any]], how: str, within: int | None

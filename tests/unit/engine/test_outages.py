@@ -263,7 +263,9 @@ def test_a_sink_whose_directory_vanishes_is_waited_for_and_loses_nothing(
     assert len(lines) == len(VALUES)
 
 
-def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(quick: None) -> None:
+def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(
+    tmp_path: Path, quick: None
+) -> None:
     told, seen, refusals = Told(), [], [0]
 
     def send(rows, epoch: int) -> None:
@@ -272,7 +274,7 @@ def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(qu
             raise ConnectionRefusedError(f"nobody listens ({refusals[0]})")
         seen.append((epoch, rows.num_rows))
 
-    job = job_of(counting(VALUES, foreach(send)), MemoryStore(), told)
+    job = job_of(counting(VALUES, foreach(send)), DiskStore(tmp_path), told)
     assert job.wait(60).reason == "end"
     assert told.kinds == ["away", "back"]
     assert "nobody listens" in told.notices[0].text
@@ -280,11 +282,11 @@ def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(qu
     assert sum(rows for _, rows in seen) == len(VALUES)
 
 
-def test_a_function_that_is_wrong_stops_the_run_at_once(quick: None) -> None:
+def test_a_function_that_is_wrong_stops_the_run_at_once(tmp_path: Path, quick: None) -> None:
     def wrong(rows, epoch: int) -> None:
         raise KeyError("column")
 
-    job = job_of(counting(VALUES, foreach(wrong)), MemoryStore(), Told())
+    job = job_of(counting(VALUES, foreach(wrong)), DiskStore(tmp_path), Told())
     with pytest.raises(SinkError, match="KeyError"):
         job.wait(60)
 

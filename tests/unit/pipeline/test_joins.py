@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from headrace import (
+    Computation,
     InvalidPipeline,
     Pipeline,
     UserCodeError,
@@ -241,3 +242,42 @@ def test_a_look_up_is_a_step_of_a_stream() -> None:
     with Harness(p) as h:
         h.send("orders", Order("o1", 1, 5), Order("o2", 2, 6))
         assert h.read("out") == [{"id": "o1", "t": 1, "cents": 5, "name": "tea"}]
+
+
+def test_an_unmatched_row_that_waits_is_not_late_downstream() -> None:
+    class Sees(Computation):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            ctx.produce(record.late)
+
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("0s", "10s"), how="left", select=SELECT).named("out")
+    p.compute(Sees, inputs={"out": ()}, outputs="seen")
+    with Harness(p) as h:
+        h.send("orders", order("o1", 100))
+        h.send("payments", order("p1", 100))
+        h.advance("9s")
+        h.advance("2s")
+        assert h.read("seen") == [False]
+
+
+@pytest.mark.parametrize("window", [tumbling("10s"), hopping("10s", every="5s"), session("5s")])
+def test_a_window_that_the_end_closes_is_not_late_for_a_join_that_has_seen_later_times(
+    window: Any,
+) -> None:
+    p = Pipeline("windows")
+    rows = {"orders": [1, 2, 11], "payments": [3, 25]}
+    counted = {}
+    for name in rows:
+        stream = p.read(name, sources.memory([], timestamp="t"))
+        counted[name] = stream.key_by("k").window(window).count(f"{name}_n")
+    left, right = counted["orders"], counted["payments"]
+    left.join(right, window=same_window(), how="full").named("both")
+    with Harness(p) as h:
+        for name, seconds in rows.items():
+            h.send(name, *[{"k": 1, "t": s * SECOND} for s in seconds])
+        h.end()
+        both = h.read("both")
+        assert h.counts.get("late", 0) == 0
+    for name, seconds in rows.items():
+        found = sum(row.get(f"{name}_n") or 0 for row in both)
+        assert found == len(seconds) * (2 if window.kind == "hopping" else 1)

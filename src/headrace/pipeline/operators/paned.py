@@ -46,8 +46,8 @@ class PanedAggregate(WindowAggregate):
         owners = rows.key[keys.one_row()]
         at = -keys.newest(-self._closes(self._first_end(rows, passed)))
         before = ctx.timers(CLOSE).take(pa.array(owners)).fill_null(END).to_numpy()
-        hold = np.full(len(owners), END)
-        ctx.set_timers(owners, np.minimum(at, before), tag=CLOSE, hold=hold)
+        at = np.minimum(at, before)
+        ctx.set_timers(owners, at, tag=CLOSE, hold=self._hold(at))
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
         """Windows that the watermark has passed in this epoch."""

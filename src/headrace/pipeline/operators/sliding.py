@@ -43,7 +43,7 @@ class SlidingAggregate(WindowAggregate):
         if len(left) and not ctx.final:
             keys = group([left.key])
             at = -keys.newest(-self._next(left))
-            hold = np.full(keys.count, END)
+            hold = -keys.newest(-np.where(left.emitted == 0, left.end - 1, END))
             ctx.set_timers(left.key[keys.one_row()], at, tag=CLOSE, hold=hold)
 
     def _windows(self, rows: Partials, due: Ints) -> Partials:

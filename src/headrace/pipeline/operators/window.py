@@ -202,13 +202,24 @@ class WindowAggregate(Computation):
         # The key's other windows may be due earlier. A timer too early finds nothing and moves on.
         set_before = ctx.timers(CLOSE, clock).take(pa.array(owners))
         at = np.minimum(at, set_before.fill_null(END).to_numpy())
-        hold = np.full(len(owners), END)
+        hold = self._hold(at)
         if self.window.kind == "whole" and self.emit in ("final", "on_time"):
             hold = keys.newest(rows.newest)
         ctx.set_timers(owners, at, tag=CLOSE, clock=clock, hold=hold)
         if not self.by_event:
             # So that the end of the input ends the last windows too.
             ctx.set_timers(owners, np.full(len(owners), END), tag=FLUSH, hold=hold)
+
+    def _hold(self, at: Ints) -> Ints:
+        """Where the rows of windows that close at these times will be stamped.
+
+        Where the input has a bound, the lag keeps the output further back than that. Where it has
+        none (a source that has ended, or is idle), nothing else would: a join further down would
+        let another stream's time pass, and call these rows late.
+        """
+        if not self.by_event or self.emit == "changes":
+            return np.full(len(at), END)
+        return np.maximum(at - self.grace_us - 1, 0)
 
     def _set_ticks(self, rows: Partials, ctx: TableContext) -> None:
         dirty = np.unique(rows.key[rows.count > rows.emitted])
@@ -279,7 +290,9 @@ class WindowAggregate(Computation):
 
     def _times(self, rows: Partials, ctx: TableContext) -> Ints:
         if not self.by_event:
-            return rows.newest if ctx.watermark == END else np.full(len(rows), ctx.watermark)
+            if ctx.watermark == END:
+                return np.maximum(rows.newest, ctx.watermark_before)
+            return np.full(len(rows), ctx.watermark)
         if self.window.kind != "whole":
             return rows.end - 1
         if self.emit in ("final", "on_time"):
