@@ -46,6 +46,7 @@ from headrace.log.store import Store
 from headrace.model.time import BEGINNING
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
+from headrace.plan.ledger import Ledger
 from headrace.plan.progress import EpochProgress, RunSummary
 from headrace.worker.watchdog import blamed
 
@@ -104,7 +105,7 @@ class Driver:
         self.store = store
         self.options = options
         self.spark = substrate.spark
-        self._substrate = substrate
+        self.substrate = substrate
         self._clock = clock
         self._seeds = seeds
         self._fingerprint = fingerprint
@@ -137,6 +138,10 @@ class Driver:
             self.history = recover(self.log, self.options.retain_epochs)
         return self.log.generation
 
+    def followed(self) -> Ledger:
+        """The ledger as of the last look at the log."""
+        return self.history.ledger if hasattr(self, "history") else Ledger()
+
     def open(self, lapsed: int | None = None) -> None:
         """Takes over the checkpoint: from here on, no older driver can commit.
 
@@ -166,9 +171,9 @@ class Driver:
         refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(
             until=self.options.until,
-            readers=self._substrate.parallelism,
+            readers=self.substrate.parallelism,
             rings=rings_for(
-                self.topology, self.ledger, self.options.slots, self._substrate.parallelism
+                self.topology, self.ledger, self.options.slots, self.substrate.parallelism
             ),
             fingerprint=self._fingerprint,
             short_records_max=self.options.short_records_max,
@@ -178,7 +183,7 @@ class Driver:
             o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
         }
         self._deliverer = Deliverer(
-            self.graph, self.store, self.checkpoint, self._substrate.spark, once
+            self.graph, self.store, self.checkpoint, self.substrate.spark, once
         )
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch)
@@ -194,7 +199,7 @@ class Driver:
         with ExitStack() as stack:  # one that cannot close keeps none of the others open
             if hasattr(self, "_deliverer"):
                 stack.callback(self._deliverer.close)
-            stack.callback(self._substrate.close)
+            stack.callback(self.substrate.close)
             stack.callback(self._compactor.close)
             stack.callback(self._sources.close)
 
@@ -230,7 +235,7 @@ class Driver:
     def _decide(self) -> Run | Wait | Finish:
         wall = self._clock()
         offers = self._sources.offers(
-            self.ledger, self._pace.next(), self._substrate.parallelism, wall
+            self.ledger, self._pace.next(), self.substrate.parallelism, wall
         )
         return decide(
             self.topology,
@@ -310,7 +315,7 @@ class Driver:
     def _job(self, task: TaskPlan) -> Sequence[Report]:
         self.on_job(True)
         try:
-            return self._substrate.run(task)
+            return self.substrate.run(task)
         finally:
             self.on_job(False)
 

@@ -115,8 +115,10 @@ class Pipeline(PipelineBuilder):
     def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
         if not conduct.standby:
             return conduct
-        spark, topology = driver.spark, driver.topology
-        return msgspec.structs.replace(conduct, warm=lambda: warm(spark, topology))
+        substrate, slots = driver.substrate, driver.options.slots
+        if not isinstance(substrate, SparkSubstrate):
+            return conduct
+        return msgspec.structs.replace(conduct, warm=lambda: warm(driver, substrate, slots))
 
     def _driver(
         self,

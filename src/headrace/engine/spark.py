@@ -130,6 +130,21 @@ class SparkSubstrate:
         self._note_places(sizes[-1], arrived)
         return reports_in([*here, *arrived])
 
+    def rehearse(self, task: TaskPlan) -> None:
+        """Sends an epoch in which nothing happens through workers, without a trace."""
+        plan, topology = task.plan, self._runtime.topology
+        first = 1 if plan.short else 0
+        sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
+        if not sizes:
+            return
+        # The sources are not prepared yet, so what is pickled now is not what will run.
+        pipeline = pickled(topology)
+        digest = xxhash.xxh3_128_hexdigest(pipeline)
+        order = msgspec.msgpack.encode(WorkOrder(task, []))
+        self._chain(
+            plan.short, sizes, Shipment(pipeline, digest, self._store.root or "", order)
+        ).collect()
+
     def _on_cluster(
         self, deadline: Deadline, sizes: tuple[int, ...], order: WorkOrder
     ) -> list[Any]:

@@ -16,8 +16,10 @@ from headrace.engine.lease import Finished, TakeOver, Watcher, read_lease
 from headrace.errors import StoreError
 from headrace.log.store import Store
 
-WARM_EVERY_S = 40.0
+WARM_EVERY_S = 20.0
 """Spark ends Python workers that were idle for a minute."""
+REHEARSALS = 20
+"""So often at first, between looks at the lease: the JVM compiles what it has run often."""
 TELL_EVERY_S = 10.0
 
 
@@ -47,10 +49,12 @@ def stand_by(
     """Watches until the leader has gone or is done; None where it was asked to stop."""
     warmed = told = float("-inf")
     said = ""
+    rehearsed = 0
     while not stopping.is_set():
-        if clock() - warmed >= WARM_EVERY_S:
+        if rehearsed < REHEARSALS or clock() - warmed >= WARM_EVERY_S:
             warm()
             warmed = clock()
+            rehearsed += 1
         try:
             # The log first: whoever leads by then has its lease read after it.
             generation = driver.follow()

@@ -1,51 +1,47 @@
-"""Keeps Spark warm for a driver that may have to take over.
-
-A tiny job goes the way of an epoch: rows through one shuffle, Python workers at both ends, the
-pipeline unpickled in them. Nothing is read or written.
-"""
+"""Keeps Spark warm for a driver that may have to take over: it rehearses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import Protocol
 
-import pyarrow as pa
-from pyspark import cloudpickle
-from pyspark.sql.functions import col
-
-from headrace.engine.spark import pickled
-from headrace.engine.tasks import ROW_SCHEMA, to_batches
-from headrace.errors import InvalidPipeline
+from headrace.engine.opening import rings_for
+from headrace.engine.rehearsal import rehearsal
+from headrace.engine.spark import SparkSubstrate
 from headrace.pipeline.topology import Topology
-from headrace.worker.envelope import REPORT, Envelope, Header
+from headrace.plan.ledger import Ledger
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_TASKS = 4
+_logger = logging.getLogger("headrace.standby")
 
 
-class _WarmFunction:
-    """Unpickles the pipeline, and passes a row on."""
+class Following(Protocol):
+    """What is known of the leader's progress."""
 
-    def __init__(self, pipeline: bytes) -> None:
-        self.pipeline = pipeline
+    topology: Topology
+    checkpoint: str
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if self.pipeline:
-                cloudpickle.loads(self.pipeline)
-            numbers: list[Any] = batch.column(0).to_pylist()
-            yield from to_batches(
-                Envelope(number % _TASKS, Header(0, 0, REPORT, ""), b"") for number in numbers
-            )
+    def followed(self) -> Ledger:
+        """The ledger as of the last look at the log."""
 
 
-def warm(spark: SparkSession, topology: Topology) -> None:
-    """Runs that job; a pipeline that cannot travel yet stays behind."""
-    try:
-        function = _WarmFunction(pickled(topology))
-    except InvalidPipeline:
-        function = _WarmFunction(b"")
-    numbers = spark.range(0, _TASKS, 1, _TASKS).mapInArrow(function, ROW_SCHEMA)
-    numbers.repartitionById(_TASKS, col("partition")).mapInArrow(function, ROW_SCHEMA).collect()
+def warm(driver: Following, substrate: SparkSubstrate, slots: int | None) -> None:
+    """One rehearsal of each way through an epoch. Its failure is told, and harms nobody."""
+    ledger = driver.followed()
+    rings = rings_for(driver.topology, ledger, slots, substrate.parallelism)
+    for short in (True, False):
+        task = rehearsal(
+            driver.topology,
+            ledger,
+            getattr(driver, "checkpoint", ""),
+            rings,
+            readers=substrate.parallelism,
+            short=short,
+        )
+        if task is None:
+            return
+        try:
+            substrate.rehearse(task)
+        except Exception as error:
+            # Most likely the leader has moved on and collected a file of that epoch.
+            _logger.debug("a rehearsal failed: %s", str(error)[:500])
+            return

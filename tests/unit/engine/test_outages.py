@@ -337,7 +337,7 @@ def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says(quic
             )
         return reports
 
-    driver._substrate.disturb = disturb
+    driver.substrate.disturb = disturb
     assert Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told)).wait(60).reason == "end"
     assert told.kinds == ["away", "back"] and "stale file handle" in told.notices[0].text
     assert epochs_of(diary) == list(range(1, 22))

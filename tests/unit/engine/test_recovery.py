@@ -93,7 +93,7 @@ def test_a_new_driver_runs_the_open_plan_and_not_another() -> None:
     open_plan = driver.ledger.open_plan
     successor = driver_of(driver.topology, driver.store)
     run(successor, 1)
-    assert successor._substrate.tasks[0].plan == open_plan
+    assert successor.substrate.tasks[0].plan == open_plan
 
 
 def test_a_plan_of_other_code_is_voided_and_closes_nothing() -> None:
@@ -105,7 +105,7 @@ def test_a_plan_of_other_code_is_voided_and_closes_nothing() -> None:
     successor.open()
     run(successor, 1)
     assert kinds(driver.store)[-3:] == [VOID, PLAN, COMMIT]
-    plan = successor._substrate.tasks[0].plan
+    plan = successor.substrate.tasks[0].plan
     assert plan.epoch == 3 and plan.fingerprint == "other code"
     assert plan.wall > wall, "voided plans count for the clock, too"
     assert recovered(driver.store).ledger == successor.ledger

@@ -624,6 +624,6 @@ def test_sources_are_told_to_let_go_only_of_what_no_kept_epoch_reads() -> None:
 
 def test_the_substrate_of_a_run_is_not_needed(tmp_path: Path) -> None:
     p, checkpoint, driver = ran(tmp_path, 2)
-    assert isinstance(driver._substrate, Local)
+    assert isinstance(driver.substrate, Local)
     driver.close()
     assert replay(p, checkpoint=checkpoint, epoch=2).equal

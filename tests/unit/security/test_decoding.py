@@ -34,7 +34,6 @@ SOURCE = Path(headrace.__file__).parent
 ALLOWED = {
     ("engine/spark.py", "cloudpickle"): "ships the pipeline to Spark's workers",
     ("engine/tasks.py", "cloudpickle"): "opens what engine/spark.py shipped, which Spark carries",
-    ("engine/warming.py", "cloudpickle"): "opens the same in the workers of a standby driver",
     ("worker/hooks.py", "pickle"): "copies a key's records in memory, to undo a hook that failed",
 }
 """(file, what it uses) -> why. What is unpickled there was pickled by this program, and travels
