@@ -54,6 +54,8 @@ class Recovery:
     """One file so often."""
     warm_files: int = 15
     """Files whose latency is what was usual before the kill."""
+    lease_s: float = 1.0
+    """How long a leader that says nothing is still taken for alive by its standby."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,9 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> Outcome:
     feed = Feed(where / "in", workload.interval_s, workload.records, workload.keys)
     watch = Watch(where / "out")
     more = ["--standbys", "1"] if name == "executor-kill-standbys" else []
+    lease = ["--lease", f"{round(workload.lease_s * 1000)}ms"]
+    if name == "driver-standby":
+        more = lease
     jobs = [_Job(name, made, where, *more)]
     try:
         feed.start()
@@ -204,7 +209,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> Outcome:
         _await_visible(watch, 1, where)
         if name == "driver-standby":
             _require_standby()
-            jobs.append(_Job(name, made, where, "--standby"))
+            jobs.append(_Job(name, made, where, "--standby", *lease))
             made.ready(2 * workload.executors)
         # What waited while Spark started is no measure.
         first = max(watch.visible) + 6

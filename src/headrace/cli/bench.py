@@ -168,6 +168,9 @@ Examples:
 @click.option(
     "--warm", "warm_files", default=15, show_default=True, help="Files that say what is usual."
 )
+@click.option(
+    "--lease", "lease_s", default=1.0, show_default=True, help="Seconds, of a standby's leader."
+)
 @click.option("--systems", default="", metavar="A,B", help="Some of them only.  [default: all]")
 @click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
 @click.option(
