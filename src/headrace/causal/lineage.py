@@ -2,7 +2,8 @@
 
 A call that must not repeat is named by its cause, so that whoever meets that cause
 again, in a rerun or in the successor of a voided plan, finds the call's answer. The
-identity of a record is 16 bytes, the hash of its whole lineage:
+identity of a record is 16 bytes, the hash of its whole lineage (of a source's record, the
+hash of its split, and its position):
 
     source record     (stream, split, position)
     timer             (clock, tag, time)
@@ -18,8 +19,6 @@ carry their identity behind their origin, in one cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import xxhash
 
 IDENTITY_BYTES = 16
@@ -27,15 +26,12 @@ IDENTITY_BYTES = 16
 
 def source_identity(stream: str, split: str, position: int) -> bytes:
     """The identity of a source's record."""
-    return _digest(b"source", stream.encode(), split.encode(), b"%d" % position)
+    return source_place(stream, split) + position.to_bytes(8, "big")
 
 
-def source_identities(stream: str, split: str, positions: Iterable[int]) -> list[bytes]:
-    """The identities of a source's records, all of one split."""
-    before = _joined(b"source", stream.encode(), split.encode())
-    digest = xxhash.xxh3_128_digest
-    ends = (b"%d" % position for position in positions)
-    return [digest(b"%s%d:%s" % (before, len(end), end)) for end in ends]
+def source_place(stream: str, split: str) -> bytes:
+    """How the identities of a split's records begin; their positions follow, in 8 bytes."""
+    return xxhash.xxh3_64_digest(_joined(b"source", stream.encode(), split.encode()))
 
 
 def timer_identity(clock: str, tag: bytes, at: int) -> bytes:

@@ -20,6 +20,7 @@ import xxhash
 _digest64 = xxhash.xxh3_64_intdigest
 _digest128 = xxhash.xxh3_128_intdigest
 _new, _set = object.__new__, object.__setattr__
+_UNKNOWN = uuid.SafeUUID.unknown
 
 _OF_UUID = ~(0xC000 << 48) & ~(0xF000 << 64)
 _VERSION_4 = (0x8000 << 48) | (4 << 76)
@@ -78,12 +79,14 @@ NO_HOOK = -1
 class HookServices:
     """Services of one computation in one task; `begin` starts a hook."""
 
-    __slots__ = ("_calls", "_context", "_dice", "_seed", "_started", "_wall", "hook")
+    __slots__ = ("_before", "_calls", "_context", "_dice", "_seed", "_started", "_wall", "hook")
 
     def __init__(self, wall: int, seed: int, computation: str) -> None:
         self._wall = wall
         self._seed = f"{seed}\n{computation}\n".encode()
         self._context = b""
+        self._before = self._seed + b"\n"
+        """How all seeds of a key begin."""
         self.hook = NO_HOOK
         """The ordinal of the hook that has begun."""
         self._calls = 0
@@ -92,7 +95,9 @@ class HookServices:
 
     def begin(self, context: bytes, hook: int) -> None:
         """A hook begins: `context` is the key's bytes, `hook` its ordinal for that key."""
-        self._context = context
+        if context is not self._context:
+            self._context = context
+            self._before = b"%s%d:%s\n" % (self._seed, len(context), context)
         self.hook = hook
         self._calls = 0
         self._started = False
@@ -110,17 +115,16 @@ class HookServices:
             dice = self._dice = Dice()
         if not self._started:
             self._started = True
-            seed = b"%s%s\n%d\nrandom" % (self._seed, self._context, self.hook)
-            dice.start(xxhash.xxh3_128_digest(seed))
+            dice.start(b"%s%d\nrandom" % (self._before, self.hook))
         return dice
 
     def uuid(self) -> uuid.UUID:
         """A unique id of this hook."""
         self._calls += 1
-        seed = b"%s%s\n%d\nuuid%d" % (self._seed, self._context, self.hook, self._calls)
+        seed = b"%s%d\nuuid%d" % (self._before, self.hook, self._calls)
         number = _digest128(seed) & _OF_UUID | _VERSION_4
         # What UUID(int=number) does, without its checks, which take longer than all the rest.
         found = _new(uuid.UUID)
         _set(found, "int", number)
-        _set(found, "is_safe", uuid.SafeUUID.unknown)
+        _set(found, "is_safe", _UNKNOWN)
         return found

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.causal.lineage import identity_part
 from headrace.model.codec import decode_value
 from headrace.model.record import Record
 from headrace.model.rows import Rows, python_list, zipped
@@ -109,11 +108,11 @@ class Grouped:
         return self.value(position, shown)
 
     def identities(self, key: bytes) -> list[bytes]:
-        """The identities that a key's records carry behind their origins."""
+        """The cells at whose ends a key's records carry their identities."""
         if self.origins is None or key not in self.spans:
             return []
         start, end = self.spans[key]
-        return [identity_part(cell) for cell in self.origins[start:end]]
+        return self.origins[start:end]
 
     def records(
         self, key: bytes, shown: Any, before: int, *, bare: bool = False

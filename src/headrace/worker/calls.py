@@ -12,10 +12,13 @@ a rerun finds again. Only pipelines that use `ctx.http` or `ctx.call` have it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.causal import outside
-from headrace.causal.lineage import production_identity
+from headrace.causal.lineage import identity_part, production_identity
+from headrace.causal.services import NO_HOOK
+from headrace.model.record import Record
 from headrace.model.services import BEFORE_USE
 from headrace.model.time import Instant, instant
 from headrace.pipeline.graph import Node
@@ -61,23 +64,52 @@ class TracedContext(Asking, HookContext):
         self._answers = Answers(emitter)
         self._plan_name = plan_name(emitter)
         self._services_allowed = node.services
-        self.cause = b""
-        """The identity of the record or timer that runs."""
-        self.cause_stream = ""
-        self._names_outputs = names_outputs(emitter, node)
+        self._stream, self._cell = "", b""
+        self._records: Sequence[Record[Any]] = ()
+        self._cells: Sequence[bytes] = ()
+        self._counted = NO_HOOK
+        """The hook whose productions and calls are being counted."""
         self._produced = self._called_once = self._called_each = 0
+        if not names_outputs(emitter, node):
+            # Nobody asks where its productions come from.
+            vars(self)["produce"] = super().produce
 
-    def caused_by(self, stream: str, identity: bytes) -> None:
-        """A hook begins; its cause is a record of `stream`, or, without one, a timer."""
-        self.cause_stream, self.cause = stream, identity
-        self._produced = self._called_once = self._called_each = 0
+    def enter(self, key: Any, key_bytes: bytes) -> None:
+        super().enter(key, key_bytes)
+        self._counted = NO_HOOK
+        self._records = ()
+
+    def caused_by(self, stream: str, cell: bytes) -> None:
+        """A hook begins; its cause is a record of `stream`, or, without one, a timer.
+
+        `cell` ends with the identity of the cause.
+        """
+        self._stream, self._cell, self._records = stream, cell, ()
+        self._counted = NO_HOOK
+
+    def all_caused_by(self, records: Sequence[Record[Any]], cells: Sequence[bytes]) -> None:
+        """Hooks begin, one for each record; what caused one is looked up when it matters."""
+        self._records, self._cells = records, cells
+
+    @property
+    def cause(self) -> bytes:
+        """The identity of the record or timer that runs."""
+        return identity_part(self._cells[self.hook] if self._records else self._cell)
+
+    @property
+    def cause_stream(self) -> str:
+        """The stream of the record that runs; empty for a timer."""
+        return self._records[self.hook].stream if self._records else self._stream
+
+    def _count(self) -> None:
+        if self._counted != self.hook:
+            self._counted = self.hook
+            self._produced = self._called_once = self._called_each = 0
 
     def produce(
         self, value: Any, *, to: str | None = None, timestamp: Instant | None = None
     ) -> None:
-        if not self._names_outputs:
-            super().produce(value, to=to, timestamp=timestamp)
-            return
+        self._count()
         at = self.time if timestamp is None else instant(timestamp, what="produce: timestamp=")
         identity = production_identity(self._name, self._own_key(), self.cause, self._produced)
         self._produced += 1
@@ -102,6 +134,7 @@ class TracedContext(Asking, HookContext):
 
     def _outcome(self, question: Question) -> Determinant:
         first = question.options.log == BEFORE_USE
+        self._count()
         if first:
             ordinal, self._called_once = self._called_once, self._called_once + 1
         else:

@@ -10,7 +10,7 @@ that differs between two honest attempts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -306,12 +306,6 @@ def identify(emitter: Emitter, stream: str, rows: Rows) -> None:
 def source_origin(split: str, position: int) -> bytes:
     """The origin of a source's record: (split, position)."""
     return encode_part(split) + position.to_bytes(8, "big")
-
-
-def source_origins(split: str, positions: Iterable[int]) -> list[bytes]:
-    """The origins of a split's records."""
-    before = encode_part(split)
-    return [before + position.to_bytes(8, "big") for position in positions]
 
 
 def keyed_origin(computation: str, key: bytes) -> bytes:

@@ -233,13 +233,12 @@ class KeyedHooks:
         context = self.context
         context.in_timer = False
         process = state.object.process_record
-        traced = self._traced
+        if self._traced is not None:
+            self._traced.all_caused_by(records, self._identities)
         record: Record[Any] | None = None
         try:
             for context.hook, record in enumerate(records):
                 context.time = record.timestamp
-                if traced is not None:
-                    traced.caused_by(record.stream, self._identities[context.hook])
                 process(record, context)
         except (Exception, Interrupt) as error:
             failed = told(error, self.watch)

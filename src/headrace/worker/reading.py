@@ -7,16 +7,16 @@ injector's `errors=` policy; nothing is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import add
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.causal.lineage import source_identities, source_identity
+from headrace.causal.lineage import source_identity, source_place
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.codec import packed
+from headrace.model.keys import encode_part
 from headrace.model.rows import Rows, dicts
 from headrace.model.schema import Schema
 from headrace.model.source import Reading, Rejected, Timing, cell_of
@@ -24,7 +24,7 @@ from headrace.model.time import BEGINNING, LATEST
 from headrace.pipeline.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, TaskPlan
 from headrace.plan.watermarks import Mark
-from headrace.worker.emitter import Emitter, source_origin, source_origins
+from headrace.worker.emitter import Emitter, source_origin
 from headrace.worker.envelope import REPORT, Envelope, Header, addressed
 from headrace.worker.keyless import run_fused
 from headrace.worker.reports import encode_report, failed
@@ -68,22 +68,35 @@ def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) ->
     for bad in rejected:
         _reject(injector, read, bad, emitter, task)
     if read.stream in runtime.topology.needs_origin:
-        rows.origins = pa.array(_origins(runtime, read, positions.tolist()), pa.binary())
+        rows.origins = _origins(runtime, read, positions)
     emitter.counters.records += len(rows)
     emitter.emit(read.stream, rows)
     newest = int(rows.timestamps.max()) if len(rows) else BEGINNING
     return _mark_after(injector, read, newest), newest
 
 
-def _origins(runtime: Runtime, read: ReadTask, positions: list[int]) -> list[bytes]:
+def _origins(runtime: Runtime, read: ReadTask, positions: Any) -> pa.Array:
     """What travels with each record of where it comes from: its origin, its identity, or both."""
     topology = runtime.topology
-    if read.stream not in topology.needs_identity:
-        return source_origins(read.split, positions)
-    identities = source_identities(read.stream, read.split, positions)
-    if read.stream not in topology.needs_order:
-        return identities
-    return list(map(add, source_origins(read.split, positions), identities))
+    named = read.stream in topology.needs_identity
+    before: list[bytes] = []
+    if not named or read.stream in topology.needs_order:
+        before.append(encode_part(read.split))
+    if named:
+        before.append(source_place(read.stream, read.split))
+    # As many bytes in every cell, so numpy writes them all at once.
+    places = positions.astype(">i8").view(np.uint8).reshape(-1, 8)
+    width = sum(len(part) + 8 for part in before)
+    cells = np.empty((len(places), width), np.uint8)
+    at = 0
+    for part in before:
+        cells[:, at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part) + 8
+        cells[:, at - 8 : at] = places
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(cells), [None, pa.py_buffer(cells)]
+    )
+    return fixed.cast(pa.binary())
 
 
 def _mark_after(injector: Injector, read: ReadTask, newest: int) -> Mark:
