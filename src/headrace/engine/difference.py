@@ -13,7 +13,7 @@ from headrace.log.overlay import Overlay
 from headrace.log.store import Store
 from headrace.model.codec import decode_value
 from headrace.model.keys import decode_key
-from headrace.plan.epoch import Report
+from headrace.plan.epoch import Report, unpack_determinants
 from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
 from headrace.worker.level import TORN
 from headrace.worker.observing import HookCall
@@ -82,9 +82,10 @@ def _details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iter
     for (sink, label), before in then.items():
         if label == report.label and (sink, label) not in here:
             yield f"sink {sink!r}: no rows, where there were {before.rows}"
-    answers = past.commit.determinants.get(report.label, [])
-    if len(answers) != len(report.determinants):
-        yield f"{len(report.determinants)} calls to the outside, where there were {len(answers)}"
+    then_asked = len(unpack_determinants(past.commit.determinants.get(report.label, b"")))
+    asked = len(unpack_determinants(report.determinants))
+    if asked != then_asked:
+        yield f"{asked} calls to the outside, where there were {then_asked}"
 
 
 def _state_details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iterator[str]:

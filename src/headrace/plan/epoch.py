@@ -5,6 +5,8 @@ All of them are plain data and travel as JSON (log) or MessagePack (rows).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from headrace.model.source import Range
@@ -95,6 +97,21 @@ class Determinant(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+_Packed = list[tuple[str, str, str, bytes, str]]
+_packed_decoder = msgspec.msgpack.Decoder(_Packed)
+
+
+def pack_determinants(found: Iterable[Determinant]) -> bytes:
+    """Determinants as one cell; nothing where there are none."""
+    rows = [(d.name, d.request, d.kind, d.value, d.message) for d in found]
+    return msgspec.msgpack.encode(rows) if rows else b""
+
+
+def unpack_determinants(data: bytes) -> list[Determinant]:
+    """The determinants in such a cell."""
+    return [Determinant(*row) for row in _packed_decoder.decode(data)] if data else []
+
+
 class TaskPlan(msgspec.Struct, frozen=True):
     """What the driver sends to every task of an epoch: the plan and the state it starts from."""
 
@@ -107,7 +124,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     bases: dict[str, dict[int, SlotBase]]
     outbox: dict[str, list[OutboxFile]]
     """Consumer -> feedback files to deliver in this epoch."""
-    answers: dict[str, list[Determinant]] | None = None
+    answers: dict[str, bytes] | None = None
     """Of an epoch that is looked at again: label -> what the outside answered. Nobody calls."""
 
 
@@ -190,8 +207,8 @@ class Report(msgspec.Struct, frozen=True):
     outbox: list[OutboxFile] = []
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
-    determinants: list[Determinant] = []
-    """Answers from outside that are logged with the commit."""
+    determinants: bytes = b""
+    """Answers from outside that are logged with the commit, packed: the driver passes them on."""
     error: str | None = None
     """An error's class name and message, where the work failed."""
     message: str = ""
@@ -247,7 +264,7 @@ class Commit(msgspec.Struct, frozen=True):
     """Label -> digest of all that it made."""
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
-    determinants: dict[str, list[Determinant]] = {}
-    """Label -> answers from outside, in the order of the calls."""
+    determinants: dict[str, bytes] = {}
+    """Label -> answers from outside, in the order of the calls, packed."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""

@@ -40,7 +40,7 @@ from headrace.model.services import (
     call_options,
     options_of,
 )
-from headrace.plan.epoch import Determinant
+from headrace.plan.epoch import Determinant, unpack_determinants
 from headrace.worker.emitter import Emitter
 
 BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
@@ -128,9 +128,10 @@ class Answers:
         emitter.determinants[name] = known
         return known
 
-    def _known(self, answers: Mapping[str, list[Determinant]]) -> dict[str, Determinant]:
+    def _known(self, answers: Mapping[str, bytes]) -> dict[str, Determinant]:
         if self._logged is None:
-            self._logged = {found.name: found for found in answers.get(self._emitter.label, ())}
+            found = unpack_determinants(answers.get(self._emitter.label, b""))
+            self._logged = {determinant.name: determinant for determinant in found}
         return self._logged
 
 

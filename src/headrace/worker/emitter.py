@@ -25,7 +25,15 @@ from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
 from headrace.model.schema import Schema
 from headrace.pipeline.graph import Input, Node, To
-from headrace.plan.epoch import Control, Counters, Determinant, OutboxFile, StagedFile, TaskPlan
+from headrace.plan.epoch import (
+    Control,
+    Counters,
+    Determinant,
+    OutboxFile,
+    StagedFile,
+    TaskPlan,
+    pack_determinants,
+)
 from headrace.plan.parcel import Parcel, ipc_bytes
 from headrace.plan.routing import keyed, route
 from headrace.plan.watermarks import Histogram, Mark
@@ -56,6 +64,8 @@ class Emitter:
         self._histograms: dict[str, Histogram] = {}
         self.determinants: dict[str, Determinant] = {}
         """Answers from outside that travel with the commit, by the calls' names."""
+        self.answers = b""
+        """The same, packed, once all is made."""
         self.broken: HeadraceError | None = None
         """Why a call could not be logged, in case a hook swallows it."""
         self.keyless_hooks: dict[str, int] = {}
@@ -132,8 +142,8 @@ class Emitter:
     ) -> tuple[str, list[tuple[Header, bytes]]]:
         """The digest of all that was made, and the rows to send."""
         self._send_streams(run_keyless)
-        for determinant in self.determinants.values():
-            self._made.update(msgspec.msgpack.encode(determinant))
+        self.answers = pack_determinants(self.determinants.values())
+        self._made.update(self.answers)
         digest = self._made.hexdigest()
         return digest, [*self._blobs, *self._controls(digest, mark)]
 

@@ -85,7 +85,7 @@ def _run(
         staged=emitter.staged,
         outbox=emitter.outbox,
         counters=emitter.counters,
-        determinants=list(emitter.determinants.values()),
+        determinants=emitter.answers,
     )
 
 

@@ -48,7 +48,7 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
                 outbox=emitter.outbox,
                 counters=emitter.counters,
                 newest=newest,
-                determinants=list(emitter.determinants.values()),
+                determinants=emitter.answers,
             )
         except HeadraceError as error:
             report, rows = failed(read.label, read.stream, error), []

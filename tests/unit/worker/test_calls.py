@@ -25,6 +25,7 @@ from headrace import (
     state,
     to,
 )
+from headrace.plan.epoch import unpack_determinants
 from headrace.testing import Harness
 
 BETWEEN_CALL_AND_COMMIT = [
@@ -199,7 +200,8 @@ def test_answers_that_never_repeat_are_consistent_with_the_commit(outside):
         assert h.read("out") == h.state("C", "a").rates == [0.5, 0.75]
         assert outside.reached["a"] == 4
         committed = h._open().history.commits[-1][1].determinants
-        assert [d.kind for found in committed.values() for d in found] == ["answer", "answer"]
+        found = [d for cell in committed.values() for d in unpack_determinants(cell)]
+        assert [d.kind for d in found] == ["answer", "answer"]
         assert not [n for n in h._runtime.store.files if n.startswith("determinants/")]
 
 
@@ -575,7 +577,7 @@ def test_a_table_may_call_what_is_logged_with_the_commit(name, outside):
         assert set(made) == {"a", "b", "c"} and len(set(made.values())) == 3
         assert {key: h.state("C", key).last for key in made} == made
         committed = h._open().history.commits[-1][1].determinants
-        assert sum(map(len, committed.values())) == 3
+        assert sum(len(unpack_determinants(cell)) for cell in committed.values()) == 3
 
 
 def test_a_keyless_table_may_call_too(outside):

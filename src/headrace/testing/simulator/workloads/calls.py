@@ -226,9 +226,9 @@ class Calls:
         """An answer that travels with the commit is the one that the epoch used."""
         for commit in outcome.commits:
             logged: list[Told] = []
-            for answers in commit.get("determinants", {}).values():
-                for answer in answers:
-                    logged.append(_told(answer))
+            for packed in commit.get("determinants", {}).values():
+                for _, _, kind, value, _ in msgspec.msgpack.decode(base64.b64decode(packed)):
+                    logged.append(_told({"kind": kind, "value": base64.b64encode(value)}))
             used = self._rates.get(commit["epoch"], [])
             if sorted(map(str, logged)) != sorted(map(str, used)):
                 raise Violation(
