@@ -155,6 +155,16 @@ class SimulatedDisk:
             _settle(change)
         self._unsynced = kept[::-1]
 
+    def is_unsynced(self, path: str, *, inside: bool = False) -> bool:
+        """Whether this name, or (`inside`) a name in this directory, may vanish with the power."""
+        place, _, name = path.rpartition("/")
+        home = self.find(path if inside else place)
+        return any(
+            changed is home and (inside or what == name) and node is not None
+            for change in self._unsynced
+            for changed, what, node in change
+        )
+
     def lose_power(self, random: Random) -> None:
         """Only what is on disk remains; what was on its way is left to chance."""
         share = random.choice((0.0, 0.5, 1.0))

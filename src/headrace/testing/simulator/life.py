@@ -73,6 +73,11 @@ class Life:
                 self._dies_at = self._some_failpoint(chance)
             else:
                 self._dies_in = chance.random.randint(1, 400)
+        self.power_fails_in: int | None = None
+        """How many more system calls there is power for."""
+        self.took_the_power = False
+        if chance.strikes("power fails", 0.15):
+            self.power_fails_in = chance.random.randint(1, 400)
         if chance.strikes("driver pauses", 0.7):
             self._sleeps_at = self._some_failpoint(chance)
 
@@ -118,6 +123,7 @@ class Life:
             try:
                 step = driver.step()
             except SinkError:
+                simulation.substrate.excuse()
                 if simulation.chance.random.random() < 0.5:
                     continue  # the epoch is committed; it is delivered with the next one
                 raise
@@ -157,6 +163,11 @@ class Life:
         if self._dies_in is not None:
             self._dies_in -= 1
             if self._dies_in <= 0:
+                self.die(what)
+        if self.power_fails_in is not None:
+            self.power_fails_in -= 1
+            if self.power_fails_in <= 0:
+                self.took_the_power = True
                 self.die(what)
 
     def die(self, where: str) -> None:

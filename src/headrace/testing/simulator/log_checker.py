@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from headrace.testing.simulator.disk import File, SimulatedDisk
@@ -30,6 +31,7 @@ class LogChecker:
         )  # fmt: skip
         self._files: list[File] = []
         self._entries: list[dict[str, Any]] = []
+        self.note: Callable[[str], None] = lambda line: None
         self.promised = 0
         """A driver was told that this position is on disk."""
         self._reset()
@@ -38,6 +40,7 @@ class LogChecker:
         self.generation = 0
         self.commits: list[dict[str, Any]] = []
         self.plans: list[dict[str, Any]] = []
+        self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
         self._counting: dict[str, list[list[str]]] = {}
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
@@ -73,8 +76,10 @@ class LogChecker:
             )
         self._files, self._entries = self._files[:kept], self._entries[:kept]
         self._reset()
+        tell, self.note = self.note, lambda line: None
         for position, entry in enumerate(self._entries, 1):
             self._fold(position, entry)
+        self.note = tell
 
     def _file(self, position: int) -> File | None:
         directory = position // self._per_directory
@@ -102,19 +107,26 @@ class LogChecker:
         if kind == "plan":
             self._plan(body)
         elif kind == "void":
+            if self._open is None:
+                raise Violation(f"position {position} gives up a plan that is not open")
+            self.voids.append((self._open, body))
             self._open = None
         elif kind == "commit":
             self._commit(body["commit"])
             if body["next"] is not None:
-                self._plan(body["next"])
+                self._plan(body["next"], " with the commit before it")
 
-    def _plan(self, plan: dict[str, Any]) -> None:
+    def _plan(self, plan: dict[str, Any], how: str = "") -> None:
         if plan["epoch"] != len(self.commits) + 1:
             raise Violation(f"epoch {plan['epoch']} is planned after epoch {len(self.commits)}")
         if self.plans and plan["wall"] <= self.plans[-1]["wall"]:
             raise Violation(f"the wall time of plans went back at epoch {plan['epoch']}")
         self._open = plan
         self.plans.append(plan)
+        last = ", the last" if plan["final"] else ""
+        ranges = [read["range"] for task in plan["reads"] for read in task]
+        records = sum(found["end"] - found["start"] for found in ranges)
+        self.note(f"epoch {plan['epoch']} is planned{how}: {records} records{last}")
 
     def _commit(self, commit: dict[str, Any]) -> None:
         epoch = commit["epoch"]
@@ -131,6 +143,7 @@ class LogChecker:
                     raise Violation(f"the {which[:-1]} watermark of {name} went back at {epoch}")
         self._open = None
         self.commits.append(commit)
+        self.note(f"epoch {epoch} is committed")
         self._count(commit)
 
     def _count(self, commit: dict[str, Any]) -> None:
@@ -145,6 +158,7 @@ class LogChecker:
                             counting[point].append(delta["segment"])
         for adoption in commit["adoptions"]:
             name, entry = adoption["computation"], adoption["entry"]
+            self.note(f"a merge of {name} is adopted")
             low, last = entry["interval"]
             for point, segments in enumerate(self._counting[name]):
                 if owners[name][point] == adoption["slot"]:
