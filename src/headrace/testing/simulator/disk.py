@@ -62,13 +62,12 @@ class SimulatedDisk:
 
     def find(self, path: str) -> Node | None:
         """What has this name now."""
-        node: Node = self.root
+        node: Node | None = self.root
         for name in path.split("/"):
-            if not name:
-                continue
-            if not isinstance(node, Directory) or name not in node.names:
-                return None
-            node = node.names[name]
+            if name:
+                if not isinstance(node, Directory):
+                    return None
+                node = node.names.get(name)
         return node
 
     def file(self, path: str) -> File:
@@ -140,6 +139,8 @@ class SimulatedDisk:
         """Everything that happened to this file, or to the names of this directory, stays."""
         if isinstance(node, File):
             node.sync()
+            return
+        if not any(home is node for change in self._unsynced for home, _, _ in change):
             return
         touched = {id(node)}
         kept: list[Change] = []

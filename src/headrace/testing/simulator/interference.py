@@ -78,7 +78,7 @@ class Interference:
             self._pause(life, f"before {call} {path}")
         if call == "unlink" and path.startswith(self._root):
             self.log.catch_up()
-            self.log.check_deletion(path, self.consumer.delivered())
+            self.log.check_deletion(path, self.consumer.delivered)
         return self._fault(call, path)
 
     def naps(self) -> None:
