@@ -36,6 +36,9 @@ _DELICATE = (
 )
 """Where a driver that dies, or sleeps and wakes, could do most harm."""
 
+_ONCE = ("before-takeover", "after-takeover")
+"""Where a driver comes but once."""
+
 _CALLS = ("after-intent-write", "after-call", "after-result-write")
 """The same, where hooks call the outside."""
 
@@ -86,7 +89,8 @@ class Life:
         if self._simulation.topology.uses_services() and chance.random.random() < 0.5:
             names = _CALLS
         name = chance.choice(names)
-        self._arrivals[name] = chance.random.randint(1, 3)
+        times = chance.random.randint(1, 3)
+        self._arrivals[name] = 1 if name in _ONCE else times
         return name
 
     @property
