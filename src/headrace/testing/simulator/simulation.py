@@ -230,6 +230,8 @@ class Simulation:
     def _afterwards(self) -> None:
         """Whoever sleeps wakes; whatever was late lands; one more driver finds nothing to do."""
         self.chance.budget = 0
+        for life in self._lives:
+            life.power_fails_in = None
         self._records_arrive(1_000_000)
         while self.substrate.zombies:
             self.substrate.run_zombie()
