@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from tests.simulation import mutations_of_levels
 
 from headrace.causal import journal, outside
 from headrace.causal.journal import Intent, Journal
@@ -538,5 +539,14 @@ MUTATIONS: dict[str, Mutation] = {
         staging_is_swept_at_once,
         high_water_is_overwritten,
         delivery_is_not_repeated,
+        *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
     )
 }
+
+ONLY: dict[str, str] = {
+    "ties_fall_as_they_come": "ties",
+    "weak_rows_that_were_refused_are_let_go": "at-least-once",
+    "skipped_records_are_not_counted": "at-most-once",
+    "undelivered_rows_are_not_told": "at-most-once",
+}
+"""Mutation -> the workload that can find it; others would only take time."""

@@ -55,7 +55,13 @@ def machine() -> Iterator[Machine]:
     made, chance = Machine(), Chance(1, faults=False)
     system = Syscalls(made.disk, made.gate, lambda: 0.0)
     with simulated_world(
-        system, chance, Tuning(chance), lambda: 0.0, lambda name: None, lambda: made.remembered
+        system,
+        chance,
+        Tuning(chance),
+        clock_s=lambda: 0.0,
+        sleep=lambda seconds: None,
+        reached=lambda name: None,
+        remembered=lambda: made.remembered,
     ):
         yield made
 

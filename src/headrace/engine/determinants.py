@@ -20,9 +20,11 @@ def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
     """Makes the directory that a plan names, if it names one.
 
     The look at the log comes after: a driver that was overtaken while it slept could make
-    again what its successor has taken away, and must not start a job then.
+    again what its successor has taken away, and must not start a job then. It also comes
+    before: what it made again, a third driver's task that still sleeps would call into.
     """
     if plan.determinants:
+        log.check()
         store.make_directory(paths.determinants_directory(plan.determinants))
         log.check()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from headrace.testing.simulator.chance import Chance
@@ -20,13 +20,16 @@ Row = tuple[Any, int]
 """(value, timestamp)."""
 
 _EPOCH = re.compile(r"epoch=(\d{12})")
+_WEAK = re.compile(r"epoch=(\d{12})-weak-.*")
 
 
 class Output:
     """One sink's directory, as its reader knows it."""
 
-    def __init__(self, name: str, root: str) -> None:
+    def __init__(self, name: str, root: str, may_lose: bool) -> None:
         self.name, self.root = name, root
+        self.may_lose = may_lose
+        """Whether epochs may be passed over (at-most-once)."""
         self.epochs: dict[int, list[Row]] = {}
         """What has appeared, by epoch."""
         self.nodes: dict[int, Node] = {}
@@ -42,11 +45,12 @@ class Consumer:
         disk: SimulatedDisk,
         log: LogChecker,
         roots: Mapping[str, str],
+        may_lose: Collection[str],
         chance: Chance,
         appeared: Callable[[str, int, list[Row]], None],
     ) -> None:
         self._disk, self._log, self._chance, self._appeared = disk, log, chance, appeared
-        self.outputs = {name: Output(name, root) for name, root in roots.items()}
+        self.outputs = {name: Output(name, root, name in may_lose) for name, root in roots.items()}
         self._takes = 0.0 if chance.random.random() < 0.5 else 0.4
 
     def look(self) -> None:
@@ -61,12 +65,25 @@ class Consumer:
         self.look()
         found = {}
         for name, output in self.outputs.items():
-            known = 0
-            for commit in self._log.commits:
+            known = output.high_water if output.may_lose else 0
+            for commit in self._log.commits[known:]:
                 if _rows(commit, name) and commit["epoch"] not in output.epochs:
                     break
                 known = commit["epoch"]
             found[name] = known
+        return found
+
+    def weak(self) -> dict[str, dict[int, list[list[Row]]]]:
+        """Sink -> epoch -> the rows of each weak delivery that is there."""
+        found: dict[str, dict[int, list[list[Row]]]] = {name: {} for name in self.outputs}
+        for name, output in self.outputs.items():
+            home = self._disk.find(output.root)
+            if not isinstance(home, Directory):
+                continue
+            for entry in sorted(home.names):
+                if (named := _WEAK.fullmatch(entry)) is not None:
+                    rows = _read(home.names[entry])
+                    found[name].setdefault(int(named[1]), []).append(rows)
         return found
 
     def check_complete(self) -> None:
@@ -75,7 +92,7 @@ class Consumer:
         for name, output in self.outputs.items():
             for commit in self._log.commits:
                 epoch = commit["epoch"]
-                if _rows(commit, name) and epoch not in output.epochs:
+                if _rows(commit, name) and epoch not in output.epochs and not output.may_lose:
                     raise Violation(f"sink {name}: epoch {epoch} never appeared")
             for epoch in output.epochs:
                 path = f"{output.root}/epoch={epoch:012d}"
@@ -115,6 +132,8 @@ class Consumer:
             raise Violation(
                 f"sink {output.name}: epoch {epoch} has {len(rows)} rows, its commit {expected}"
             )
+        if output.may_lose:
+            return
         if output.epochs and epoch < max(output.epochs):
             raise Violation(f"sink {output.name}: epoch {epoch} appears after a later one")
         for commit in self._log.commits[: epoch - 1]:
@@ -129,6 +148,8 @@ class Consumer:
         if water < output.high_water:
             raise Violation(f"sink {output.name}: its high-water went back to {water}")
         output.high_water = water
+        if output.may_lose:
+            return
         for commit in self._log.commits[:water]:
             if _rows(commit, output.name) and commit["epoch"] not in output.epochs:
                 raise Violation(

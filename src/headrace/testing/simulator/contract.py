@@ -34,3 +34,7 @@ class Outcome:
     """The calls of user code that made each committed epoch, key by key in their order."""
     commits: list[dict[str, Any]]
     """The commits as the log has them, decoded from JSON."""
+    voids: list[tuple[dict[str, Any], dict[str, Any]]]
+    """(plan, void) of plans that were given up, the same way."""
+    weak: dict[str, dict[int, list[list[Row]]]]
+    """Sink -> epoch -> the rows of each delivery that came before the commit, if one came."""

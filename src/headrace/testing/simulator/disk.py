@@ -62,13 +62,12 @@ class SimulatedDisk:
 
     def find(self, path: str) -> Node | None:
         """What has this name now."""
-        node: Node = self.root
+        node: Node | None = self.root
         for name in path.split("/"):
-            if not name:
-                continue
-            if not isinstance(node, Directory) or name not in node.names:
-                return None
-            node = node.names[name]
+            if name:
+                if not isinstance(node, Directory):
+                    return None
+                node = node.names.get(name)
         return node
 
     def file(self, path: str) -> File:
@@ -141,6 +140,8 @@ class SimulatedDisk:
         if isinstance(node, File):
             node.sync()
             return
+        if not any(home is node for change in self._unsynced for home, _, _ in change):
+            return
         touched = {id(node)}
         kept: list[Change] = []
         settled: list[Change] = []
@@ -154,6 +155,16 @@ class SimulatedDisk:
         for change in reversed(settled):
             _settle(change)
         self._unsynced = kept[::-1]
+
+    def is_unsynced(self, path: str, *, inside: bool = False) -> bool:
+        """Whether this name, or (`inside`) a name in this directory, may vanish with the power."""
+        place, _, name = path.rpartition("/")
+        home = self.find(path if inside else place)
+        return any(
+            changed is home and (inside or what == name) and node is not None
+            for change in self._unsynced
+            for changed, what, node in change
+        )
 
     def lose_power(self, random: Random) -> None:
         """Only what is on disk remains; what was on its way is left to chance."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.testing.simulator.chance import Chance
 from headrace.testing.simulator.consumer import Consumer
+from headrace.testing.simulator.disk import SimulatedDisk
 from headrace.testing.simulator.fiber import Killed
 from headrace.testing.simulator.life import Life
 from headrace.testing.simulator.log_checker import LogChecker
@@ -14,6 +15,9 @@ PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
 """Failpoints after which the last log entry must survive everything."""
 
 OUTAGE_CALLS_MAX = 40
+
+_BELIEVED = ("/determinants/0", "/_claims", "/log/0")
+"""Where one process acts on what another has put: delicate as long as it is not synced."""
 
 _FAULTS = {
     "link": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED, Fault.LATE),
@@ -30,8 +34,9 @@ class Interference:
     consumer: Consumer
     substrate: SimulatedSubstrate
 
-    def __init__(self, chance: Chance, root: str) -> None:
+    def __init__(self, chance: Chance, disk: SimulatedDisk, root: str) -> None:
         self._chance = chance
+        self._disk = disk
         self._root = root
         self.running: Life | None = None
         """The driver whose turn it is; None while the world itself acts."""
@@ -65,11 +70,15 @@ class Interference:
         if life.fiber.dead:
             raise Killed
         life.called(f"{call} {path}")
-        if self._chance.strikes("driver pauses", 0.01):
+        unsynced = self._is_unsynced(call, path)
+        if call == "read" and unsynced and self._chance.strikes("power fails", 0.7):
+            # What somebody has put, and not synced, is about to be believed by another.
+            life.power_fails_in = self._chance.random.randint(1, 2)
+        if self._chance.strikes("driver pauses", 0.15 if call == "fsync" and unsynced else 0.01):
             self._pause(life, f"before {call} {path}")
         if call == "unlink" and path.startswith(self._root):
             self.log.catch_up()
-            self.log.check_deletion(path, self.consumer.delivered())
+            self.log.check_deletion(path, self.consumer.delivered)
         return self._fault(call, path)
 
     def naps(self) -> None:
@@ -85,6 +94,13 @@ class Interference:
     def time_passes(self) -> None:
         """A driver has stopped, and somebody looks why: an outage does not last for ever."""
         self._outage //= 2
+
+    def _is_unsynced(self, call: str, path: str) -> bool:
+        if call not in ("read", "fsync") or not any(place in path for place in _BELIEVED):
+            return False
+        if not (self._chance.awaits("driver pauses") or self._chance.awaits("power fails")):
+            return False
+        return self._disk.is_unsynced(path, inside=call == "fsync")
 
     def _pause(self, life: Life, where: str) -> None:
         self._chance.note(f"driver {life.number} pauses {where}")

@@ -36,6 +36,9 @@ _DELICATE = (
 )
 """Where a driver that dies, or sleeps and wakes, could do most harm."""
 
+_ONCE = ("before-takeover", "after-takeover")
+"""Where a driver comes but once."""
+
 _CALLS = ("after-intent-write", "after-call", "after-result-write")
 """The same, where hooks call the outside."""
 
@@ -73,6 +76,11 @@ class Life:
                 self._dies_at = self._some_failpoint(chance)
             else:
                 self._dies_in = chance.random.randint(1, 400)
+        self.power_fails_in: int | None = None
+        """How many more system calls there is power for."""
+        self.took_the_power = False
+        if chance.strikes("power fails", 0.15):
+            self.power_fails_in = chance.random.randint(1, 400)
         if chance.strikes("driver pauses", 0.7):
             self._sleeps_at = self._some_failpoint(chance)
 
@@ -81,7 +89,8 @@ class Life:
         if self._simulation.topology.uses_services() and chance.random.random() < 0.5:
             names = _CALLS
         name = chance.choice(names)
-        self._arrivals[name] = chance.random.randint(1, 3)
+        times = chance.random.randint(1, 3)
+        self._arrivals[name] = 1 if name in _ONCE else times
         return name
 
     @property
@@ -118,6 +127,7 @@ class Life:
             try:
                 step = driver.step()
             except SinkError:
+                simulation.substrate.excuse()
                 if simulation.chance.random.random() < 0.5:
                     continue  # the epoch is committed; it is delivered with the next one
                 raise
@@ -157,6 +167,11 @@ class Life:
         if self._dies_in is not None:
             self._dies_in -= 1
             if self._dies_in <= 0:
+                self.die(what)
+        if self.power_fails_in is not None:
+            self.power_fails_in -= 1
+            if self.power_fails_in <= 0:
+                self.took_the_power = True
                 self.die(what)
 
     def die(self, where: str) -> None:

@@ -8,10 +8,12 @@ counts in the interval around it.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from headrace.testing.simulator.disk import File, SimulatedDisk
+from headrace.testing.simulator.disk import Directory, File, Node, SimulatedDisk
 
 POINTS = 64
 _STEP = 2**64 // POINTS
@@ -30,6 +32,7 @@ class LogChecker:
         )  # fmt: skip
         self._files: list[File] = []
         self._entries: list[dict[str, Any]] = []
+        self.note: Callable[[str], None] = lambda line: None
         self.promised = 0
         """A driver was told that this position is on disk."""
         self._reset()
@@ -38,27 +41,33 @@ class LogChecker:
         self.generation = 0
         self.commits: list[dict[str, Any]] = []
         self.plans: list[dict[str, Any]] = []
+        self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
         self._counting: dict[str, list[list[str]]] = {}
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
 
-    @property
-    def needed(self) -> set[str]:
-        """Segments that a commit of the retention window counts on."""
-        return set().union(*self._windows)
+    def needs(self, segment: str) -> bool:
+        """Whether a commit of the retention window counts on it."""
+        return any(segment in window for window in self._windows)
 
     # Reading --------------------------------------------------------------
 
     def catch_up(self) -> None:
         """Reads on, and looks whether what was read before is still so."""
+        names: dict[str, Node] = {}
+        at = -1
         for position, known in enumerate(self._files, 1):
-            found = self._file(position)
+            if position // self._per_directory != at:
+                at = position // self._per_directory
+                home = self._disk.find(f"{self._root}/log/{at:06d}")
+                names = home.names if isinstance(home, Directory) else {}
+            found = names.get(f"{position:020d}")
             if found is not known and not self._trimmed(position):
                 what = "is gone" if found is None else "was overwritten"
                 raise Violation(f"log position {position} {what}")
-        while (found := self._file(len(self._files) + 1)) is not None:
-            text = found.data.split(b"\n", 1)[1]
-            self._files.append(found)
+        while (file := self._file(len(self._files) + 1)) is not None:
+            text = file.data.split(b"\n", 1)[1]
+            self._files.append(file)
             self._entries.append(json.loads(text))
             self._fold(len(self._files), self._entries[-1])
 
@@ -73,8 +82,10 @@ class LogChecker:
             )
         self._files, self._entries = self._files[:kept], self._entries[:kept]
         self._reset()
+        tell, self.note = self.note, lambda line: None
         for position, entry in enumerate(self._entries, 1):
             self._fold(position, entry)
+        self.note = tell
 
     def _file(self, position: int) -> File | None:
         directory = position // self._per_directory
@@ -102,19 +113,26 @@ class LogChecker:
         if kind == "plan":
             self._plan(body)
         elif kind == "void":
+            if self._open is None:
+                raise Violation(f"position {position} gives up a plan that is not open")
+            self.voids.append((self._open, body))
             self._open = None
         elif kind == "commit":
             self._commit(body["commit"])
             if body["next"] is not None:
-                self._plan(body["next"])
+                self._plan(body["next"], " with the commit before it")
 
-    def _plan(self, plan: dict[str, Any]) -> None:
+    def _plan(self, plan: dict[str, Any], how: str = "") -> None:
         if plan["epoch"] != len(self.commits) + 1:
             raise Violation(f"epoch {plan['epoch']} is planned after epoch {len(self.commits)}")
         if self.plans and plan["wall"] <= self.plans[-1]["wall"]:
             raise Violation(f"the wall time of plans went back at epoch {plan['epoch']}")
         self._open = plan
         self.plans.append(plan)
+        last = ", the last" if plan["final"] else ""
+        ranges = [read["range"] for task in plan["reads"] for read in task]
+        records = sum(found["end"] - found["start"] for found in ranges)
+        self.note(f"epoch {plan['epoch']} is planned{how}: {records} records{last}")
 
     def _commit(self, commit: dict[str, Any]) -> None:
         epoch = commit["epoch"]
@@ -131,6 +149,7 @@ class LogChecker:
                     raise Violation(f"the {which[:-1]} watermark of {name} went back at {epoch}")
         self._open = None
         self.commits.append(commit)
+        self.note(f"epoch {epoch} is committed")
         self._count(commit)
 
     def _count(self, commit: dict[str, Any]) -> None:
@@ -145,14 +164,16 @@ class LogChecker:
                             counting[point].append(delta["segment"])
         for adoption in commit["adoptions"]:
             name, entry = adoption["computation"], adoption["entry"]
+            self.note(f"a merge of {name} is adopted")
             low, last = entry["interval"]
             for point, segments in enumerate(self._counting[name]):
                 if owners[name][point] == adoption["slot"]:
                     segments[:] = [s for s in segments if s not in adoption["replaces"]]
                     if low <= point * _STEP <= last:
                         segments.append(entry["segment"])
-        points = (point for of_name in self._counting.values() for point in of_name)
-        self._windows.append({segment for point in points for segment in point})
+        self._windows.append(
+            set().union(*(point for of_name in self._counting.values() for point in of_name))
+        )
 
     # Files ----------------------------------------------------------------
 
@@ -162,14 +183,15 @@ class LogChecker:
             if self._disk.find(f"{self._root}/{segment}") is None:
                 raise Violation(f"epoch {len(self.commits)} counts on {segment}, which is gone")
 
-    def check_deletion(self, path: str, delivered: dict[str, int]) -> None:
+    def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
         """Nobody deletes what somebody needs. `delivered`: sink -> its last epoch."""
         name = path.removeprefix(f"{self._root}/")
-        if name in self.needed:
+        if self.needs(name):
             raise Violation(f"{name} is deleted, but a commit of the window counts on it")
-        for commit in self.commits:
+        last = delivered() if name.startswith("staged/") else {}
+        for commit in self.commits if last else ():
             for file in commit["staged"]:
-                waiting = commit["epoch"] > delivered[file["sink"]] and file["rows"]
+                waiting = commit["epoch"] > last[file["sink"]] and file["rows"]
                 if name == f"staged/{file['sink']}/{file['name']}" and waiting:
                     raise Violation(f"{name} is deleted before its sink has it")
         for file in self.commits[-1]["outbox"] if self.commits else ():
@@ -179,8 +201,5 @@ class LogChecker:
 
 def _owners(ring: dict[str, Any]) -> list[int]:
     """The slot of each point."""
-    owners: list[int] = []
-    for point in range(POINTS):
-        at = max(i for i, low in enumerate(ring["lows"]) if low <= point * _STEP)
-        owners.append(ring["owners"][at])
-    return owners
+    lows, owners = ring["lows"], ring["owners"]
+    return [owners[bisect_right(lows, point * _STEP) - 1] for point in range(POINTS)]

@@ -9,6 +9,7 @@ checkers look. When the budget of faults is spent, the run must end by itself.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pyarrow as pa
 
@@ -53,7 +54,7 @@ class Simulation:
         self.code_version = 1
         self.tuning = Tuning(chance)
         self.disk = SimulatedDisk()
-        self._interference = Interference(chance, ROOT)
+        self._interference = Interference(chance, self.disk, ROOT)
         self.system = Syscalls(self.disk, self._interference.gate, self._clock_s)
         self.epoch_records = chance.random.randint(4, 12)
         self._lives: list[Life] = []
@@ -110,8 +111,13 @@ class Simulation:
             self.disk, ROOT, self.tuning.log_directory_entries, self.tuning.retain_epochs
         )
         roots = {name: f"/out/{safe(name)}" for name in outlets}
-        self.consumer = Consumer(self.disk, self.log, roots, self.chance, self.workload.appeared)
+        self.log.note = self.chance.note
+        may_lose = [n for n, o in outlets.items() if self.topology.is_at_most_once(o.stream)]
+        self.consumer = Consumer(
+            self.disk, self.log, roots, may_lose, self.chance, self.workload.appeared
+        )
         meets = self._interference
+        self.substrate.driver = lambda: meets.running
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
@@ -164,6 +170,9 @@ class Simulation:
             life.fiber.resume()
         finally:
             self._interference.running = None
+        if life.took_the_power:
+            life.took_the_power = False
+            self._lose_power()
         self.log.catch_up()
         if life.fiber.done:
             life.check_end()
@@ -178,6 +187,9 @@ class Simulation:
         if waits is not None:
             self.now = max(self.now, waits)
         self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
+        if chance.strikes("clock jumps", 0.1):
+            self.now += 3_600_000_000
+            chance.note("an idle hour passes")
         if chance.strikes("clock jumps", 0.15):
             self.now = max(1, self.now + chance.random.randint(-7_200_000_000, 7_200_000_000))
             chance.note(f"the clock jumps to {(self.now - START) // 1_000_000} s")
@@ -218,6 +230,8 @@ class Simulation:
     def _afterwards(self) -> None:
         """Whoever sleeps wakes; whatever was late lands; one more driver finds nothing to do."""
         self.chance.budget = 0
+        for life in self._lives:
+            life.power_fails_in = None
         self._records_arrive(1_000_000)
         while self.substrate.zombies:
             self.substrate.run_zombie()
@@ -246,4 +260,23 @@ class Simulation:
                 made += self.substrate.attempts.get((commit["epoch"], label, digest), [])
             hooks.append(made)
         outputs = {name: output.epochs for name, output in self.consumer.outputs.items()}
-        return Outcome(outputs, Checkpoint(self.store), hooks, self.log.commits)
+        return Outcome(
+            outputs,
+            Checkpoint(self.store),
+            hooks,
+            self.log.commits,
+            self.log.voids,
+            self.consumer.weak(),
+        )
+
+    def undelivered(self) -> int:
+        """Rows that drivers have told to be undelivered, or were about to when they died."""
+        told = 0
+        for life in self._lives:
+            deliverer = getattr(life.driver, "_deliverer", None)
+            told += deliverer.undelivered if deliverer is not None else 0
+        for name, outlet in self.topology.graph.outlets.items():
+            passing = cast(SimulatedSink, outlet.sink).passing
+            for commit in (self.log.commits[epoch - 1] for epoch in sorted(passing)):
+                told += sum(f["rows"] for f in commit["staged"] if f["sink"] == name)
+        return told

@@ -22,15 +22,20 @@ class SimulatedSink(FileSink):
         self._name = name
         self._chance = chance
         self._fails_again = False
+        self.passing: set[int] = set()
+        """Epochs that a driver began to pass over (at-most-once), and did not come back from."""
 
     def encode(self, rows: Rows) -> bytes:
         pairs = zip(rows.timestamps.tolist(), rows.values(), strict=True)
         return _encoder.encode_lines(list(pairs))
 
     def deliver(self, delivery: Delivery) -> None:
+        self.passing |= set() if delivery.parts else {delivery.epoch}
         self._fail("before", delivery.epoch)
         super().deliver(delivery)
         self._fail("after", delivery.epoch)
+        if not delivery.parts:
+            self.passing.discard(delivery.epoch)
 
     def _fail(self, when: str, epoch: int) -> None:
         """Before or after it applied an epoch; often twice in a row."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Report, TaskPlan
 from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.log_checker import Violation
 from headrace.testing.simulator.workers import Hook, TaskDied, Worker, Workers
 from headrace.worker.envelope import REPORT, Envelope, partitions
 from headrace.worker.level import run_level
@@ -55,6 +56,12 @@ class SimulatedSubstrate:
         """Tasks that nobody waits for, which will run all the same."""
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
         """(epoch, label, digest) -> the hooks that made this output."""
+        self.driver: Callable[[], object] = lambda: None
+        """Whose job it is."""
+        self._whole: set[tuple[object, int, int]] = set()
+        """(driver, epoch, wall time) of jobs that came to their end with nothing wrong."""
+        self._torn: set[tuple[object, int, int]] = set()
+        """Jobs that have lost an output, or have two different ones."""
         self._dies_at = ""
         self._moments: tuple[str, ...] = _MOMENTS
         if topology.uses_services():
@@ -67,6 +74,13 @@ class SimulatedSubstrate:
 
     def run(self, task: TaskPlan) -> Sequence[Report]:
         """All reports of an epoch that reach the driver."""
+        job = self._job(task)
+        if job in self._whole:
+            raise Violation(
+                f"the job of epoch {task.plan.epoch} had all its outputs, each once, and is run "
+                "again: slots that lost nothing run twice"
+            )
+        self._torn.discard(job)
         rows: Rows = []
         for number in range(len(task.plan.reads)):
             rows += self._unit(task, 0, number, _reading(task, number))
@@ -79,7 +93,21 @@ class SimulatedSubstrate:
             for slot, received in enumerate(arrived):
                 self._chance.random.shuffle(received)
                 rows += self._unit(task, level, slot, _working(task, level, slot, received))
-        return [decode_report(row.body) for row in rows if row.header.kind == REPORT]
+        reports = [decode_report(row.body) for row in rows if row.header.kind == REPORT]
+        if job not in self._torn and all(report.error is None for report in reports):
+            self._whole.add(job)
+        return reports
+
+    def excuse(self) -> None:
+        """A sink refused what an epoch was to show before its commit: its job may run again."""
+        self._whole.clear()
+
+    def _job(self, task: TaskPlan) -> tuple[object, int, int]:
+        return self.driver(), task.plan.epoch, task.plan.wall
+
+    def _compare(self, task: TaskPlan, first: Rows, second: Rows) -> None:
+        if not _equal(first, second):
+            self._torn.add(self._job(task))
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -108,12 +136,17 @@ class SimulatedSubstrate:
         rows = self._until_done(task, level, name, work)
         if chance.strikes("task runs twice", 0.15):
             chance.note(f"{name} runs twice, both outputs arrive")
-            return rows + self._until_done(task, level, name, work)
+            again = self._until_done(task, level, name, work)
+            self._compare(task, rows, again)
+            return rows + again
         if chance.strikes("mixed attempts", 0.2):
             chance.note(f"{name} is run again; some consumers have seen its first output")
-            return self._mixed(rows, self._until_done(task, level, name, work))
+            again = self._until_done(task, level, name, work)
+            self._compare(task, rows, again)
+            return self._mixed(rows, again)
         if rows and chance.strikes("output lost", 0.1):
             lost = chance.choice(rows)
+            self._torn.add(self._job(task))
             chance.note(f"{name}: its {lost.header.kind} for {lost.partition} is lost")
             return [row for row in rows if row is not lost]
         return rows
@@ -164,6 +197,14 @@ class SimulatedSubstrate:
         if self._chance.strikes("job aborted", 0.1):
             self._chance.note(f"the job of epoch {task.plan.epoch} is aborted at level {level}")
             raise JobAborted("stage failed too often")
+
+
+def _equal(first: Rows, second: Rows) -> bool:
+    """Whether two attempts made the same, byte for byte."""
+    one, other = (
+        sorted((r.partition, r.header.kind, r.body) for r in rows) for rows in (first, second)
+    )
+    return one == other
 
 
 def _reading(task: TaskPlan, number: int) -> Work:

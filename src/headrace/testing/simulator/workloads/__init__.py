@@ -13,6 +13,8 @@ from headrace.testing.simulator.workloads.calls import Calls
 from headrace.testing.simulator.workloads.diamond import Diamond
 from headrace.testing.simulator.workloads.dice import Dice
 from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
+from headrace.testing.simulator.workloads.levels import AtLeastOnce, AtMostOnce
+from headrace.testing.simulator.workloads.ties import Ties
 from headrace.testing.simulator.workloads.transfers import Transfers
 
 WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
@@ -22,4 +24,7 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "diamond": Diamond,
     "dice": Dice,
     "calls": Calls,
+    "ties": Ties,
+    "at-least-once": AtLeastOnce,
+    "at-most-once": AtMostOnce,
 }

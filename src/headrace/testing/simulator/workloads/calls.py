@@ -179,7 +179,12 @@ class Calls:
     def attach(self, simulation: Simulation) -> None:
         """The simulation that this workload runs in."""
         self._simulation = simulation
-        self.outside.note = simulation.chance.note
+        chance = simulation.chance
+        self.outside.note = chance.note
+        if chance.kinds and chance.random.random() < 0.2:
+            # One puts an answer and sleeps, another believes it, and the power takes it away.
+            chance.kinds |= {"driver pauses", "power fails"}
+            chance.budget += 4
 
     def pipeline(self) -> PipelineBuilder:
         """Two levels that call."""

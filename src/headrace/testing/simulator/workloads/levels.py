@@ -1,0 +1,131 @@
+"""The weaker levels: at-least-once loses nothing, at-most-once shows nothing twice.
+
+Both count the records of a key and show each with its count. What they may do is said
+by their level, and no more: at-least-once may show a row of an epoch several times,
+but keeps exact counts; at-most-once may skip records and leave rows undelivered, but
+says of every one of them that it did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from headrace.model.computation import Computation
+from headrace.model.context import Context
+from headrace.model.record import Record
+from headrace.model.source import Timing
+from headrace.model.state import state
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.sinks.memory import Memory
+from headrace.testing.simulator.consumer import Row
+from headrace.testing.simulator.contract import Outcome
+from headrace.testing.simulator.log_checker import Violation
+from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+
+if TYPE_CHECKING:
+    from headrace.testing.simulator.simulation import Simulation
+
+
+class Tally(Computation):
+    """Counts, and shows the count."""
+
+    count: int = state(0)
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        self.count += 1
+        ctx.produce({"id": record.value["id"], "count": self.count})
+
+
+class AtLeastOnce:
+    """The workload that may show a row twice."""
+
+    name = "at-least-once"
+
+    def __init__(self, random: Random) -> None:
+        def record(i: int, at: int) -> dict[str, int]:
+            return {"id": i, "key": i % 4, "at": at}
+
+        self.count = random.randint(8, 22)
+        self.records = {"in": stamped(random, self.count, record)}
+        self._simulation: Simulation | None = None
+
+    def attach(self, simulation: Simulation) -> None:
+        """The simulation that this workload runs in."""
+        self._simulation = simulation
+
+    def pipeline(self) -> PipelineBuilder:
+        """One level."""
+        p = PipelineBuilder(self.name, guarantee=self.name)
+        timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
+        p.read("in", SimulatedSource(timing, self.records["in"]))
+        p.compute(Tally, inputs={"in": "key"}, outputs="tallies")
+        p.stream("tallies").write(Memory())
+        return p
+
+    def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
+        """Nothing to say of a single epoch."""
+
+    def check(self, outcome: Outcome) -> None:
+        """Every record counts once, and each committed epoch is shown whole at least once."""
+        made = [hook.what["id"] for hooks in outcome.hooks for hook in hooks]
+        if sorted(made) != list(range(self.count)):
+            raise Violation(f"records that counted: {sorted(made)} of {self.count}")
+        _check_counts(outcome, made)
+        shown = outcome.weak["tallies"]
+        for epoch, hooks in enumerate(outcome.hooks, 1):
+            expected = sorted(hook.what["id"] for hook in hooks)
+            found = [sorted(value["id"] for value, _ in rows) for rows in shown.get(epoch, [])]
+            if expected and expected not in found:
+                raise Violation(f"epoch {epoch} made {expected}, shown were only {found}")
+
+
+class AtMostOnce(AtLeastOnce):
+    """The workload that may lose a row."""
+
+    name = "at-most-once"
+
+    def check(self, outcome: Outcome) -> None:
+        """Every record is counted or skipped, and every row shown or told to be undelivered."""
+        made = [hook.what["id"] for hooks in outcome.hooks for hook in hooks]
+        skipped: list[int] = []
+        for plan, void in outcome.voids:
+            if not void.get("skipped"):
+                continue
+            lost = [
+                record["id"]
+                for read in (read for task in plan["reads"] for read in task)
+                for record in self.records[read["stream"]][read["split"]][
+                    read["range"]["start"] : read["range"]["end"]
+                ]
+            ]
+            if void["records"] != len(lost):
+                raise Violation(f"{len(lost)} records were skipped, {void['records']} counted")
+            skipped += lost
+        if sorted(made + skipped) != list(range(self.count)):
+            raise Violation(
+                f"of {self.count} records {sorted(made)} counted and {sorted(skipped)} were skipped"
+            )
+        _check_counts(outcome, made)
+        shown = [v["id"] for rows in outcome.outputs["tallies"].values() for v, _ in rows]
+        twice = sorted(name for name, times in Counter(shown).items() if times > 1)
+        if twice:
+            raise Violation(f"shown twice: {twice}")
+        self._check_lost(len(made) - len(shown))
+
+    def _check_lost(self, lost: int) -> None:
+        if self._simulation is None or not lost:
+            return
+        told = self._simulation.undelivered()
+        self._simulation.chance.note(f"{lost} rows were not shown; {told} told to be undelivered")
+        if lost > told:
+            raise Violation(f"{lost} rows were never shown, only {told} told to be undelivered")
+
+
+def _check_counts(outcome: Outcome, made: list[int]) -> None:
+    found = {key: s["count"] for key, s in outcome.checkpoint.scan("Tally")}
+    expected = dict(Counter(name % 4 for name in made))
+    if found != expected:
+        raise Violation(f"counts are {found}, should be {expected}")

@@ -1,0 +1,79 @@
+"""Deliberate bugs that only some workloads can find: weak levels, ties, jobs run without need."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from headrace.engine import driver as driver_module
+from headrace.engine import verdict as verdict_module
+from headrace.engine.delivery import Deliverer
+from headrace.errors import SinkError
+from headrace.worker import keyed
+
+__all__ = [
+    "equal_outputs_are_not_one",
+    "skipped_records_are_not_counted",
+    "ties_fall_as_they_come",
+    "undelivered_rows_are_not_told",
+    "weak_rows_that_were_refused_are_let_go",
+]
+
+
+def equal_outputs_are_not_one() -> AbstractContextManager[Any]:
+    """B3: a label that is reported twice drops the epoch, though both made the same."""
+    by_label = verdict_module._by_label
+
+    def strict(topology: Any, task: Any, reports: Any) -> Any:
+        if len({report.label for report in reports}) < len(reports):
+            return verdict_module.Dropped("a label was reported twice")
+        return by_label(topology, task, reports)
+
+    return patch.object(verdict_module, "_by_label", strict)
+
+
+def ties_fall_as_they_come() -> AbstractContextManager[Any]:
+    """D8: records of one instant are taken in the order of their arrival."""
+
+    def order(row: Any) -> Any:
+        timestamp, index, _, epoch, position = row[0]
+        return timestamp, index, epoch, position
+
+    return patch.object(keyed, "_order", order)
+
+
+def weak_rows_that_were_refused_are_let_go() -> AbstractContextManager[Any]:
+    """At-least-once: a sink refuses what comes before the commit, and the epoch is committed."""
+    deliver_weak = Deliverer.deliver_weak
+
+    def careless(self: Deliverer, commit: Any) -> None:
+        with suppress(SinkError):
+            deliver_weak(self, commit)
+
+    return patch.object(Deliverer, "deliver_weak", careless)
+
+
+def skipped_records_are_not_counted() -> AbstractContextManager[Any]:
+    """At-most-once: what was skipped after a crash is told to nobody."""
+    skipping = driver_module.skipping
+
+    def silent(graph: Any, ledger: Any) -> Any:
+        void = skipping(graph, ledger)
+        return None if void is None else msgspec.structs.replace(void, records=0)
+
+    return patch.object(driver_module, "skipping", silent)
+
+
+def undelivered_rows_are_not_told() -> AbstractContextManager[Any]:
+    """At-most-once: rows that are passed over are told to nobody."""
+    pass_over = Deliverer._pass_over
+
+    def silent(self: Deliverer, outlet: Any, commit: Any) -> None:
+        told = self.undelivered
+        pass_over(self, outlet, commit)
+        self.undelivered = told
+
+    return patch.object(Deliverer, "_pass_over", silent)
