@@ -41,6 +41,7 @@ class Deliverer:
         self._at_most_once = at_most_once
         """Sinks that are handed an epoch's rows once, come what may."""
         self._handed: set[tuple[str, int]] = set()
+        self._passed_over: set[tuple[str, int]] = set()
         """(sink, epoch) of those, that this driver has handed over and not heard back of."""
         self.undelivered = 0
         """Rows that were not delivered again, though nobody knows whether they had arrived."""
@@ -120,16 +121,19 @@ class Deliverer:
 
     def _pass_over(self, outlet: Outlet, commit: Commit) -> None:
         """Passes an epoch over: its rows may have arrived, and must not a second time."""
+        place = (outlet.name, commit.epoch)
         rows = sum(file.rows for file in commit.staged if file.sink == outlet.name)
-        self._hand_over(outlet, commit.epoch, [], weak=False)  # its high-water goes on
-        self._handed.discard((outlet.name, commit.epoch))
-        self.undelivered += rows
-        if rows:
+        if rows and place not in self._passed_over:
+            # Counted first: a sink may note the epoch and raise all the same.
+            self._passed_over.add(place)
+            self.undelivered += rows
             _logger.warning(
                 "sink %r, epoch %d: whether its %d rows had arrived is not known, so they are not "
                 "delivered again (at-most-once)",
                 outlet.name, commit.epoch, rows,
             )  # fmt: skip
+        self._hand_over(outlet, commit.epoch, [], weak=False)  # its high-water goes on
+        self._handed.discard(place)
 
     def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
         """The newest of these commits, back to the first whose rows were collected."""
