@@ -31,6 +31,7 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
 from headrace.failpoints import reach
+from headrace.log import paths
 from headrace.log.epochlog import seal, unseal
 from headrace.log.store import Store
 from headrace.model.services import AGAIN, CallOptions
@@ -91,6 +92,7 @@ class Journal:
             if intent.name != name or intent.request != request:
                 raise _another_request(name)
             if mine:
+                self._refuse_closed()
                 reach("after-intent-write")
                 try:
                     outcome = perform(intent.deadline)
@@ -137,6 +139,14 @@ class Journal:
         data = self._put(full, seal(_INTENT_MAGIC, msgspec.json.encode(intent)))
         found = _decoded(full, unseal(_INTENT_MAGIC, data, full), Intent)
         return found, found.nonce == intent.nonce
+
+    def _refuse_closed(self) -> None:
+        """The directory may have been taken away, and made again by a driver that slept."""
+        try:
+            self._store.read(paths.closed_marker(self._directory))
+        except FileNotFoundError:
+            return
+        raise self._gone()
 
     def _settle(self, file: str, outcome: Determinant) -> Determinant:
         """Puts a result; gives the one that counts."""

@@ -41,8 +41,9 @@ class Deliverer:
         self._at_most_once = at_most_once
         """Sinks that are handed an epoch's rows once, come what may."""
         self._handed: set[tuple[str, int]] = set()
-        self._passed_over: set[tuple[str, int]] = set()
         """(sink, epoch) of those, that this driver has handed over and not heard back of."""
+        self._passed_over: set[tuple[str, int]] = set()
+        """The same, of epochs that were not handed over again; they are counted once."""
         self.undelivered = 0
         """Rows that were not delivered again, though nobody knows whether they had arrived."""
         self._store = store

@@ -2,7 +2,8 @@
 
 Only a driver makes one, and only collection takes one away, by renaming it first: a
 task of a plan that is long closed then finds no place for its intent, and stops
-before it calls (protocol C8).
+before it calls (protocol C8). A driver that was overtaken while it slept may make one
+again: so a marker, put before, stays for ever, and a task looks for it before it calls.
 """
 
 from __future__ import annotations
@@ -20,11 +21,9 @@ def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
     """Makes the directory that a plan names, if it names one.
 
     The look at the log comes after: a driver that was overtaken while it slept could make
-    again what its successor has taken away, and must not start a job then. It also comes
-    before: what it made again, a third driver's task that still sleeps would call into.
+    again what its successor has taken away, and must not start a job then.
     """
     if plan.determinants:
-        log.check()
         store.make_directory(paths.determinants_directory(plan.determinants))
         log.check()
 
@@ -41,5 +40,7 @@ def collect_determinants(
     for first, following in pairwise(firsts):
         # Its last epoch is the one before the next directory's first.
         if first < current and following <= oldest and first not in pinned:
-            gone += store.retire_directory(paths.determinants_directory(first))
+            directory = paths.determinants_directory(first)
+            store.put_if_absent(paths.closed_marker(directory), b"")
+            gone += store.retire_directory(directory)
     return gone

@@ -83,6 +83,11 @@ def determinants_directory(first: int) -> str:
     return f"{DETERMINANTS}/{first:012d}"
 
 
+def closed_marker(directory: str) -> str:
+    """What says that a directory of determinants was taken away, should somebody remake it."""
+    return f"{directory}.closed"
+
+
 def pin(nonce: str) -> str:
     """The file of a pin."""
     return f"{PINS}/{nonce}"

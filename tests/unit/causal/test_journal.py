@@ -181,3 +181,18 @@ def test_a_damaged_answer_is_not_used():
     world.store.files[name] = world.store.files[name][:-5] + b"xxxxx"
     with pytest.raises(CorruptCheckpoint):
         world.once()
+
+
+def test_a_directory_that_was_taken_away_and_made_again_takes_no_calls() -> None:
+    store = MemoryStore()
+    store.put_if_absent("determinants/1.closed", b"")
+    store.make_directory("determinants/1")
+    called = []
+
+    def call(deadline: float) -> Determinant:
+        called.append(deadline)
+        return Determinant("n", "r", "answer", b"1")
+
+    with pytest.raises(Fenced, match="long closed"):
+        Journal(store, "determinants/1").once("n", "r", CALL, call)
+    assert not called
