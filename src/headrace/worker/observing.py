@@ -344,8 +344,8 @@ def _watch_table(
     call.value = table.slice(0, ROWS_SHOWN_MAX).to_pylist()
     own = type(ctx).produce_table
 
-    def produce_table(made: Any, *, to: str | None = None, timestamp: Any = None) -> None:
-        own(ctx, made, to=to, timestamp=timestamp)
+    def produce_table(made: Any, *, to: str | None = None, **more: Any) -> None:
+        own(ctx, made, to=to, **more)
         rows = made if isinstance(made, dict) else made.to_pydict()
         stream = to or next(iter(live.node.outputs.values()), "")
         call.produced.append(Production(stream, rows, None))
