@@ -192,4 +192,4 @@ class TableContext(Services):
     def produce_values(
         self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
     ) -> None:
-        """Sends a record per value, where values are not all of one form; `timestamp` is a column."""
+        """Sends a record per value, of whatever form; `timestamp` is a column."""

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.errors import InvalidPipeline, InvalidRecord, UserCodeError
 from headrace.model.codec import decode_value, packed
 from headrace.pipeline.columns import as_columns, check_column, did_you_mean
 from headrace.pipeline.keying import KeyGiven
@@ -141,12 +141,15 @@ class Pairing:
             return
         side = 0 if at[0] is not None else 1
         key = sides[side].key[at[side]]
-        columns = self._columnar(ctx, sides, at, key)
+        try:
+            columns = self._columnar(ctx, sides, at, key)
+            values = [] if columns is not None else self._one_by_one(ctx, sides, at, key)
+        except (InvalidPipeline, InvalidRecord) as error:
+            raise UserCodeError(str(error)) from error  # seen only now, with these records
         if columns is not None:
             columns.update({name: pa.array(column) for name, column in (more or {}).items()})
             ctx.produce_table(columns, to=to, timestamp=times, key_index=key)
             return
-        values = self._one_by_one(ctx, sides, at, key)
         if more:
             names = list(more)
             rows = zip(*(column.tolist() for column in more.values()), strict=True)
@@ -223,7 +226,7 @@ class Pairing:
             found = [] if rows is None else side.dicts()
             # A function may keep or change what it gets, so each pair has its own.
             lists.append([None] * len(key) if rows is None else [dict(found[i]) for i in rows])
-        values = [self(l, r, k) for l, r, k in zip(*lists, keys, strict=True)]
+        values = [self(*row) for row in zip(*lists, keys, strict=True)]
         missing = [i for i in (0, 1) if at[i] is None]
         if missing and self._function is None and self._chosen is None:
             names = sides[missing[0]].names()

@@ -34,7 +34,7 @@ _SIMPLE = {
 }  # fmt: skip
 
 _chunks = msgspec.msgpack.Decoder(tuple[list[int], msgspec.Raw, list[Any]])
-_shapes = msgspec.msgpack.Decoder(list[tuple[str, str]] | None)  # type: ignore[arg-type,var-annotated]
+_shapes = msgspec.msgpack.Decoder(list[tuple[str, str]] | None)
 _TIME, _ARROW = "time ", "arrow "
 _OBJECTS = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -135,8 +135,8 @@ class SideRows:
         """Rows of chunks again, and from which chunk each comes."""
         shaped: dict[bytes, list[tuple[int, list[int], list[Any]]]] = {}
         for i, chunk in enumerate(data):
-            times, shape, cells = _chunks.decode(chunk)
-            shaped.setdefault(bytes(shape), []).append((i, times, cells))
+            times, raw, cells = _chunks.decode(chunk)
+            shaped.setdefault(bytes(raw), []).append((i, times, cells))
         parts, origins = [], []
         owners = np.asarray(key, np.int64)
         for shape, found in shaped.items():
