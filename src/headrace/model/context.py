@@ -123,6 +123,10 @@ class TableContext(Services):
     watermark_before: int
     """The input watermark as the previous epoch committed it, in timers too."""
 
+    watermark_after: int
+    """The input watermark that this epoch will commit: so far no more will come on time. Do not
+    judge by it who is late."""
+
     epoch: int
     """The epoch's number. Numbers rise, and what an epoch wrote is there once."""
 

@@ -99,7 +99,7 @@ def run_keyless_table(
             hook = emitter.keyless_hooks.get(live.node.name, 0)
             emitter.keyless_hooks[live.node.name] = hook + 1
             context = KeylessTableContext(emitter, live.node, index, rows, hook)
-            context.watermark = context.watermark_before = before
+            context.watermark = context.watermark_before = context.watermark_after = before
             arrival = Arrival(0, stream, Parcel([], np.zeros(0, np.int32), rows))
             table = _table(live.node, rows, [arrival], None, None)
             _call(live, "process_table", table, context)

@@ -35,7 +35,7 @@ class BareTableContext(TableCalls, TableContext):
         self._services.begin(emitter.label.encode(), hook)
         self.prepare_calls(emitter, node, hook)
         self._behind = BEGINNING
-        self.watermark = self.watermark_before = 0
+        self.watermark = self.watermark_before = self.watermark_after = 0
         self.final = plan.final
         self.epoch = plan.epoch
 

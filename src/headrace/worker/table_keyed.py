@@ -65,6 +65,7 @@ class KeyedTableContext(BareTableContext):
         self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
         self._timers = TableTimers(run, keys)
         self.watermark = self.watermark_before = run.before
+        self.watermark_after = run.now
         self.final = run.now == END
 
     def keys(self) -> list[Any]:

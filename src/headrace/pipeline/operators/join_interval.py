@@ -179,7 +179,8 @@ class IntervalJoin(Computation):
         """Keeps new rows for whom somebody may still come; sends the others out, if alone."""
         rows = both[side]
         expires = np.minimum(rows.time + self.last_us[side], END - 1) + 1
-        stays = expires > ctx.watermark_before
+        # All that comes on time up to the new watermark is in this very table.
+        stays = expires > ctx.watermark_after
         new = np.arange(len(rows)) >= stored
         if self.outer[side]:
             alone = np.flatnonzero(new & ~stays & ~matched)

@@ -176,6 +176,11 @@ class WindowJoin(Computation):
         return _decoded(found, lambda key, end, start: (key, end, start) in wanted)
 
     def _keep(self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints) -> None:
+        if not self.outer[0]:
+            # Windows that this epoch closes are done with: their pairs are out.
+            stays = self._closes(end) > ctx.watermark_after
+            if not stays.all():
+                rows, start, end = rows.take(stays), start[stays], end[stays]
         if not len(rows):
             return
         first, chunks = rows.chunks(group([rows.key, end, start]))
