@@ -126,12 +126,16 @@ class IntervalJoin(Computation):
         touched = np.unique(np.concatenate((new[0].key, new[1].key)))
         if self.outer[0]:
             waiting = self._waiting(ctx, touched)
+        kept: list[tuple[Ints, Ints]] = []
         for i, of in ((0, left), (1, right)):
             matched = np.zeros(sum(sizes[i]), np.bool_)
             matched[of] = True
             if self.outer[i]:
                 self._met(ctx, waiting, chunks[i], matched[: sizes[i][0]])
-            self._keep(ctx, i, both, matched, sizes[i][0], waiting)
+            kept.append(self._keep(ctx, i, both, matched, sizes[i][0], waiting))
+        key, sweep = (np.concatenate(columns) for columns in zip(*kept, strict=True))
+        if len(key):
+            self._set_sweeps(ctx, key, sweep)
         if self.outer[0]:
             self._set_leaving(ctx, touched, waiting)
 
@@ -175,8 +179,11 @@ class IntervalJoin(Computation):
         matched: Any,
         stored: int,
         waiting: dict[Chunk, Waiting],
-    ) -> None:
-        """Keeps new rows for whom somebody may still come; sends the others out, if alone."""
+    ) -> tuple[Ints, Ints]:
+        """Keeps new rows for whom somebody may still come; sends the others out, if alone.
+
+        Gives keys, and when their chunks are swept.
+        """
         rows = both[side]
         expires = np.minimum(rows.time + self.last_us[side], END - 1) + 1
         # All that comes on time up to the new watermark is in this very table.
@@ -187,7 +194,7 @@ class IntervalJoin(Computation):
             self._alone(ctx, both, side, alone)
         kept = np.flatnonzero(new & stays)
         if not len(kept):
-            return
+            return _NONE, _NONE
         rows, expires, matched = rows.take(kept), expires[kept], matched[kept]
         sweeps = -(-expires // self.sweep_us) * self.sweep_us
         groups = group([rows.key, sweeps])
@@ -195,9 +202,9 @@ class IntervalJoin(Computation):
         key, sweep = rows.key[first], sweeps[first]
         places = [_PLACE.pack(at, ctx.epoch) for at in sweep.tolist()]
         ctx.put_entries(SIDES[side], key, places, chunks)
-        self._set_sweeps(ctx, key, sweep)
         if self.outer[side]:
             self._wait(ctx, side, rows, groups, matched, first, places, waiting)
+        return key, sweep
 
     def _alone(
         self, ctx: TableContext, both: tuple[SideRows, SideRows], side: int, rows: Ints

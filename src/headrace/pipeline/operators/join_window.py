@@ -128,8 +128,10 @@ class WindowJoin(Computation):
             for i in (0, 1)
         ]
         self._pair(ctx, (both[0], both[1]), windows, [len(s[0]) for s in stored])
-        for i in (0, 1):
-            self._keep(ctx, i, new[i], starts[i], ends[i])
+        open_ones = [self._keep(ctx, i, new[i], starts[i], ends[i]) for i in (0, 1)]
+        key, end = (np.concatenate(columns) for columns in zip(*open_ones, strict=True))
+        if len(key):
+            self._set_timers(ctx, key, end)
 
     def _pair(
         self,
@@ -175,14 +177,17 @@ class WindowJoin(Computation):
         found = ctx.entries(SIDES[side], np.unique(others.key))
         return _decoded(found, lambda key, end, start: (key, end, start) in wanted)
 
-    def _keep(self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints) -> None:
+    def _keep(
+        self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints
+    ) -> tuple[Ints, Ints]:
+        """Stores rows; gives the keys and ends of their windows."""
         if not self.outer[0]:
             # Windows that this epoch closes are done with: their pairs are out.
             stays = self._closes(end) > ctx.watermark_after
             if not stays.all():
                 rows, start, end = rows.take(stays), start[stays], end[stays]
         if not len(rows):
-            return
+            return _NONE, _NONE
         first, chunks = rows.chunks(group([rows.key, end, start]))
         key, ends = rows.key[first], end[first]
         places = [
@@ -190,7 +195,7 @@ class WindowJoin(Computation):
             for e, s in zip(ends.tolist(), start[first].tolist(), strict=True)
         ]
         ctx.put_entries(SIDES[side], key, places, chunks)
-        self._set_timers(ctx, key, ends)
+        return key, ends
 
     def _set_timers(self, ctx: TableContext, key: Ints, end: Ints) -> None:
         """Each key's next window; the key's other windows may close earlier."""
