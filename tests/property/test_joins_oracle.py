@@ -13,10 +13,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import Computation, Pipeline, sources
+from headrace import Computation, Pipeline, hopping, sources
 from headrace.model.time import LATEST
 from headrace.pipeline.operators.join_interval import Interval
 from headrace.pipeline.operators.join_rows import Side
+from headrace.pipeline.operators.join_window import CutWindows
 from headrace.pipeline.operators.joins import join, join_asof
 from headrace.testing import CRASH, Harness
 
@@ -34,18 +35,6 @@ class Downstream(Computation):
 
     def process_record(self, record: Any, ctx: Any) -> None:
         ctx.produce(record.late)
-
-
-class Cuts:
-    """Windows of `size`, one beginning every `every`: what tests need of a window."""
-
-    def __init__(self, size: int, every: int) -> None:
-        self.size, self.every = size, every
-
-    def windows(self, timestamp: int, value: Any) -> list[tuple[int, int]]:
-        last = timestamp // self.every * self.every
-        starts = range(last, timestamp - self.size, -self.every)
-        return [(start, start + self.size) for start in starts]
 
 
 @st.composite
@@ -167,7 +156,14 @@ def test_a_window_join_is_a_join_by_key_and_window(
 ) -> None:
     size, every = shape
     p = pipeline()
-    join(p, *SIDES, window=Cuts(size, every), how=how, select=SELECT, name="out")
+    join(
+        p,
+        *SIDES,
+        window=CutWindows(hopping(f"{size}us", every=f"{every}us")),
+        how=how,
+        select=SELECT,
+        name="out",
+    )
 
     def cut(side: str) -> str:
         return (

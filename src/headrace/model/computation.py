@@ -72,6 +72,10 @@ class Computation:
     """Whether `process_table` looks at values. One that only passes rows on need not have them
     put into columns, which values of all kinds might not fit."""
 
+    counts_late: bool = True
+    """Whether late records are counted here. Not where a step before it, with the same watermark,
+    has counted them."""
+
     def setup(self) -> None:
         """Runs once per worker process: open clients, load models."""
 

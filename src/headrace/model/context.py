@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.model.services import Http
@@ -17,6 +18,8 @@ from headrace.model.time import Duration, Instant
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    from headrace.model.rows import Rows
 
 Result = TypeVar("Result")
 
@@ -98,6 +101,17 @@ class Context(Services):
         """Ends this key's hold."""
 
 
+@dataclass(frozen=True)
+class Input:
+    """What arrived from one input: its rows in their own form, and whose they are."""
+
+    stream: str
+    first: int
+    """The position of its first row in the table, for `pass_on`."""
+    key_index: np.ndarray[Any, Any]
+    rows: Rows
+
+
 class TableContext(Services):
     """The `ctx` of `process_table` and `process_timers`.
 
@@ -108,6 +122,26 @@ class TableContext(Services):
 
     watermark_before: int
     """The input watermark as the previous epoch committed it, in timers too."""
+
+    watermark_after: int
+    """The input watermark that this epoch will commit: so far no more will come on time. Do not
+    judge by it who is late."""
+
+    epoch: int
+    """The epoch's number. Numbers rise, and what an epoch wrote is there once."""
+
+    @abstractmethod
+    def keys(self) -> Sequence[Any]:
+        """The distinct keys, in the order of `read()`."""
+
+    @abstractmethod
+    def inputs(self) -> Sequence[Input]:
+        """The records of `process_table`, each input's apart, in the order of the table.
+
+        For computations with several inputs whose values have different columns. With
+        `reads_values = False` the table then has no columns but `key_index`, the time and
+        `stream`, and nothing is packed to fit beside the others.
+        """
 
     @abstractmethod
     def read(self) -> pa.Table:
@@ -157,3 +191,9 @@ class TableContext(Services):
         """Sends a record per row. `timestamp` is a column's name, an array or one instant;
         `key_index` says whose record each row is, `causes` which row of the input (without a
         key) each comes from: ordered consumers sort by it."""
+
+    @abstractmethod
+    def produce_values(
+        self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
+    ) -> None:
+        """Sends a record per value, of whatever form; `timestamp` is a column."""

@@ -69,6 +69,13 @@ def encode_part(part: Any) -> bytes:
 
 def decode_key(encoded: bytes) -> Any:
     """The key that these bytes stand for."""
+    if encoded[0] in (_BYTES, _TEXT):
+        # Most are one text: if every zero inside is an escaped one, the last byte ends it.
+        raw = encoded[1:-1]
+        zeros = raw.count(0)
+        if not encoded[-1] and (not zeros or zeros == raw.count(b"\x00\xff")):
+            raw = raw.replace(b"\x00\xff", b"\x00") if zeros else raw
+            return raw if encoded[0] == _BYTES else raw.decode("utf-8")
     part, end = _decode(encoded, 0)
     if end != len(encoded):
         raise ValueError(f"{len(encoded) - end} stray bytes after a key")

@@ -145,6 +145,15 @@ class PipelineBuilder:
             Input(checked_name(s, "a stream"), KeySpec(k, where=f"{where}, input {s!r}"))
             for s, k in inputs.items()
         )
+        for one in given:
+            known = self._known_columns.get(one.stream)
+            gone = [c for c in one.key.columns or () if known is not None and c not in known]
+            if gone:
+                raise InvalidPipeline(
+                    f"{where} takes its key from the column {gone[0]!r} of {one.stream!r}, which "
+                    f"has only: {', '.join(known or ())}. Keep the key in the step that makes "
+                    "them, as in select={...}, or key_by() another column"
+                )
         if len({i.key.keyless for i in given}) == 2:
             raise InvalidPipeline(f"{where}: give every input a key, or none of them")
         check_policy(late, ("process", "drop"), f"{where}: late=")

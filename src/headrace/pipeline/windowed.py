@@ -145,6 +145,7 @@ class WindowedStream:
             outputs["late"] = late.stream
         elif late is not None:
             source = f"{made}.judged"
+            computation.counts_late = False  # they were, there
             helpers = [source]
             aside = LateAside(window, self._grace_us)
             builder._add(source, aside, {stream.name: None}, {"": source, "late": late.stream})

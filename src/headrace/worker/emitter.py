@@ -192,7 +192,8 @@ class Emitter:
     def _on_time(self, node: Node, parcel: Parcel) -> Parcel:
         """Judges lateness before rows are combined; see `keep_on_time` for all others."""
         late = parcel.rows.timestamps < self.task.ins.get(node.name, 0)
-        self.counters.late += int(late.sum())
+        if node.template.counts_late:
+            self.counters.late += int(late.sum())
         if node.late != "drop" or not late.any():
             return parcel
         kept = np.flatnonzero(~late)

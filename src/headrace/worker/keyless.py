@@ -116,7 +116,8 @@ def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
     count = int(late.sum())
     if not count:
         return rows
-    emitter.counters.late += count
+    if node.template.counts_late:
+        emitter.counters.late += count
     if node.late == "process":
         return rows
     if isinstance(node.late, To):

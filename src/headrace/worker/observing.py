@@ -344,13 +344,20 @@ def _watch_table(
     call.value = table.slice(0, ROWS_SHOWN_MAX).to_pylist()
     own = type(ctx).produce_table
 
-    def produce_table(made: Any, *, to: str | None = None, timestamp: Any = None) -> None:
-        own(ctx, made, to=to, timestamp=timestamp)
+    def produce_table(made: Any, *, to: str | None = None, **more: Any) -> None:
+        own(ctx, made, to=to, **more)
         rows = made if isinstance(made, dict) else made.to_pydict()
         stream = to or next(iter(live.node.outputs.values()), "")
         call.produced.append(Production(stream, rows, None))
 
-    vars(ctx)["produce_table"] = produce_table
+    own_values = type(ctx).produce_values
+
+    def produce_values(values: Any, *, to: str | None = None, **more: Any) -> None:
+        own_values(ctx, values, to=to, **more)
+        stream = to or next(iter(live.node.outputs.values()), "")
+        call.produced.append(Production(stream, values, None))
+
+    vars(ctx).update(produce_table=produce_table, produce_values=produce_values)
     try:
         observer.run(hook, obj, table, ctx)
     except Exception as error:
@@ -358,6 +365,7 @@ def _watch_table(
         raise
     finally:
         vars(ctx).pop("produce_table", None)
+        vars(ctx).pop("produce_values", None)
         if isinstance(ctx, KeyedTableContext):
             for i, name, was, now in ctx.changes():
                 if i in wanted:

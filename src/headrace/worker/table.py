@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, ServiceError, UserCodeError
+from headrace.model.context import Input
 from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
@@ -20,7 +21,7 @@ from headrace.worker.emitter import Emitter
 from headrace.worker.keyless import check_parameters, describe, keep_on_time
 from headrace.worker.runtime import Live
 from headrace.worker.table_context import KeylessTableContext
-from headrace.worker.table_keyed import KeyedTableContext
+from headrace.worker.table_keyed import KeyedTableContext, inputs_apart
 from headrace.worker.watchdog import Watch, watching
 
 if TYPE_CHECKING:
@@ -42,16 +43,37 @@ def run_keyed_table(run: KeyedRun, arrivals: list[Arrival]) -> None:
         due = [cell[0] for _, cell in cells]
     if not arrivals and not due:
         return
-    merged = Parcel.merge([a.parcel for a in arrivals])
+    apart = inputs_apart(run.node)
+    merged = Parcel.merge([_bare(a) if apart and len(arrivals) > 1 else a.parcel for a in arrivals])
     keys, codes = _used(merged)
-    context = KeyedTableContext(run, list(dict.fromkeys([*keys, *due])), codes, merged.rows)
+    inputs = _inputs(arrivals, codes)
+    known = list(dict.fromkeys([*keys, *due]))
+    context = KeyedTableContext(run, known, codes, merged.rows, inputs)
     if arrivals:
-        table = _table(run.node, merged.rows, arrivals, context.key_column(codes), codes)
+        shown = None if apart else context.key_column(codes)
+        table = _table(run.node, merged.rows, arrivals, shown, codes)
         _call(run.live, "process_table", table, context)
         run.emitter.counters.hooks += 1
     if run.live.shape.takes_timer_tables:
         _fire(run, context)
     run.cells.extend(context.cells())
+
+
+def _bare(arrival: Arrival) -> Parcel:
+    """Keys and times alone: values of several inputs need not fit one table."""
+    parcel = arrival.parcel
+    rows = Rows(parcel.rows.timestamps, columns=pa.record_batch([], names=[]))
+    return Parcel(parcel.keys, parcel.codes, rows)
+
+
+def _inputs(arrivals: list[Arrival], codes: np.ndarray[Any, Any]) -> list[Input]:
+    """Each arrival with its part of the codes."""
+    found, first = [], 0
+    for arrival in arrivals:
+        rows = arrival.parcel.rows
+        found.append(Input(arrival.stream, first, codes[first : first + len(rows)], rows))
+        first += len(rows)
+    return found
 
 
 def _fire(run: KeyedRun, context: KeyedTableContext) -> None:
@@ -77,7 +99,7 @@ def run_keyless_table(
             hook = emitter.keyless_hooks.get(live.node.name, 0)
             emitter.keyless_hooks[live.node.name] = hook + 1
             context = KeylessTableContext(emitter, live.node, index, rows, hook)
-            context.watermark = context.watermark_before = before
+            context.watermark = context.watermark_before = context.watermark_after = before
             arrival = Arrival(0, stream, Parcel([], np.zeros(0, np.int32), rows))
             table = _table(live.node, rows, [arrival], None, None)
             _call(live, "process_table", table, context)
@@ -126,8 +148,10 @@ def _table(
     else:
         table = pa.table({_NO_VALUES: pa.nulls(len(rows))})
     extra: dict[str, Any] = {time_column(table): pa.array(rows.timestamps)}
+    if codes is not None:
+        extra = {"key_index": pa.array(codes, pa.int32()), **extra}
     if keys is not None:
-        extra = {"key": keys, "key_index": pa.array(codes, pa.int32()), **extra}
+        extra = {"key": keys, **extra}
     if len(node.inputs) > 1:
         names = np.repeat([a.stream for a in arrivals], [len(a.parcel.rows) for a in arrivals])
         extra["stream"] = pa.array(names.tolist(), pa.string())

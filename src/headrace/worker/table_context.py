@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from headrace.causal.lineage import production_identity
 from headrace.causal.services import HookServices
-from headrace.model.context import TableContext
+from headrace.model.context import Input, TableContext
 from headrace.model.rows import Rows, one_batch
 from headrace.model.time import BEGINNING, instant
 from headrace.pipeline.graph import Node
@@ -34,8 +35,9 @@ class BareTableContext(TableCalls, TableContext):
         self._services.begin(emitter.label.encode(), hook)
         self.prepare_calls(emitter, node, hook)
         self._behind = BEGINNING
-        self.watermark = self.watermark_before = 0
+        self.watermark = self.watermark_before = self.watermark_after = 0
         self.final = plan.final
+        self.epoch = plan.epoch
 
     @property
     def label(self) -> str:
@@ -54,6 +56,12 @@ class BareTableContext(TableCalls, TableContext):
 
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._node.name}.{metric}", n)
+
+    def keys(self) -> Sequence[Any]:
+        raise self._keyless("keys")
+
+    def inputs(self) -> Sequence[Input]:
+        raise self._keyless("inputs by key: each comes in a table of its own")
 
     def read(self) -> pa.Table:
         raise self._keyless("state")
@@ -121,6 +129,15 @@ class BareTableContext(TableCalls, TableContext):
         else:
             times = np.broadcast_to(np.asarray(timestamp, np.int64), (count,)).copy()
         self._emit(Rows(times, columns=one_batch(table)), to, key_index, causes)
+
+    def produce_values(
+        self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
+    ) -> None:
+        times = np.asarray(timestamp, np.int64)
+        if len(values) != len(times):
+            raise ValueError(f"produce_values: {len(values)} values, {len(times)} timestamps")
+        if len(values):
+            self._emit(Rows.of(values, times), to, key_index, None)
 
     def _emit(self, rows: Rows, to: str | None, key_index: Any, causes: Any) -> None:
         """`key_index` says whose rows they are, `causes` which input rows they come from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import UserCodeError
+from headrace.model.context import Input
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END
+from headrace.pipeline.graph import Node
 from headrace.state.entries import MapEntries
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import Stored
@@ -30,9 +32,18 @@ if TYPE_CHECKING:
 class KeyedTableContext(BareTableContext):
     """`ctx` of keyed tables: state by position of the distinct keys."""
 
-    def __init__(self, run: KeyedRun, keys: list[bytes], codes: Any, rows: Rows) -> None:
+    def __init__(
+        self,
+        run: KeyedRun,
+        keys: list[bytes],
+        codes: Any,
+        rows: Rows,
+        inputs: Sequence[Input] = (),
+    ) -> None:
         """`codes` are those of `rows`; keys without rows come after the others."""
         super().__init__(run.emitter, run.node, rows)
+        self._inputs = inputs
+        self.apart = inputs_apart(run.node)
         timestamps = rows.timestamps
         self._run = run
         self._behind = run.task.outs.get(run.node.name, BEGINNING)
@@ -54,11 +65,28 @@ class KeyedTableContext(BareTableContext):
         self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
         self._timers = TableTimers(run, keys)
         self.watermark = self.watermark_before = run.before
+        self.watermark_after = run.now
         self.final = run.now == END
 
     def keys(self) -> list[Any]:
         """The distinct keys, in the order of `read`."""
         return self._shown
+
+    def inputs(self) -> Sequence[Input]:
+        return self._inputs
+
+    def pass_on(self, rows: Any, *, to: str | None = None) -> None:
+        if not self.apart or len(self._inputs) < 2:
+            return super().pass_on(rows, to=to)
+        chosen = np.asarray(rows)
+        if chosen.dtype == np.bool_:
+            chosen = np.flatnonzero(chosen)
+        for given in self._inputs:
+            mine = (chosen >= given.first) & (chosen < given.first + len(given.rows))
+            if mine.any():
+                taken = given.rows.take(chosen[mine] - given.first)
+                taken.origins = None
+                self._emit(taken, to, given.key_index[chosen[mine] - given.first], None)
 
     def changes(self) -> Iterator[tuple[int, str, Any, Any]]:
         """(key's index, field or entry, before, after) of what was written so far."""
@@ -171,15 +199,10 @@ class KeyedTableContext(BareTableContext):
         ats, indexes, tags, clocks = zip(*due, strict=True)
         self._newest = max(ats)
         codes = np.array(indexes, np.int32)
-        return pa.table(
-            {
-                "key": self.key_column(codes),
-                "key_index": pa.array(codes),
-                "tag": pa.array(tags),
-                "timestamp": pa.array(ats, pa.int64()),
-                "clock": pa.array(clocks),
-            }
-        )
+        columns = {} if self.apart else {"key": self.key_column(codes)}
+        columns.update(key_index=pa.array(codes), tag=pa.array(tags))
+        columns.update(timestamp=pa.array(ats, pa.int64()), clock=pa.array(clocks))
+        return pa.table(columns)
 
     # The end --------------------------------------------------------------
 
@@ -238,6 +261,11 @@ class KeyedTableContext(BareTableContext):
             return super()._origins(count, key_index, causes)
         keys = [self._keys[i] for i in _as_list(key_index)]
         return pa.array([keyed_origin(self._node.name, key) for key in keys], pa.binary())
+
+
+def inputs_apart(node: Node) -> bool:
+    """Whether a computation takes its inputs from `ctx.inputs()`, in no common table."""
+    return len(node.inputs) > 1 and not node.template.reads_values
 
 
 def _as_list(values: Any) -> list[Any]:

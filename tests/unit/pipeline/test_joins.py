@@ -281,3 +281,77 @@ def test_a_window_that_the_end_closes_is_not_late_for_a_join_that_has_seen_later
     for name, seconds in rows.items():
         found = sum(row.get(f"{name}_n") or 0 for row in both)
         assert found == len(seconds) * (2 if window.kind == "hopping" else 1)
+
+
+def test_late_records_that_go_aside_are_counted_once() -> None:
+    p, orders, _ = streams()
+    orders.window(tumbling("10s"), grace="5s", late=to("aside")).count().named("counted")
+    with Harness(p) as h:
+        h.send("orders", order("a", 12))
+        h.send("orders", order("a", 3))  # late, but its window is open
+        h.send("orders", order("a", 30))
+        h.send("orders", order("a", 4))  # too late
+        h.end()
+        assert [v["t"] // SECOND for v in h.read("aside")] == [4]
+        assert h.counts["late"] == 2
+
+
+def test_a_selection_without_the_key_cannot_be_used_by_key() -> None:
+    _, orders, payments = streams()
+    joined = orders.join(payments, select={"at": "left.t"})
+    with pytest.raises(InvalidPipeline, match="from the column 'id'.*has only: at"):
+        joined.count()
+    joined.key_by("at").count()
+
+
+def test_an_unmatched_row_has_nulls_for_columns_that_other_rows_show() -> None:
+    p, orders, payments = streams()
+    fewer = payments.select("id", "paid").key_by("id")
+    orders.join(fewer, window=tumbling("10s"), how="full").named("out")
+    with Harness(p, slots=1) as h:
+        h.send("orders", order("o1", 1))
+        h.send("payments", order("o2", 2, paid=7))
+        h.end()
+        window = {"window_start": 0, "window_end": 10 * SECOND}
+        assert sorted(h.read("out"), key=lambda v: v["id"]) == [
+            {"id": "o1", "t": SECOND, "paid": None, **window},
+            {"id": "o2", "t": None, "paid": 7, **window},
+        ]
+
+
+MIXED = [{"n": 1}, {"n": 1.5, "more": [1]}, {"n": "x"}, {"n": 2**70 % 2**64}, {"n": {"a": None}}]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"within": interval("-1h", "1h")}, {"window": tumbling("1h")}]
+)
+def test_records_of_all_forms_join_and_keep_them(options: Any) -> None:
+    p, orders, payments = streams()
+    orders.join(payments, select=lambda left, right: [left["n"], right["n"]], **options).named(
+        "out"
+    )
+    orders.join(payments.select("id", m="n").key_by("id"), **options).named("columns")
+    with Harness(p) as h:
+        for i, row in enumerate(MIXED):
+            h.send("orders", order("a", i, **row), order("a", i, **MIXED[0]))
+            h.send("payments", order("a", i, **row), CRASH)
+        h.end()
+        made = h.read("out")
+        columns = h.read("columns")
+    left = [n for row in MIXED for n in (row["n"], 1)]
+    expected = [[a, row["n"]] for a in left for row in MIXED]
+    assert sorted(map(repr, made)) == sorted(map(repr, expected))
+    assert sorted(repr([v["n"], v["m"]]) for v in columns) == sorted(map(repr, expected))
+
+
+@pytest.mark.parametrize("select", [SELECT, lambda left, right: [left["t"], right["t"]]])
+def test_an_epoch_of_a_join_can_be_replayed(select: Any) -> None:
+    p, orders, payments = streams()
+    orders.join(payments, within=interval("-10s", "10s"), select=select).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("a", 1))
+        h.send("payments", order("a", 2))
+        assert len(h.read("out")) == 1
+        replay = h.replay(h.epoch, computation="out")
+        assert [len(call.produced) for call in replay.calls if call.produced] == [1]
+        assert replay.equal

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.errors import InvalidPipeline, InvalidRecord, UserCodeError
 from headrace.model.codec import decode_value, packed
 from headrace.pipeline.columns import as_columns, check_column, did_you_mean
 from headrace.pipeline.keying import KeyGiven
+from headrace.pipeline.operators.grouping import Ints
+from headrace.pipeline.operators.join_side import SideRows
+
+if TYPE_CHECKING:
+    from headrace.model.context import TableContext
 
 Select = Mapping[str, str] | Callable[[Any, Any], Any]
 Columns = Mapping[str, Any]
@@ -117,6 +124,121 @@ class Pairing:
         keys = _parts(self._keys or self._added, key)
         return {**_nothing(self._left_columns, alone), **keys, **alone}
 
+    # In columns -----------------------------------------------------------
+
+    def produce(
+        self,
+        ctx: TableContext,
+        sides: tuple[SideRows, SideRows],
+        at: tuple[Ints | None, Ints | None],
+        times: Ints,
+        *,
+        to: str | None = None,
+        more: Mapping[str, Ints] | None = None,
+    ) -> None:
+        """Sends the joined rows of these positions of both sides; a side may have none."""
+        if not len(times):
+            return
+        side = 0 if at[0] is not None else 1
+        key = sides[side].key[at[side]]
+        try:
+            columns = self._columnar(ctx, sides, at, key)
+            values = [] if columns is not None else self._one_by_one(ctx, sides, at, key)
+        except (InvalidPipeline, InvalidRecord) as error:
+            raise UserCodeError(str(error)) from error  # seen only now, with these records
+        if columns is not None:
+            columns.update({name: pa.array(column) for name, column in (more or {}).items()})
+            ctx.produce_table(columns, to=to, timestamp=times, key_index=key)
+            return
+        if more:
+            names = list(more)
+            rows = zip(*(column.tolist() for column in more.values()), strict=True)
+            values = [
+                {**value, **dict(zip(names, row, strict=True))}
+                if isinstance(value, dict)
+                else value
+                for value, row in zip(values, rows, strict=True)
+            ]
+        ctx.produce_values(values, to=to, timestamp=times, key_index=key)
+
+    def _columnar(
+        self,
+        ctx: TableContext,
+        sides: tuple[SideRows, SideRows],
+        at: tuple[Ints | None, Ints | None],
+        key: Ints,
+    ) -> dict[str, pa.Array] | None:
+        """The joined columns; None where pairs are to be made one by one."""
+        if self._function is not None:
+            return None
+        for i in (0, 1):
+            if at[i] is not None and sides[i].columns is None:
+                return None
+        taken: list[pa.Array | None] = [None if rows is None else pa.array(rows) for rows in at]
+        if self._chosen is not None:
+            return self._select_columns(sides, taken, len(key))
+        both = [
+            None if rows is None else {n: a.take(rows) for n, a in (side.columns or {}).items()}
+            for side, rows in zip(sides, taken, strict=True)
+        ]
+        left, right = both
+        try:
+            if left is not None:
+                keys = _key_columns(self._added, ctx, key, {})
+                if right is not None:
+                    if not self._checked:
+                        self._check(left, right)
+                    return {**keys, **left, **right}
+                return {**keys, **left, **_nulls(self._right_columns, sides[1], left, len(key))}
+            alone = right or {}
+            kinds = sides[0].names()
+            keys = _key_columns(self._keys or self._added, ctx, key, kinds)
+        except (pa.ArrowException, TypeError, OverflowError):
+            return None  # keys of all kinds fit no column
+        return {**_nulls(self._left_columns, sides[0], alone, len(key)), **keys, **alone}
+
+    def _select_columns(
+        self, sides: tuple[SideRows, SideRows], taken: list[pa.Array | None], count: int
+    ) -> dict[str, pa.Array]:
+        made: dict[str, pa.Array] = {}
+        for name, side, column in self._chosen or ():
+            i = 0 if side == "left" else 1
+            columns, rows = sides[i].columns or {}, taken[i]
+            if rows is None:
+                made[name] = pa.nulls(count, sides[i].names().get(column, pa.null()))
+            elif column in columns:
+                made[name] = columns[column].take(rows)
+            else:
+                raise self._missing(side, column, columns)
+        return made
+
+    def _one_by_one(
+        self,
+        ctx: TableContext,
+        sides: tuple[SideRows, SideRows],
+        at: tuple[Ints | None, Ints | None],
+        key: Ints,
+    ) -> list[Any]:
+        shown = ctx.keys()
+        keys = [shown[i] for i in key.tolist()]
+        lists: list[Any] = []
+        for side, rows in zip(sides, at, strict=True):
+            found = [] if rows is None else side.dicts()
+            # A function may keep or change what it gets, so each pair has its own.
+            lists.append([None] * len(key) if rows is None else [dict(found[i]) for i in rows])
+        values = [self(*row) for row in zip(*lists, keys, strict=True)]
+        missing = [i for i in (0, 1) if at[i] is None]
+        if missing and self._function is None and self._chosen is None:
+            names = sides[missing[0]].names()
+            values = [{**value, **_nothing(tuple(names), value)} for value in values]
+        return values
+
+    def _missing(self, side: str, column: str, row: Mapping[str, Any]) -> InvalidRecord:
+        return InvalidRecord(
+            f"{self.where}: select= names {side}.{column}, which a {side} record does not "
+            f"have{did_you_mean(column, row)}; it has: {', '.join(row)}"
+        )
+
     def _select(self, sides: Mapping[str, Columns | None]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for name, side, column in self._chosen or ():
@@ -126,10 +248,7 @@ class Pairing:
             elif column in row:
                 made[name] = row[column]
             else:
-                raise InvalidRecord(
-                    f"{self.where}: select= names {side}.{column}, which a {side} record does not "
-                    f"have{did_you_mean(column, row)}; it has: {', '.join(row)}"
-                )
+                raise self._missing(side, column, row)
         return made
 
     def _check(self, left: Any, right: Any) -> None:
@@ -149,6 +268,34 @@ def _parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
     if len(names) == 1 and not isinstance(key, tuple):
         return {names[0]: key}
     return dict(zip(names, key, strict=False)) if isinstance(key, tuple) else {}
+
+
+def _key_columns(
+    names: tuple[str, ...], ctx: TableContext, key: Ints, kinds: Mapping[str, pa.DataType]
+) -> dict[str, pa.Array]:
+    """The parts of the keys at these positions."""
+    if not names:
+        return {}
+    used, of = np.unique(key, return_inverse=True)
+    shown = ctx.keys()
+    rows = [_parts(names, shown[i]) for i in used.tolist()]
+    columns = {}
+    for name in rows[0]:
+        column = pa.array([row[name] for row in rows])
+        kind = kinds.get(name, pa.null())
+        if not pa.types.is_null(kind) and kind != column.type:
+            column = column.cast(kind)
+        columns[name] = column.take(pa.array(of))
+    return columns
+
+
+def _nulls(
+    names: tuple[str, ...] | None, side: SideRows, row: Mapping[str, Any], count: int
+) -> dict[str, pa.Array]:
+    """Nulls for the columns of a side that are known, by schema or from its rows."""
+    kinds = side.names()
+    known = dict.fromkeys([*(names or ()), *kinds])
+    return {n: pa.nulls(count, kinds.get(n, pa.null())) for n in known if n not in row}
 
 
 def _alike(left: Side, right: Side) -> bool:

@@ -3,35 +3,38 @@
 Joined rows are stamped `window_end - 1`, as all rows of windows are. Pairs come
 out at once; what found no partner comes out, for an outer side, when the window
 closes: when the watermark passes its end and the grace.
+
+Everything is in columns: an epoch's rows of all keys of a slot are paired at once, with
+each other and with the chunks that their windows have stored. One timer per key says
+when its next window closes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.state import state
 from headrace.model.time import END
-from headrace.pipeline.columns import as_columns
-from headrace.pipeline.operators.join_rows import Kept, Pairing
+from headrace.pipeline.operators.grouping import Ints, group
+from headrace.pipeline.operators.join_rows import Pairing
+from headrace.pipeline.operators.join_side import SideRows, matching, new_pairs
 from headrace.pipeline.windows import Window
 
 if TYPE_CHECKING:
-    from headrace.model.context import Context
-    from headrace.model.record import Record, Timer
+    from headrace.model.context import TableContext
 
 WINDOW_COLUMNS = ("window_start", "window_end")
-_LEFT, _RIGHT = 0, 1
-
-
-class Windows(Protocol):
-    """Says into which windows a record falls."""
-
-    def windows(self, timestamp: int, value: Any) -> Sequence[tuple[int, int]]:
-        """(start, end) of each window."""
+CLOSE = "close"
+SIDES = ("left", "right")
+_PLACE = struct.Struct(">qqq")
+"""Entries: (end, start) of the window, and the epoch."""
 
 
 class CutWindows:
@@ -45,35 +48,50 @@ class CutWindows:
         self.kind, self.size_us = window.kind, window.size_us
         self.every_us = window.every_us or window.size_us
 
-    def windows(self, timestamp: int, value: Any) -> Sequence[tuple[int, int]]:
-        """(start, end) of each window."""
+    def windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
+        """(position of the row, start, end) of each window that a row falls into."""
         if self.kind == "same":
-            row = as_columns(value, where="same_window()")
-            try:
-                return [(row["window_start"], row["window_end"])]
-            except KeyError:
-                raise InvalidRecord(
-                    "same_window(): there are no columns window_start and window_end; "
-                    f"there are: {', '.join(row)}"
-                ) from None
-        last = timestamp // self.every_us * self.every_us
-        starts = range(last, timestamp - self.size_us, -self.every_us)
-        return [(start, start + self.size_us) for start in starts]
+            found = [_carried(rows, name) for name in WINDOW_COLUMNS]
+            return np.arange(len(rows)), found[0], found[1]
+        last = rows.time // self.every_us * self.every_us
+        most = -(-self.size_us // self.every_us)
+        starts = (last[:, None] - np.arange(most) * self.every_us).ravel()
+        of = np.repeat(np.arange(len(rows)), most)
+        inside = starts > rows.time[of] - self.size_us
+        return of[inside], starts[inside], starts[inside] + self.size_us
+
+
+def _carried(rows: SideRows, name: str) -> Ints:
+    """A column that says where a row's window begins or ends."""
+    known = rows.names()
+    if name in known and rows.columns is not None:
+        column = rows.columns[name]
+        if pa.types.is_integer(column.type) and not column.null_count:
+            return column.to_numpy().astype(np.int64)
+    elif name in known:
+        cells = [row.get(name) for row in rows.objects]
+        if all(type(cell) is int for cell in cells):
+            return np.array(cells, np.int64)
+    raise InvalidRecord(
+        "same_window(): there are no columns window_start and window_end of whole numbers; "
+        f"there are: {', '.join(known)}"
+    )
 
 
 class WindowJoin(Computation):
     """Keeps the rows of open windows."""
 
-    rows: Map[tuple[int, ...], Kept] = state()
-    """(start, end, side, number) -> row."""
-    counts: Map[tuple[int, int], list[int]] = state()
-    """(start, end) -> rows of either side."""
+    reads_values = False  # it takes each side for itself
+
+    left: Map[bytes, bytes] = state()
+    """(end, start, epoch) -> rows of that window; see `SideRows.chunks`."""
+    right: Map[bytes, bytes] = state()
 
     def __init__(
         self,
         pairing: Pairing,
         left_stream: str,
-        windows: Windows,
+        windows: CutWindows,
         how: str,
         grace_us: int,
         late_port: str | None,
@@ -82,54 +100,166 @@ class WindowJoin(Computation):
         self.left_stream = left_stream
         self.windows = windows
         self.outer = (how in ("left", "full"), how == "full")
-        self.grace_us = grace_us
+        self.grace_us = self.lag_us = grace_us
         self.late_port = late_port
         self.port = None if late_port is None else "joined"
 
-    def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """Pairs a row within each of its windows that is still open."""
-        windows = self.windows.windows(record.timestamp, record.value)
-        if record.late:
-            windows = [w for w in windows if w[1] + self.grace_us > ctx.watermark]
-            if not windows:
-                ctx.count("late")
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Pairs the rows of an epoch within each of their windows that is still open."""
+        new, starts, ends = [SideRows.empty()] * 2, [_NONE] * 2, [_NONE] * 2
+        for given in ctx.inputs():
+            rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
+            at, start, end = self.windows.windows(rows)
+            late = rows.time[at] < ctx.watermark_before
+            kept = ~(late & (self._closes(end) <= ctx.watermark_before))
+            if not kept.all():
+                lost = np.ones(len(rows), np.bool_)
+                lost[at[kept]] = False
+                ctx.count("late", int(lost.sum()))
                 if self.late_port is not None:
-                    ctx.produce(record.value, to=self.late_port)
-                return
-        row = self.pairing.row(record.value)
-        side = _LEFT if record.stream == self.left_stream else _RIGHT
-        for window in windows:
-            self._add(window, side, row, record.timestamp, ctx)
+                    ctx.pass_on(np.flatnonzero(lost) + given.first, to=self.late_port)
+                at, start, end = at[kept], start[kept], end[kept]
+            i = 0 if given.stream == self.left_stream else 1
+            new[i], starts[i], ends[i] = rows.take(at), start, end
+        stored = [self._stored(ctx, i, new[1 - i], starts[1 - i], ends[1 - i]) for i in (0, 1)]
+        both = tuple(SideRows.concat([stored[i][0], new[i]]) for i in (0, 1))
+        windows = [
+            [np.concatenate((stored[i][1], starts[i])), np.concatenate((stored[i][2], ends[i]))]
+            for i in (0, 1)
+        ]
+        self._pair(ctx, (both[0], both[1]), windows, [len(s[0]) for s in stored])
+        open_ones = [self._keep(ctx, i, new[i], starts[i], ends[i]) for i in (0, 1)]
+        key, end = (np.concatenate(columns) for columns in zip(*open_ones, strict=True))
+        if len(key):
+            self._set_timers(ctx, key, end)
 
-    def _add(
-        self, window: tuple[int, int], side: int, row: Any, timestamp: int, ctx: Context
+    def _pair(
+        self,
+        ctx: TableContext,
+        both: tuple[SideRows, SideRows],
+        windows: list[list[Ints]],
+        stored: list[int],
     ) -> None:
-        start, end = window
-        other = 1 - side
-        for _, kept in self.rows.range((start, end, other), (start, end, other + 1)):
-            partner = kept.columns()
-            self._produce(window, (row, partner) if side == _LEFT else (partner, row), ctx)
-        counts = self.counts.setdefault(window, [0, 0])
-        self.rows[start, end, side, counts[side]] = Kept.of(row, timestamp)
-        counts[side] += 1
-        ctx.set_timer(window, at=min(end + self.grace_us, END), hold=end - 1)
+        count = len(both[0])
+        codes = group(
+            [
+                np.concatenate((both[0].key, both[1].key)),
+                np.concatenate((windows[0][0], windows[1][0])),
+                np.concatenate((windows[0][1], windows[1][1])),
+            ]
+        ).of
+        mine, theirs = codes[:count], codes[count:]
+        left, right = new_pairs(
+            lambda a, b: matching(mine[a], theirs[b]),
+            (stored[0], count - stored[0]),
+            (stored[1], len(theirs) - stored[1]),
+        )
+        self._produce(ctx, both, (left, right), windows[0][0][left], windows[0][1][left])
 
-    def process_timer(self, timer: Timer, ctx: Context) -> None:
-        """A window closes."""
-        start, end = timer.tag
-        counts = self.counts.pop((start, end))
-        alone = [self.outer[side] and not counts[1 - side] for side in (_LEFT, _RIGHT)]
-        for place, kept in list(self.rows.range((start, end), (start, end, 2))):
-            side = place[2]
-            if alone[side]:
-                row = kept.columns()
-                pair = (row, None) if side == _LEFT else (None, row)
-                self._produce((start, end), pair, ctx)
-            del self.rows[place]
+    def _produce(
+        self,
+        ctx: TableContext,
+        both: tuple[SideRows, SideRows],
+        at: tuple[Ints | None, Ints | None],
+        start: Ints,
+        end: Ints,
+    ) -> None:
+        window = {"window_start": start, "window_end": end}
+        self.pairing.produce(ctx, both, at, end - 1, to=self.port, more=window)
 
-    def _produce(self, window: tuple[int, int], pair: tuple[Any, Any], ctx: Context) -> None:
-        start, end = window
-        joined = self.pairing(*pair, key=ctx.key)
-        if isinstance(joined, dict):
-            joined = {**joined, "window_start": start, "window_end": end}
-        ctx.produce(joined, to=self.port, timestamp=end - 1)
+    def _stored(
+        self, ctx: TableContext, side: int, others: SideRows, start: Ints, end: Ints
+    ) -> tuple[SideRows, Ints, Ints]:
+        """Rows of a side whose windows the other side's new rows fall into."""
+        if not len(others):
+            return SideRows.empty(), _NONE, _NONE
+        wanted = set(zip(others.key.tolist(), end.tolist(), start.tolist(), strict=True))
+        found = ctx.entries(SIDES[side], np.unique(others.key))
+        return _decoded(found, lambda key, end, start: (key, end, start) in wanted)
+
+    def _keep(
+        self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints
+    ) -> tuple[Ints, Ints]:
+        """Stores rows; gives the keys and ends of their windows."""
+        if not self.outer[0]:
+            # Windows that this epoch closes are done with: their pairs are out.
+            stays = self._closes(end) > ctx.watermark_after
+            if not stays.all():
+                rows, start, end = rows.take(stays), start[stays], end[stays]
+        if not len(rows):
+            return _NONE, _NONE
+        first, chunks = rows.chunks(group([rows.key, end, start]))
+        key, ends = rows.key[first], end[first]
+        places = [
+            _PLACE.pack(e, s, ctx.epoch)
+            for e, s in zip(ends.tolist(), start[first].tolist(), strict=True)
+        ]
+        ctx.put_entries(SIDES[side], key, places, chunks)
+        return key, ends
+
+    def _set_timers(self, ctx: TableContext, key: Ints, end: Ints) -> None:
+        """Each key's next window; the key's other windows may close earlier."""
+        keys = group([key])
+        owners = key[keys.one_row()]
+        at = -keys.newest(-self._closes(end))
+        at = np.minimum(at, ctx.timers(CLOSE).take(pa.array(owners)).fill_null(END).to_numpy())
+        # Rows of the window that closes first are stamped first.
+        ctx.set_timers(owners, at, tag=CLOSE, hold=np.maximum(at - self.grace_us - 1, 0))
+
+    def _closes(self, end: Ints) -> Ints:
+        return np.minimum(end, END - self.grace_us) + self.grace_us
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows close."""
+        keys = np.unique(table.column("key_index").to_numpy())
+        found = [ctx.entries(name, keys) for name in SIDES]
+        closing: list[set[tuple[int, int, int]]] = []
+        left_key: list[int] = []
+        left_end: list[int] = []
+        for entries, name in zip(found, SIDES, strict=True):
+            seen, gone = set(), []
+            for key, place in _places(entries):
+                end, start, _ = _PLACE.unpack(place)
+                if min(end, END - self.grace_us) + self.grace_us <= ctx.watermark:
+                    seen.add((key, end, start))
+                    gone.append((key, place))
+                else:
+                    left_key.append(key)
+                    left_end.append(end)
+            closing.append(seen)
+            ctx.put_entries(name, [k for k, _ in gone], [p for _, p in gone], [None] * len(gone))
+        none = (SideRows.empty(), _NONE, _NONE)
+        alone = [none, none]
+        for i in (0, 1):
+            if self.outer[i] and (lonely := closing[i] - closing[1 - i]):
+                alone[i] = _decoded(found[i], lambda *window, of=lonely: window in of)
+        sides = (alone[0][0], alone[1][0])
+        for i in (0, 1):
+            rows, start, end = alone[i]
+            every = np.arange(len(rows))
+            self._produce(ctx, sides, (every, None) if i == 0 else (None, every), start, end)
+        if left_key and not ctx.final:
+            self._set_timers(ctx, np.array(left_key), np.array(left_end))
+
+
+_NONE: Ints = np.zeros(0, np.int64)
+
+
+def _places(entries: pa.Table) -> list[tuple[int, bytes]]:
+    owners, places = entries.column("key_index").to_pylist(), entries.column("entry").to_pylist()
+    return list(zip(owners, places, strict=True))
+
+
+def _decoded(entries: pa.Table, wanted: Any) -> tuple[SideRows, Ints, Ints]:
+    """Rows of the entries whose (key, end, start) is wanted, and their starts and ends."""
+    keys, windows, chosen = [], [], []
+    for i, (key, place) in enumerate(_places(entries)):
+        end, start, _ = _PLACE.unpack(place)
+        if wanted(key, end, start):
+            keys.append(key)
+            windows.append((start, end))
+            chosen.append(i)
+    data = entries.column("value").take(pa.array(chosen, pa.int64())).to_pylist()
+    rows, of = SideRows.of_chunks(keys, data)
+    bounds = np.array(windows, np.int64).reshape(-1, 2)[of]
+    return rows, bounds[:, 0], bounds[:, 1]

@@ -12,7 +12,7 @@ from headrace.pipeline.operators.join_asof import AsOfJoin
 from headrace.pipeline.operators.join_history import HistoryJoin
 from headrace.pipeline.operators.join_interval import Interval, IntervalJoin
 from headrace.pipeline.operators.join_rows import Pairing, Select, Side
-from headrace.pipeline.operators.join_window import WINDOW_COLUMNS, WindowJoin, Windows
+from headrace.pipeline.operators.join_window import WINDOW_COLUMNS, CutWindows, WindowJoin
 
 if TYPE_CHECKING:
     from headrace.model.context import Context
@@ -34,7 +34,7 @@ def join(
     right: Side,
     *,
     within: Interval | None = None,
-    window: Windows | None = None,
+    window: CutWindows | None = None,
     grace: Duration = "0s",
     how: str = "inner",
     select: Select | None = None,
