@@ -24,8 +24,8 @@ from tests.spark.support import environment, lines_of, rows, write_jsonl
 
 from headrace.bench.cluster import Cluster, cluster
 
-RECORDS = int(os.environ.get("HEADRACE_RECORDS", "8000"))
-KILLS = int(os.environ.get("HEADRACE_KILLS", "4"))
+RECORDS = int(os.environ.get("HEADRACE_RECORDS", "6000"))
+KILLS = int(os.environ.get("HEADRACE_KILLS", "3"))
 SEED = int(os.environ.get("HEADRACE_SEED", "20261115"))
 EXECUTORS = 3
 KEYS = 400

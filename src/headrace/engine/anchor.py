@@ -17,8 +17,8 @@ Three things that look odd, and why they are so:
 from __future__ import annotations
 
 import os
+import platform
 import secrets
-import socket
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -195,7 +195,7 @@ class Anchors:
 def executor_name() -> str:
     """Names the executor that this Python worker belongs to: its block directory is its own."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return os.path.basename(first) or f"{socket.gethostname()}-{os.getppid()}"
+    return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
 
 
 def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -33,6 +33,7 @@ SOURCE = Path(headrace.__file__).parent
 
 ALLOWED = {
     ("engine/spark.py", "cloudpickle"): "ships the pipeline to Spark's workers",
+    ("engine/pickling.py", "cloudpickle"): "pickles for it, classes of schemas included",
     ("engine/tasks.py", "cloudpickle"): "opens what engine/spark.py shipped, which Spark carries",
     ("worker/hooks.py", "pickle"): "copies a key's records in memory, to undo a hook that failed",
 }
