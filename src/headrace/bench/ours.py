@@ -135,6 +135,31 @@ def _delivered(task: Task) -> pa.Table:
     return windowed_counts(task.workload, table["key"], table["window_start"], table["count"])
 
 
+def run_epochs(task: Task, name: str, p: Pipeline) -> tuple[tuple[float, ...], str]:
+    """All epochs in one run: the times of those that are measured, and the checkpoint.
+
+    An epoch's time is from one commit's delivery to the next.
+    """
+    workload = task.workload
+    checkpoint = str(task.scratch_dir / "checkpoint")
+    ends: list[float] = [perf_counter()]
+
+    def on_epoch(progress: EpochProgress) -> None:
+        if progress.records:
+            ends.append(perf_counter())
+
+    with bench_session(task, name) as spark:
+        p.run(
+            checkpoint=checkpoint,
+            spark=spark,
+            until="caught_up",
+            slots=workload.slots,
+            on_epoch=on_epoch,
+        )
+    times = [(end - start) * 1000 for start, end in pairwise(ends)]
+    return tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]), checkpoint
+
+
 @dataclass(frozen=True)
 class Headrace:
     """The engine as it is."""
@@ -142,26 +167,11 @@ class Headrace:
     name: str
 
     def run(self, task: Task) -> Measurement:
-        """All epochs in one run; an epoch's time is from one commit's delivery to the next."""
+        """All epochs in one run."""
         workload = task.workload
-        checkpoint = str(task.scratch_dir / "checkpoint")
-        ends: list[float] = [perf_counter()]
-
-        def on_epoch(progress: EpochProgress) -> None:
-            if progress.records:
-                ends.append(perf_counter())
-
-        with bench_session(task, self.name) as spark:
-            pipeline(task).run(
-                checkpoint=checkpoint,
-                spark=spark,
-                until="caught_up",
-                slots=workload.slots,
-                on_epoch=on_epoch,
-            )
-        times = [(end - start) * 1000 for start, end in pairwise(ends)]
+        epoch_ms, checkpoint = run_epochs(task, self.name, pipeline(task))
         return Measurement(
-            epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
+            epoch_ms=epoch_ms,
             records=workload.measured_records,
             counts=counts_in(checkpoint) if workload.query == "keyed-count" else _delivered(task),
             notes={"state": "segments, durable with every epoch", "slots": str(workload.slots)},

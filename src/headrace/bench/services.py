@@ -18,13 +18,11 @@ import random
 import time
 import uuid
 from dataclasses import dataclass
-from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from headrace import Computation, EpochProgress, Pipeline, service, sinks, sources, state
-from headrace.bench.ours import EpochFiles, counts_in
-from headrace.bench.session import bench_session
+from headrace import Computation, Pipeline, service, sinks, sources, state
+from headrace.bench.ours import EpochFiles, counts_in, run_epochs
 from headrace.bench.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE, Measurement, Task
 
 ONE_IN = 10
@@ -94,27 +92,11 @@ class Services:
     name: str
 
     def run(self, task: Task) -> Measurement:
-        """All epochs in one run; an epoch's time is from one commit's delivery to the next."""
-        workload = task.workload
-        checkpoint = str(task.scratch_dir / "checkpoint")
-        ends: list[float] = [perf_counter()]
-
-        def on_epoch(progress: EpochProgress) -> None:
-            if progress.records:
-                ends.append(perf_counter())
-
-        with bench_session(task, self.name) as spark:
-            pipeline(task, self.name).run(
-                checkpoint=checkpoint,
-                spark=spark,
-                until="caught_up",
-                slots=workload.slots,
-                on_epoch=on_epoch,
-            )
-        times = [(end - start) * 1000 for start, end in pairwise(ends)]
+        """All epochs in one run."""
+        epoch_ms, checkpoint = run_epochs(task, self.name, pipeline(task, self.name))
         return Measurement(
-            epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
-            records=workload.measured_records,
+            epoch_ms=epoch_ms,
+            records=task.workload.measured_records,
             counts=counts_in(checkpoint),
             notes={
                 "per record": "time, random number, unique id, one count, one production",

@@ -16,6 +16,32 @@ def bench() -> None:
     """Measure Headrace beside Spark's own streaming."""
 
 
+_work_dir = click.option(
+    "--dir",
+    "work_dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="For input and checkpoints.  [default: a temporary directory]",
+)
+_json_file = click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write everything that was measured to this file.",
+)
+
+
+def _tell(document: dict[str, Any], shown: str, json_file: Path | None, *, wrong: str) -> None:
+    """Shows and keeps what was measured; results that are not right are an error, after that."""
+    from headrace.bench.result import write_document
+
+    click.echo(shown)
+    if json_file is not None:
+        write_document(document, json_file)
+        click.echo(f"\nWritten to {json_file}")
+    if not document["results_equal"]:
+        raise HeadraceError(wrong)
+
+
 @bench.command(
     "keyed-count",
     epilog="""\b
@@ -53,18 +79,8 @@ Examples:
 @click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
 @click.option("--floor", is_flag=True, help="Also a bare Spark job beside a trivial pipeline.")
 @click.option("--ours/--no-ours", default=True, show_default=True, help="Measure Headrace itself.")
-@click.option(
-    "--dir",
-    "work_dir",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="For input and checkpoints.  [default: a temporary directory]",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write everything that was measured to this file.",
-)
+@_work_dir
+@_json_file
 def keyed_count(
     peers: str,
     rounds: int,
@@ -77,7 +93,7 @@ def keyed_count(
     """Count records per key, epoch by epoch."""
     # Here, not above: the other verbs need not load what a benchmark needs.
     from headrace.bench.keyed_count import run_keyed_count
-    from headrace.bench.result import format_table, write_document
+    from headrace.bench.result import format_table
     from headrace.bench.workload import KeyedCount
 
     try:
@@ -97,12 +113,12 @@ def keyed_count(
         work_dir=work_dir,
         say=lambda line: click.echo(line, err=True),
     )
-    click.echo(format_table(document))
-    if json_file is not None:
-        write_document(document, json_file)
-        click.echo(f"\nWritten to {json_file}")
-    if not document["results_equal"]:
-        raise HeadraceError("the systems did not count alike, so their times mean nothing")
+    _tell(
+        document,
+        format_table(document),
+        json_file,
+        wrong="the systems did not count alike, so their times mean nothing",
+    )
 
 
 @bench.command(
@@ -121,22 +137,11 @@ Examples:
 @click.option("--slots", default=2, show_default=True, help="Cores.")
 @click.option("--seed", default=1, show_default=True, help="Of the input.")
 @click.option("--rounds", default=3, show_default=True, help="Take turns this often.")
-@click.option(
-    "--dir",
-    "work_dir",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="For input and checkpoints.  [default: a temporary directory]",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write everything that was measured to this file.",
-)
+@_work_dir
+@_json_file
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
     """What exactly-once costs, and what causal logging adds to it."""
     from headrace.bench.overhead import format_overhead, run_overhead
-    from headrace.bench.result import write_document
     from headrace.bench.workload import KeyedCount
 
     check_java()
@@ -146,12 +151,12 @@ def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workl
         work_dir=work_dir,
         say=lambda line: click.echo(line, err=True),
     )
-    click.echo(format_overhead(document))
-    if json_file is not None:
-        write_document(document, json_file)
-        click.echo(f"\nWritten to {json_file}")
-    if not document["results_equal"]:
-        raise HeadraceError("the counts were not right, so the times mean nothing")
+    _tell(
+        document,
+        format_overhead(document),
+        json_file,
+        wrong="the counts were not right, so the times mean nothing",
+    )
 
 
 @bench.command(
@@ -173,28 +178,22 @@ Examples:
 )
 @click.option("--systems", default="", metavar="A,B", help="Some of them only.  [default: all]")
 @click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write everything that was measured to this file.",
-)
+@_json_file
 def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any) -> None:
     """Kill executors and drivers; measure until latency is as before."""
     from headrace.bench.recovery import SYSTEMS, Recovery, format_recovery, run_recovery
-    from headrace.bench.result import write_document
 
     check_java()
     names = [name.strip() for name in systems.split(",") if name.strip()] or list(SYSTEMS)
     document = run_recovery(
         Recovery(**workload), names, rounds=rounds, say=lambda line: click.echo(line, err=True)
     )
-    click.echo(format_recovery(document))
-    if json_file is not None:
-        write_document(document, json_file)
-        click.echo(f"\nWritten to {json_file}")
-    if not document["results_equal"]:
-        raise HeadraceError("a system lost or doubled records, so its time means nothing")
+    _tell(
+        document,
+        format_recovery(document),
+        json_file,
+        wrong="a system lost or doubled records, so its time means nothing",
+    )
 
 
 def _windowed(query: str, help: str) -> None:
@@ -212,22 +211,12 @@ def _windowed(query: str, help: str) -> None:
     @click.option("--seed", default=1, show_default=True, help="Of the input.")
     @click.option("--peers", default="", help="spark-native: the same query in Spark's own words.")
     @click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
-    @click.option(
-        "--dir",
-        "work_dir",
-        type=click.Path(path_type=Path, file_okay=False, exists=True),
-        help="For input and checkpoints.  [default: a temporary directory]",
-    )
-    @click.option(
-        "--json",
-        "json_file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Write everything that was measured to this file.",
-    )
+    @_work_dir
+    @_json_file
     def command(
         peers: str, rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any
     ) -> None:
-        from headrace.bench.result import format_table, write_document
+        from headrace.bench.result import format_table
         from headrace.bench.windowed import run_windowed
         from headrace.bench.workload import KeyedCount
 
@@ -242,12 +231,12 @@ def _windowed(query: str, help: str) -> None:
             work_dir=work_dir,
             say=lambda line: click.echo(line, err=True),
         )
-        click.echo(format_table(document))
-        if json_file is not None:
-            write_document(document, json_file)
-            click.echo(f"\nWritten to {json_file}")
-        if not document["results_equal"]:
-            raise HeadraceError("the systems did not count alike, so their times mean nothing")
+        _tell(
+            document,
+            format_table(document),
+            json_file,
+            wrong="the systems did not count alike, so their times mean nothing",
+        )
 
 
 _windowed("windowed-count", "Count records per key in tumbling windows, emitted when they close.")

@@ -111,14 +111,8 @@ def stored_entries(
 ) -> list[dict[bytes, bytes]]:
     """The entries of a map for each key, from all segments at once."""
     found: list[dict[bytes, bytes | None]] = [{} for _ in keys]
-    for segment, first, last in view.parts:
-        candidates = np.flatnonzero(segment.bloom.may_have(hashes))
-        if not len(candidates):
-            continue
-        wanted = hashes[candidates]
-        window = segment.hashes[first:last]
-        lows = np.searchsorted(window, wanted, "left") + first
-        counts = np.searchsorted(window, wanted, "right") + first - lows
+    for segment, candidates, lows, highs in view.runs(hashes):
+        counts = highs - lows
         starts = np.repeat(lows - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
         rows = starts + np.arange(int(counts.sum()))
         owners = np.repeat(candidates, counts)

@@ -51,11 +51,10 @@ class SlotView:
                     if low < high:
                         self.parts.append((segment, low, high))
 
-    def fetch(
-        self, keys: Sequence[bytes], hashes: np.ndarray[Any, np.dtype[np.uint64]], *, maps: bool
-    ) -> list[Stored]:
-        """What is stored for each key; `maps` also remembers where map entries lie."""
-        found = [Stored() for _ in keys]
+    def runs(
+        self, hashes: np.ndarray[Any, np.dtype[np.uint64]]
+    ) -> Iterator[tuple[Segment, Any, Any, Any]]:
+        """Where rows of these hashes lie, newest segment first: which of them, from row, to row."""
         for segment, first, last in self.parts:
             candidates = np.flatnonzero(segment.bloom.may_have(hashes))
             if not len(candidates):
@@ -65,9 +64,15 @@ class SlotView:
             lows = np.searchsorted(window, wanted, "left") + first
             highs = np.searchsorted(window, wanted, "right") + first
             present = np.flatnonzero(highs > lows)
-            if not len(present):
-                continue
-            owners, lows, highs = candidates[present], lows[present], highs[present]
+            if len(present):
+                yield segment, candidates[present], lows[present], highs[present]
+
+    def fetch(
+        self, keys: Sequence[bytes], hashes: np.ndarray[Any, np.dtype[np.uint64]], *, maps: bool
+    ) -> list[Stored]:
+        """What is stored for each key; `maps` also remembers where map entries lie."""
+        found = [Stored() for _ in keys]
+        for segment, owners, lows, highs in self.runs(hashes):
             self._collect_fields(segment, owners, lows, highs, keys, found)
             if maps:
                 for owner, low, high in zip(

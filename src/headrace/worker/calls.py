@@ -32,6 +32,7 @@ from headrace.worker.asking import (
     journal_of,
     once,
     plan_name,
+    unseen,
 )
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
@@ -123,7 +124,7 @@ class TracedContext(Asking, HookContext):
 
     def ask(self, question: Question) -> bytes:
         if not self._services_allowed:
-            raise self._unseen("http and ctx.call")
+            raise unseen(self._name, "http and ctx.call")
         try:
             outcome = self._outcome(question)
         except BROKEN as error:

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from headrace.causal.lineage import identity_part, origin_part
 from headrace.causal.services import NO_HOOK, HookServices
-from headrace.errors import InvalidPipeline
 from headrace.model.codec import packed
 from headrace.model.context import Context, Result
 from headrace.model.keys import encode_part
@@ -28,6 +27,7 @@ from headrace.model.time import END, Duration, Instant, duration, instant
 from headrace.pipeline.graph import Node
 from headrace.state.timeindex import Timed, TimeIndex
 from headrace.state.view import CellId
+from headrace.worker.asking import unseen
 from headrace.worker.emitter import Emitter, keyless_origin
 
 
@@ -251,16 +251,10 @@ class HookContext(Context):
 
     @property
     def http(self) -> Http:
-        raise self._unseen("http")
+        raise unseen(self._name, "http")
 
     def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
-        raise self._unseen("call")
-
-    def _unseen(self, what: str) -> InvalidPipeline:
-        return InvalidPipeline(
-            f"{self._name!r} uses ctx.{what}, but its class does not mention it, so nothing was "
-            "made ready for it: p.compute(..., services=True)"
-        )
+        raise unseen(self._name, "call")
 
     # Productions ----------------------------------------------------------
 
