@@ -54,7 +54,7 @@ class Intent(msgspec.Struct, frozen=True):
     name: str
     nonce: str
     deadline: float
-    request: str
+    request: bytes
 
 
 class TooLate(Exception):
@@ -78,7 +78,7 @@ class Journal:
     def once(
         self,
         name: str,
-        request: str,
+        request: bytes,
         options: CallOptions,
         perform: Callable[[float], Determinant],
     ) -> Determinant:
@@ -108,14 +108,14 @@ class Journal:
                 return self._settle(file, _uncertain(name, request))
         raise StoreError("unreachable")  # count() does not end
 
-    def known(self, name: str, request: str) -> Determinant | None:
+    def known(self, name: str, request: bytes) -> Determinant | None:
         """The outcome of a call that was made before; None where none is logged. Nobody calls."""
         return self._result(self._file(name), name, request)
 
     def _file(self, name: str) -> str:
         return f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
 
-    def _result(self, file: str, name: str, request: str) -> Determinant | None:
+    def _result(self, file: str, name: str, request: bytes) -> Determinant | None:
         full = f"{file}.result"
         try:
             data = self._store.read(full)
@@ -131,7 +131,7 @@ class Journal:
         return found
 
     def _intend(
-        self, full: str, name: str, request: str, options: CallOptions
+        self, full: str, name: str, request: bytes, options: CallOptions
     ) -> tuple[Intent, bool]:
         """The intent that lies there, and whether it is this caller's."""
         deadline = self._clock() + options.longest_us() / 1e6 + SLACK_S
@@ -155,7 +155,7 @@ class Journal:
         reach("after-result-write")
         return _decoded(full, unseal(_RESULT_MAGIC, data, full), Determinant)
 
-    def _wait(self, file: str, name: str, request: str, deadline: float) -> Determinant | None:
+    def _wait(self, file: str, name: str, request: bytes, deadline: float) -> Determinant | None:
         """A stranger's result; None where its deadline passed without one."""
         while (known := self._result(file, name, request)) is None:
             left = deadline - self._clock()
@@ -198,7 +198,7 @@ def _another_request(name: str) -> ServiceError:
     )
 
 
-def _uncertain(name: str, request: str) -> Determinant:
+def _uncertain(name: str, request: bytes) -> Determinant:
     return Determinant(
         name,
         request,

@@ -23,7 +23,7 @@ _Done = tuple[bytes, BaseException | None]
 
 def tried(
     name: str,
-    request: str,
+    request: bytes,
     what: str,
     options: CallOptions,
     call: Callable[[], bytes],

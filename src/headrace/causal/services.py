@@ -1,11 +1,12 @@
 """Clock, dice and unique ids that a replay repeats without any log (protocol E1).
 
-`now()` is the plan's wall time plus a counter; `random` and `uuid()` are seeded
-by the plan, the computation, the key (or, without one, label and position), the
-hook's ordinal and a counter. Nobody else's dice shift when one record is skipped.
+`now()` is the plan's wall time plus a counter; `random` and `uuid()` are functions of
+the plan's seed, the computation, the key (or, without one, the label), the hook's
+ordinal and a counter. Nobody else's dice shift when one record is skipped.
 
-Dice are a hash of a counter, not the Mersenne Twister of `random`: that one takes
-longer to seed than most hooks take to run. All else of `random.Random` stands on
+All that names a key's dice is hashed once, to 16 bytes; each number is then the hash of
+those, seeded by the hook's ordinal and the counter. The Mersenne Twister of `random`
+takes longer to seed than most hooks take to run. All else of `random.Random` stands on
 `random()` and `getrandbits()`, and is inherited.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from functools import cached_property
 from typing import Any, NoReturn
 
 import xxhash
@@ -26,36 +28,122 @@ _OF_UUID = ~(0xC000 << 48) & ~(0xF000 << 64)
 _VERSION_4 = (0x8000 << 48) | (4 << 76)
 """RFC 9562: the variant and the version, and the bits that are left."""
 
+_HOOK_BITS = 32
+"""A draw's number is the hook's ordinal and, in so many bits below it, the draw's own."""
+_IDS = 1 << 63
+"""Where the numbers of ids begin; those of dice are below."""
+
+NO_HOOK = -1
+_NONE = (NO_HOOK << _HOOK_BITS) - 1
+"""The number before the first of no hook."""
+
+
+class Drawing:
+    """The clock, dice and ids of a context whose hooks have a key's bytes and an ordinal."""
+
+    key_bytes: bytes
+    """The key's bytes; without a key, those of the label."""
+    hook: int
+    """The ordinal of the running hook for its key (or, without key, in its label)."""
+
+    def prepare_drawing(self, wall: int, seed: int, computation: str) -> None:
+        """Before the first hook."""
+        self._before_wall = wall - 1
+        self._plan_seed = f"{seed}\n{computation}\n".encode()
+        self._key_seed = b""
+        self._begun = NO_HOOK
+        """The ordinal of the hook that has asked for the time or an id."""
+        self._calls = 0
+
+    def draw_anew(self) -> None:
+        """The hooks of a key begin, perhaps once more."""
+        self._key_seed = b""
+        self._begun = NO_HOOK
+        if (dice := vars(self).get("random")) is not None:
+            dice.begin()
+
+    def key_seed(self) -> bytes:
+        """What all dice and ids of the key come from."""
+        if not self._key_seed:
+            key = self.key_bytes
+            self._key_seed = xxhash.xxh3_128_digest(b"%s%d:%s" % (self._plan_seed, len(key), key))
+        return self._key_seed
+
+    def now(self) -> int:
+        """Wall time of the epoch; each call in a hook is a microsecond later."""
+        hook = self.hook
+        calls = self._calls + 1 if self._begun == hook else 1
+        self._begun, self._calls = hook, calls
+        return self._before_wall + calls
+
+    @cached_property
+    def random(self) -> random.Random:
+        """Dice of whichever hook runs."""
+        return Dice(self)
+
+    def uuid(self) -> uuid.UUID:
+        """A unique id of this hook."""
+        hook = self.hook
+        calls = self._calls + 1 if self._begun == hook else 1
+        self._begun, self._calls = hook, calls
+        seed = self._key_seed or self.key_seed()
+        number = _digest128(seed, _IDS + (hook << _HOOK_BITS) + calls) & _OF_UUID | _VERSION_4
+        # What UUID(int=number) does, without its checks, which take longer than all the rest.
+        found = _new(uuid.UUID)
+        _set(found, "int", number)
+        _set(found, "is_safe", _UNKNOWN)
+        return found
+
 
 class Dice(random.Random):
-    """Dice that are set anew in no time."""
+    """Dice that begin anew with every hook, in no time."""
 
-    _seed = b""
-    _drawn = 0
+    def __new__(cls, drawing: Drawing) -> Dice:
+        return super().__new__(cls)
 
-    def __init__(self) -> None:
-        self.gauss_next = None  # and no seeding, which is what costs
+    def __init__(self, drawing: Drawing) -> None:  # and no seeding, which is what costs
+        self._drawing = drawing
+        self.begin()
 
-    def start(self, seed: bytes) -> None:
-        """Begins the sequence of a seed."""
-        self._seed, self._drawn = seed, 0
+    def begin(self) -> None:
+        """The hooks of a key begin."""
+        self._seed = b""
+        self._drawn = _NONE
+        self._gauss_of = NO_HOOK
         self.gauss_next = None
 
     def random(self) -> float:
         """The next number from 0 up to 1."""
-        self._drawn = drawn = self._drawn + 1
-        return (_digest64(self._seed + b"%d" % drawn) >> 11) * 1.1102230246251565e-16  # 2**-53
+        drawn, hook = self._drawn + 1, self._drawing.hook
+        if drawn >> _HOOK_BITS != hook:
+            drawn = (hook << _HOOK_BITS) + 1
+        self._drawn = drawn
+        seed = self._seed
+        if not seed:
+            seed = self._seed = self._drawing.key_seed()
+        return (_digest64(seed, drawn) >> 11) * 1.1102230246251565e-16  # 2**-53
 
     def getrandbits(self, k: int, /) -> int:
         """The next `k` bits."""
         if k < 0:
             raise ValueError("number of bits must be non-negative")
+        hook, seed = self._drawing.hook, self._drawing.key_seed()
         found = length = 0
         while length < k:
-            self._drawn = drawn = self._drawn + 1
-            found |= _digest64(self._seed + b"%d" % drawn) << length
+            drawn = self._drawn + 1
+            if drawn >> _HOOK_BITS != hook:
+                drawn = (hook << _HOOK_BITS) + 1
+            self._drawn = drawn
+            found |= _digest64(seed, drawn) << length
             length += 64
         return found >> (length - k)
+
+    def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        """A number of a normal distribution; they are drawn in pairs, within one hook."""
+        if self._gauss_of != self._drawing.hook:
+            self._gauss_of = self._drawing.hook
+            self.gauss_next = None
+        return super().gauss(mu, sigma)
 
     def seed(self, *args: Any, **kwargs: Any) -> None:
         """Dice of a hook are seeded by its place in the plan; a seed of one's own is refused."""
@@ -71,60 +159,3 @@ class Dice(random.Random):
     def setstate(self, state: Any) -> NoReturn:
         """Nor any to go back to."""
         raise TypeError("ctx.random belongs to its hook, and has no state to set")
-
-
-NO_HOOK = -1
-
-
-class HookServices:
-    """Services of one computation in one task; `begin` starts a hook."""
-
-    __slots__ = ("_before", "_calls", "_context", "_dice", "_seed", "_started", "_wall", "hook")
-
-    def __init__(self, wall: int, seed: int, computation: str) -> None:
-        self._wall = wall
-        self._seed = f"{seed}\n{computation}\n".encode()
-        self._context = b""
-        self._before = self._seed + b"\n"
-        """How all seeds of a key begin."""
-        self.hook = NO_HOOK
-        """The ordinal of the hook that has begun."""
-        self._calls = 0
-        self._dice: Dice | None = None
-        self._started = False
-
-    def begin(self, context: bytes, hook: int) -> None:
-        """A hook begins: `context` is the key's bytes, `hook` its ordinal for that key."""
-        if context is not self._context:
-            self._context = context
-            self._before = b"%s%d:%s\n" % (self._seed, len(context), context)
-        self.hook = hook
-        self._calls = 0
-        self._started = False
-
-    def now(self) -> int:
-        """Wall time of the epoch; each call in a hook is a microsecond later."""
-        self._calls += 1
-        return self._wall + self._calls - 1
-
-    @property
-    def random(self) -> random.Random:
-        """Dice of this hook."""
-        dice = self._dice
-        if dice is None:
-            dice = self._dice = Dice()
-        if not self._started:
-            self._started = True
-            dice.start(b"%s%d\nrandom" % (self._before, self.hook))
-        return dice
-
-    def uuid(self) -> uuid.UUID:
-        """A unique id of this hook."""
-        self._calls += 1
-        seed = b"%s%d\nuuid%d" % (self._before, self.hook, self._calls)
-        number = _digest128(seed) & _OF_UUID | _VERSION_4
-        # What UUID(int=number) does, without its checks, which take longer than all the rest.
-        found = _new(uuid.UUID)
-        _set(found, "int", number)
-        _set(found, "is_safe", _UNKNOWN)
-        return found

@@ -85,11 +85,11 @@ class SlotBase(msgspec.Struct, frozen=True):
     """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
 
 
-class Determinant(msgspec.Struct, frozen=True):
+class Determinant(msgspec.Struct, frozen=True, gc=False):
     """The logged outcome of one call to the outside."""
 
     name: str
-    request: str
+    request: bytes
     """A digest of what was asked."""
     kind: str
     """"answer", "failed" or "uncertain"."""
@@ -97,7 +97,7 @@ class Determinant(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-_Packed = list[tuple[str, str, str, bytes, str]]
+_Packed = list[tuple[str, bytes, str, bytes, str]]
 _packed_decoder = msgspec.msgpack.Decoder(_Packed)
 
 

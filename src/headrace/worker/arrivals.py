@@ -7,6 +7,7 @@ shuffle read order is random (protocol B6).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -51,12 +52,14 @@ class Grouped:
             if end > start
         }
         self.times: list[int] = parcel.rows.timestamps[self._order].tolist()
-        origins = parcel.rows.origins
-        self.origins: list[bytes] | None = (
-            None if origins is None else origins.take(pa.array(self._order)).to_pylist()
-        )
         self._packed: list[bytes] | None = None
         self._columns: dict[str, list[Any] | None] | None = None
+
+    @cached_property
+    def origins(self) -> list[bytes] | None:
+        """The records' origins, where they carry them: seldom asked for."""
+        cells = self._unsorted.origins
+        return None if cells is None else cells.take(pa.array(self._order)).to_pylist()
 
     def _look(self) -> None:
         """Takes the values out of Arrow, at the first look at one of them."""
@@ -109,7 +112,7 @@ class Grouped:
 
     def identities(self, key: bytes) -> list[bytes]:
         """The cells at whose ends a key's records carry their identities."""
-        if self.origins is None or key not in self.spans:
+        if key not in self.spans or self.origins is None:
             return []
         start, end = self.spans[key]
         return self.origins[start:end]

@@ -14,7 +14,7 @@ import json as jsons
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -43,23 +43,29 @@ from headrace.model.services import (
 from headrace.plan.epoch import Determinant, unpack_determinants
 from headrace.worker.emitter import Emitter
 
+_plain = msgspec.msgpack.Encoder(order="deterministic")
+
 BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
 """Errors of a call that are nobody's answer: the task cannot go on."""
 
 
-class Question(NamedTuple):
+class Question(ABC):
     """What a hook asks of the outside."""
+
+    __slots__ = ("options", "repeats", "request", "sends_key", "what")
 
     what: str
     """How errors name it, without anything that may be a secret."""
-    request: str
+    request: bytes
     """A digest of all that is asked."""
     options: CallOptions
-    perform: Callable[[Callable[[], str]], bytes]
-    """Calls; it is given what makes the idempotency key, for those who send one."""
     repeats: bool
     """Whether the same may be asked again under another name: a GET may, all others not."""
     sends_key: bool
+
+    @abstractmethod
+    def perform(self, key: Callable[[], str]) -> bytes:
+        """Calls; it is given what makes the idempotency key, for those who send one."""
 
 
 class Asking(ABC):
@@ -74,28 +80,16 @@ class Asking(ABC):
         return _Asking(self)
 
     def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
-        options = options_of(function)
-        name = getattr(function, "__qualname__", type(function).__qualname__)
-        codec, wants_key = _signature(function)
+        service = _service(function)
         try:
-            asked = msgspec.msgpack.encode([name, args, kwargs], order="deterministic")
+            asked = _plain.encode((service.name, args, kwargs))
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(
-                f"ctx.call({name}): its arguments must be plain data, as they are part of what is "
-                f"logged: {error}"
+                f"ctx.call({service.name}): its arguments must be plain data, as they are part of "
+                f"what is logged: {error}"
             ) from None
-
-        def perform(key: Callable[[], str]) -> bytes:
-            given = {"idempotency_key": key(), **kwargs} if wants_key else kwargs
-            result = function(*args, **given)
-            try:
-                return codec.encode(result)
-            except TypeError as error:
-                raise outside.Unusable(f"its result is {error}") from None
-
-        what = f"service {name!r}"
-        question = Question(what, digest(asked).hex(), options, perform, False, wants_key)
-        return codec.decode(self.ask(question))
+        answer: Result = service.codec.decode(self.ask(_Call(service, args, kwargs, asked)))
+        return answer
 
 
 class Answers:
@@ -112,11 +106,7 @@ class Answers:
         if known is None:
             if emitter.task.answers is None:
                 known = outside.tried(
-                    name,
-                    request,
-                    question.what,
-                    question.options,
-                    lambda: question.perform(key),
+                    name, request, question.what, question.options, partial(question.perform, key)
                 )
             else:
                 known = self._known(emitter.task.answers).get(name)
@@ -181,20 +171,26 @@ def once(
         request,
         options,
         lambda deadline: outside.tried(
-            name, request, what, options, lambda: question.perform(key), deadline=deadline
+            name, request, what, options, partial(question.perform, key), deadline=deadline
         ),
     )
 
 
 def idempotency_key(emitter: Emitter, name: str) -> str:
     """What tells the outside that two requests are one."""
-    return str(uuid.UUID(bytes=digest(emitter.task.checkpoint.encode(), name.encode())))
+    checkpoint = emitter.task.checkpoint.encode()
+    named = b"%d:%s%s" % (len(checkpoint), checkpoint, name.encode())
+    return str(uuid.UUID(bytes=digest(named)))
 
 
-def digest(*parts: bytes) -> bytes:
+def no_key() -> str:
+    """The idempotency key of a question that sends none."""
+    raise AssertionError("a question that sends no key asked for one")
+
+
+def digest(data: bytes) -> bytes:
     """A digest from which nobody finds what was digested."""
-    joined = b"".join([b"%d:%s" % (len(part), part) for part in parts])
-    return hashlib.blake2b(joined, digest_size=16).digest()
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class _Asking(Http):
@@ -236,31 +232,78 @@ class _Asking(Http):
         options: CallOptions,
     ) -> Response:
         web.check_address(url)
-        timeout = options.timeout_us / 1e6
+        asked = _Request(web.Request(method, url, headers, body), options)
+        return web.response(self._context.ask(asked))
 
-        def perform(key: Callable[[], str]) -> bytes:
-            sent = {"Idempotency-Key": key(), **headers}
-            return web.fetch(web.Request(method, url, sent, body), timeout)
 
+class _Request(Question):
+    """A web request."""
+
+    __slots__ = ("_sent",)
+
+    def __init__(self, sent: web.Request, options: CallOptions) -> None:
         # Headers are no part of what is asked: a token that was renewed is the same request.
-        asked = msgspec.msgpack.encode([method, url, body])
-        what = web.Request(method, url, {}).what()
-        repeats = method == "GET"
-        question = Question(what, digest(asked).hex(), options, perform, repeats, True)
-        return web.response(self._context.ask(question))
+        self.request = digest(_plain.encode((sent.method, sent.url, sent.body)))
+        self.what = sent.what()
+        self.options = options
+        self.repeats, self.sends_key = sent.method == "GET", True
+        self._sent = sent
+
+    def perform(self, key: Callable[[], str]) -> bytes:
+        sent = self._sent
+        headers = {"Idempotency-Key": key(), **sent.headers}
+        request = web.Request(sent.method, sent.url, headers, sent.body)
+        return web.fetch(request, self.options.timeout_us / 1e6)
+
+
+class _Service(NamedTuple):
+    """A function of the outside world, looked at once."""
+
+    function: Callable[..., Any]
+    name: str
+    what: str
+    options: CallOptions
+    codec: Codec
+    """How its result is encoded."""
+    wants_key: bool
+    """Whether it takes the idempotency key."""
+
+
+class _Call(Question):
+    """A call of a function."""
+
+    __slots__ = ("_args", "_kwargs", "_service")
+
+    def __init__(
+        self, service: _Service, args: tuple[Any, ...], kwargs: dict[str, Any], asked: bytes
+    ) -> None:
+        self._service, self._args, self._kwargs = service, args, kwargs
+        self.what, self.options = service.what, service.options
+        self.request = digest(asked)
+        self.repeats, self.sends_key = False, service.wants_key
+
+    def perform(self, key: Callable[[], str]) -> bytes:
+        service, given = self._service, self._kwargs
+        if service.wants_key:
+            given = {"idempotency_key": key(), **given}
+        result = service.function(*self._args, **given)
+        try:
+            return service.codec.encode(result)
+        except TypeError as error:
+            raise outside.Unusable(f"its result is {error}") from None
 
 
 @lru_cache(maxsize=1000)
-def _signature(function: Callable[..., Any]) -> tuple[Codec, bool]:
-    """How a function's result is encoded, and whether it takes the idempotency key."""
+def _service(function: Callable[..., Any]) -> _Service:
+    """All that is known of a function before it is called."""
     try:
         declared = get_type_hints(function).get("return", Any)
     except (TypeError, NameError):
         declared = Any
-    name = getattr(function, "__qualname__", repr(function))
+    name = getattr(function, "__qualname__", type(function).__qualname__)
     codec = Codec(type(None) if declared is None else declared, where=f"the result of {name}")
     try:
         wants_key = "idempotency_key" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         wants_key = False
-    return codec, wants_key
+    return _Service(function, name, f"service {name!r}", options_of(function), codec, wants_key)

@@ -12,7 +12,7 @@ a rerun finds again. Only pipelines that use `ctx.http` or `ctx.call` have it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.causal import outside
@@ -30,12 +30,16 @@ from headrace.worker.asking import (
     Question,
     idempotency_key,
     journal_of,
+    no_key,
     once,
     plan_name,
     unseen,
 )
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
+
+Identities = Callable[[], Sequence[bytes]]
+"""The cells at whose ends a key's records carry their identities; looked up when it matters."""
 
 
 def names_outputs(emitter: Emitter, node: Node) -> bool:
@@ -67,7 +71,8 @@ class TracedContext(Asking, HookContext):
         self._services_allowed = node.services
         self._stream, self._cell = "", b""
         self._records: Sequence[Record[Any]] = ()
-        self._cells: Sequence[bytes] = ()
+        self._identities: Identities = list
+        self._cells: Sequence[bytes] | None = None
         self._counted = NO_HOOK
         """The hook whose productions and calls are being counted."""
         self._produced = self._called_once = self._called_each = 0
@@ -88,14 +93,18 @@ class TracedContext(Asking, HookContext):
         self._stream, self._cell, self._records = stream, cell, ()
         self._counted = NO_HOOK
 
-    def all_caused_by(self, records: Sequence[Record[Any]], cells: Sequence[bytes]) -> None:
+    def all_caused_by(self, records: Sequence[Record[Any]], identities: Identities) -> None:
         """Hooks begin, one for each record; what caused one is looked up when it matters."""
-        self._records, self._cells = records, cells
+        self._records, self._identities, self._cells = records, identities, None
 
     @property
     def cause(self) -> bytes:
         """The identity of the record or timer that runs."""
-        return identity_part(self._cells[self.hook] if self._records else self._cell)
+        if not self._records:
+            return identity_part(self._cell)
+        if self._cells is None:
+            self._cells = self._identities()
+        return identity_part(self._cells[self.hook])
 
     @property
     def cause_stream(self) -> str:
@@ -130,7 +139,8 @@ class TracedContext(Asking, HookContext):
         except BROKEN as error:
             self._emitter.broken = error
             raise
-        outside.raised(outcome)
+        if outcome.kind != outside.ANSWER:
+            outside.raised(outcome)
         return outcome.value
 
     def _outcome(self, question: Question) -> Determinant:
@@ -141,6 +151,8 @@ class TracedContext(Asking, HookContext):
         else:
             ordinal, self._called_each = self._called_each, self._called_each + 1
         in_plan = f"{self._name}:{self.key_bytes.hex()}:{self.hook}:{ordinal}"
+        if not first and not question.sends_key:
+            return self._answers.answer(in_plan, question, no_key)
         # Bound now: a try that outlives its timeout may ask when the next hook runs.
         stream, cause, own_key = self.cause_stream, self.cause, self._own_key()
 

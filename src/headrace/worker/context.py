@@ -7,8 +7,6 @@ failed record leaves no trace.
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.causal.lineage import identity_part, origin_part
-from headrace.causal.services import NO_HOOK, HookServices
+from headrace.causal.services import Drawing
 from headrace.model.codec import packed
 from headrace.model.context import Context, Result
 from headrace.model.keys import encode_part
@@ -183,7 +181,7 @@ class TimerChanges:
         return found
 
 
-class HookContext(Context):
+class HookContext(Drawing, Context):
     """`ctx` of record and timer hooks."""
 
     def __init__(
@@ -198,7 +196,7 @@ class HookContext(Context):
         self._emitter = emitter
         self._outputs = outputs
         self._timers = timers
-        self._services = HookServices(plan.wall, plan.seed, node.name)
+        self.prepare_drawing(plan.wall, plan.seed, node.name)
         self._origin = origin
         self._name = node.name
         self._takes_timers = node.shape.takes_timers
@@ -207,7 +205,6 @@ class HookContext(Context):
         self.key: Any = None
         self.key_bytes = b""
         self.hook = 0
-        """The ordinal of the running hook for its key (or, without key, in its label)."""
         self.time = 0
         """The timestamp of the record or timer that runs."""
         self.in_timer = False
@@ -221,30 +218,9 @@ class HookContext(Context):
     def enter(self, key: Any, key_bytes: bytes) -> None:
         """The hooks of a key begin, perhaps once more: its clock and dice begin anew."""
         self.key, self.key_bytes = key, key_bytes
-        self._services.hook = NO_HOOK
+        self.draw_anew()
 
     # Services -------------------------------------------------------------
-
-    # Thrice the same lines, as a call of its own would cost as much as what is asked.
-
-    def now(self) -> int:
-        services = self._services
-        if services.hook != self.hook:
-            services.begin(self.key_bytes, self.hook)
-        return services.now()
-
-    @property
-    def random(self) -> random.Random:
-        services = self._services
-        if services.hook != self.hook:
-            services.begin(self.key_bytes, self.hook)
-        return services.random
-
-    def uuid(self) -> uuid.UUID:
-        services = self._services
-        if services.hook != self.hook:
-            services.begin(self.key_bytes, self.hook)
-        return services.uuid()
 
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._name}.{metric}", n)

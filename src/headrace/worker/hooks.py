@@ -25,7 +25,7 @@ from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
 from headrace.worker.asking import BROKEN
-from headrace.worker.calls import TracedContext, is_traced
+from headrace.worker.calls import Identities, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.failed import Failed, what_failed
@@ -87,7 +87,7 @@ class KeyedHooks:
         self._careful = False
         """Whether each hook is looked after, and undone if it failed."""
         self._originals: list[Any] = []
-        self._identities: list[bytes] = []
+        self._identities: Identities = list
         """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
         self.watch = Watch(live.node).over(self.context)
@@ -103,12 +103,11 @@ class KeyedHooks:
         records: list[Record[Any]],
         due: list[tuple[int, CellId]],
         due_wall: list[tuple[int, CellId]],
-        identities: list[bytes] | None = None,
+        identities: Identities = list,
     ) -> KeyState:
         """All hooks of a key in this epoch; gives the state to seal."""
         shown = decode_key(key)
-        if identities is not None:
-            self._identities = identities
+        self._identities = identities
         if not isinstance(self.live.node.errors, To):
             try:
                 self._run(key, shown, state, records, due, due_wall)
@@ -213,13 +212,14 @@ class KeyedHooks:
         self._due = [(at, cell[2]) for at, cell in due]
         heapq.heapify(self._due)
         remaining = _oldest_remaining(records)
+        identities = self._identities() if self._traced is not None else ()
         hook = 0
         for i, record in enumerate(records):
             hook = self._fire_due(remaining[i], hook)
             context.hook = hook
             hook += 1
             if self._traced is not None:
-                self._traced.caused_by(record.stream, self._identities[i])
+                self._traced.caused_by(record.stream, identities[i])
             self._record(record, ("record", i))
         hook = self._fire_due(self.now, hook)
         for at, cell in due_wall:

@@ -27,7 +27,7 @@ from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_se
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival, Grouped, keys_of
-from headrace.worker.calls import is_traced, names_outputs
+from headrace.worker.calls import Identities, is_traced, names_outputs
 from headrace.worker.context import Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
@@ -116,12 +116,13 @@ class KeyedRun:
         traced = is_traced(self.emitter, self.node)
         nothing: tuple[list[Record[Any]], list[bytes]] = ([], [])
 
-        def inputs_of(key: bytes) -> tuple[list[Record[Any]], list[bytes]]:
+        def inputs_of(key: bytes) -> tuple[list[Record[Any]], Identities]:
             if ordered is not None:
-                return ordered.get(key, nothing)
+                records, identities = ordered.get(key, nothing)
+                return records, lambda: identities
             shown = decode_key(key)
             records = [r for group in groups for r in group.records(key, shown, self.before)]
-            return records, [i for g in groups for i in g.identities(key)] if traced else []
+            return records, lambda: [i for g in groups for i in g.identities(key)]
 
         if traced or self.node.concurrency > 1:
             work = (

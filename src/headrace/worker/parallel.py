@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.record import Record
 from headrace.state.view import CellId, Stored
+from headrace.worker.calls import Identities
 from headrace.worker.context import Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
@@ -37,7 +38,7 @@ class KeyWork(NamedTuple):
     due_wall: list[tuple[int, CellId]]
 
 
-InputsOf = Callable[[bytes], tuple[list[Record[Any]], list[bytes]]]
+InputsOf = Callable[[bytes], tuple[list[Record[Any]], Identities]]
 """A key's records and their identities."""
 
 Done = tuple[bytes, KeyState, int]
@@ -60,7 +61,7 @@ def _run_key(
     hooks: KeyedHooks,
     item: KeyWork,
     records: list[Record[Any]],
-    identities: list[bytes],
+    identities: Identities,
 ) -> Done:
     key, state, stored, due, due_wall = item
     state = hooks.run_key(key, state, stored, records, due, due_wall, identities)
@@ -86,7 +87,7 @@ def _in_threads(run: KeyedRun, work: Iterator[KeyWork], inputs_of: InputsOf) -> 
 
 
 def _run_alone(
-    run: KeyedRun, item: KeyWork, records: list[Record[Any]], identities: list[bytes]
+    run: KeyedRun, item: KeyWork, records: list[Record[Any]], identities: Identities
 ) -> tuple[Done, Emitter, Outputs]:
     emitter = run.emitter.apart()
     outputs = run.new_outputs()

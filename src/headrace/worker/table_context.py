@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.causal.lineage import production_identity
-from headrace.causal.services import HookServices
+from headrace.causal.services import Drawing
 from headrace.model.context import Input, TableContext
 from headrace.model.rows import Rows, one_batch
 from headrace.model.time import BEGINNING, instant
@@ -21,7 +19,7 @@ from headrace.worker.emitter import Emitter, identify, keyless_origin
 from headrace.worker.tablecalls import TableCalls
 
 
-class BareTableContext(TableCalls, TableContext):
+class BareTableContext(Drawing, TableCalls, TableContext):
     """`ctx` of tables: services and productions only."""
 
     def __init__(self, emitter: Emitter, node: Node, rows: Rows, hook: int = 0) -> None:
@@ -31,8 +29,8 @@ class BareTableContext(TableCalls, TableContext):
         self._node = node
         self._input = rows
         self._newest = int(timestamps.max()) if len(timestamps) else BEGINNING
-        self._services = HookServices(plan.wall, plan.seed, node.name)
-        self._services.begin(emitter.label.encode(), hook)
+        self.key_bytes, self.hook = emitter.label.encode(), hook
+        self.prepare_drawing(plan.wall, plan.seed, node.name)
         self.prepare_calls(emitter, node, hook)
         self._behind = BEGINNING
         self.watermark = self.watermark_before = self.watermark_after = 0
@@ -43,16 +41,6 @@ class BareTableContext(TableCalls, TableContext):
     def label(self) -> str:
         """The unit of work that runs."""
         return self._emitter.label
-
-    def now(self) -> int:
-        return self._services.now()
-
-    @property
-    def random(self) -> random.Random:
-        return self._services.random
-
-    def uuid(self) -> uuid.UUID:
-        return self._services.uuid()
 
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._node.name}.{metric}", n)

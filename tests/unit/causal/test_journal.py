@@ -41,13 +41,13 @@ class World:
 
     def call(self, deadline: float) -> Determinant:
         self.calls += 1
-        return Determinant("n", "r", ANSWER, b"%d" % self.calls)
+        return Determinant("n", b"r", ANSWER, b"%d" % self.calls)
 
     def die(self, deadline: float) -> Determinant:
         self.calls += 1
         raise Died
 
-    def once(self, perform=None, options=CALL, request="r") -> Determinant:
+    def once(self, perform=None, options=CALL, request=b"r") -> Determinant:
         return self.journal.once("n", request, options, perform or self.call)
 
 
@@ -93,7 +93,7 @@ def test_an_owner_that_is_late_does_not_call():
     def frozen(deadline: float) -> Determinant:
         world.time.now = deadline
         return tried(
-            "n", "r", "x", CALL, lambda: b"called", deadline=deadline, clock=lambda: world.time.now
+            "n", b"r", "x", CALL, lambda: b"called", deadline=deadline, clock=lambda: world.time.now
         )
 
     assert world.once(frozen).kind == "uncertain"
@@ -109,7 +109,7 @@ def test_another_request_under_one_name_is_an_error(begun):
     except Died:
         pass
     with pytest.raises(ServiceError, match="another request"):
-        world.once(request="other")
+        world.once(request=b"other")
     assert world.calls == 1
 
 
@@ -121,10 +121,10 @@ def test_of_many_at_once_one_calls(tmp_path):
     def call(deadline: float) -> Determinant:
         with lock:
             calls.append(1)
-        return Determinant("n", "r", ANSWER, b"%d" % len(calls))
+        return Determinant("n", b"r", ANSWER, b"%d" % len(calls))
 
     def run() -> None:
-        found.append(Journal(store, "determinants/1").once("n", "r", CALL, call).value)
+        found.append(Journal(store, "determinants/1").once("n", b"r", CALL, call).value)
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
@@ -191,8 +191,8 @@ def test_a_directory_that_was_taken_away_and_made_again_takes_no_calls() -> None
 
     def call(deadline: float) -> Determinant:
         called.append(deadline)
-        return Determinant("n", "r", "answer", b"1")
+        return Determinant("n", b"r", "answer", b"1")
 
     with pytest.raises(Fenced, match="long closed"):
-        Journal(store, "determinants/1").once("n", "r", CALL, call)
+        Journal(store, "determinants/1").once("n", b"r", CALL, call)
     assert not called

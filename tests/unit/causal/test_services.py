@@ -5,7 +5,7 @@ import uuid
 from tests.unit.pipelines import at, one
 
 from headrace import Computation, state, to
-from headrace.causal.services import HookServices
+from headrace.causal.services import Drawing
 from headrace.testing import CRASH, Harness
 from headrace.testing.harness import START
 
@@ -80,11 +80,17 @@ def test_skipping_a_record_shifts_nobody_elses_dice():
             assert found[place] == expected[place], (skipped, place)
 
 
+def drawing(seed=1, computation="C", key=b"key", hook=0, wall=1000):
+    found = Drawing()
+    found.prepare_drawing(wall, seed, computation)
+    found.key_bytes, found.hook = key, hook
+    return found
+
+
 def test_now_is_the_plans_time_and_moves_by_a_microsecond_a_call():
-    services = HookServices(1000, 1, "C")
-    services.begin(b"key", 0)
+    services = drawing()
     assert [services.now(), services.now()] == [1000, 1001]
-    services.begin(b"key", 1)
+    services.hook = 1
     assert services.now() == 1000
 
 
@@ -104,17 +110,61 @@ def test_ids_are_uuids_that_depend_on_all_that_names_them():
         for computation in ("C", "D"):
             for key in (b"a", b"b", b"a\n1"):
                 for hook in (0, 1, 11):
-                    services = HookServices(0, seed, computation)
-                    services.begin(key, hook)
+                    services = drawing(seed, computation, key, hook)
                     ids |= {services.uuid(), services.uuid()}
     assert len(ids) == 2 * 2 * 3 * 3 * 2
     assert all(isinstance(i, uuid.UUID) and i.version == 4 for i in ids)
 
 
 def test_dice_go_on_within_a_hook():
-    services = HookServices(0, 1, "C")
-    services.begin(b"a", 0)
+    services = drawing()
     assert len({services.random.random() for _ in range(10)}) == 10
+
+
+def test_dice_that_a_hook_kept_are_the_next_hooks_own():
+    def draws(dice, services):
+        found = []
+        for services.hook in range(3):
+            found.append([dice.gauss(), dice.random(), dice.getrandbits(70)])
+        return found
+
+    services, other = drawing(), drawing()
+    kept = draws(services.random, services)
+    assert kept == draws(other.random, other)
+    other.hook = 1
+    other.draw_anew()  # what the hooks before have drawn does not count
+    assert [other.random.gauss(), other.random.random()] == kept[1][:2]
+
+
+def test_a_key_that_begins_anew_draws_the_same():
+    services = drawing()
+    first = [services.random.random(), services.now(), services.uuid()]
+    services.draw_anew()
+    assert [services.random.random(), services.now(), services.uuid()] == first
+    services.key_bytes = b"other"
+    services.draw_anew()
+    assert services.random.random() != first[0] and services.uuid() != first[2]
+
+
+def test_dice_are_even_across_hooks_keys_and_draws():
+    found, ids = [], set()
+    for key in range(100):
+        services = drawing(key=b"%d" % key)
+        for services.hook in range(100):
+            found += [services.random.random() for _ in range(3)]
+            ids |= {services.uuid(), services.uuid()}
+    assert len(set(found)) == 30_000 and len(ids) == 20_000
+    counts = [0] * 100
+    for number in found:
+        counts[int(number * 100)] += 1
+    chi = sum((count - 300) ** 2 / 300 for count in counts)
+    assert 50 < chi < 160  # 99 degrees of freedom
+    for lag in (1, 3, 300):  # the next draw, the next hook, the next key
+        pairs = list(zip(found, found[lag:], strict=False))
+        mean = sum((a - 0.5) * (b - 0.5) for a, b in pairs) / len(pairs) * 12
+        assert abs(mean) < 0.03
+    bits = [sum(i.int >> bit & 1 for i in ids) for bit in range(128)]
+    assert sum(9_600 < count < 10_400 for count in bits) == 128 - 6  # version and variant
 
 
 def test_keyless_code_draws_by_place_and_repeats_it_after_a_crash():

@@ -192,20 +192,20 @@ def test_a_pickle_in_a_logged_answer_is_never_run(tmp_path: Path, watched: None)
     store = DiskStore(tmp_path)
     store.make_directory("determinants/1")
     journal = Journal(store, "determinants/1")
-    made = journal.once("n", "r", CALL, lambda deadline: _answer(b"\x01"))
+    made = journal.once("n", b"r", CALL, lambda deadline: _answer(b"\x01"))
     assert made.value == b"\x01"
     for file in (tmp_path / "determinants/1").iterdir():
         file.chmod(0o644)
         file.write_bytes(evil)
     with pytest.raises(HeadraceError):
-        journal.once("n", "r", CALL, lambda deadline: _answer(b"\x02"))
+        journal.once("n", b"r", CALL, lambda deadline: _answer(b"\x02"))
     assert not (tmp_path / "mark").exists()
 
 
 def _answer(value: bytes) -> Any:
     from headrace.plan.epoch import Determinant
 
-    return Determinant("n", "r", "answer", value)
+    return Determinant("n", b"r", "answer", value)
 
 
 def test_a_pickle_in_a_work_order_or_in_arrow_is_never_run(tmp_path: Path, watched: None) -> None:
