@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -118,6 +120,42 @@ def environment(**more: str) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         **more,
     }
+
+
+def with_declared_packages_only(directory: Path) -> dict[str, str]:
+    """An environment in which nothing can be imported that a plain install does not bring.
+
+    It holds for all Python processes of a run: Spark's workers too.
+    """
+    wanted, brought = ["headrace"], set()
+    while wanted:
+        name = re.sub(r"[-_.]+", "-", wanted.pop()).lower()
+        if name not in brought:
+            brought.add(name)
+            needs = importlib.metadata.requires(name) or []
+            plain = [need for need in needs if "extra ==" not in need]
+            wanted += [re.split(r"[ <>=!~;\[(]", need)[0] for need in plain]
+    hidden = {
+        module
+        for module, owners in importlib.metadata.packages_distributions().items()
+        if not module.startswith("_")
+        and all(re.sub(r"[-_.]+", "-", owner).lower() not in brought for owner in owners)
+    }
+    assert {"duckdb", "polars", "pytest"} <= hidden and "pyarrow" not in hidden
+    (directory / "sitecustomize.py").write_text(
+        f"""import sys
+hidden = {sorted(hidden)!r}
+class Hidden:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"{{name}} is no declared dependency", name=name)
+sys.meta_path.insert(0, Hidden)
+"""
+    )
+    found = environment()
+    found["PYTHONPATH"] = os.pathsep.join([str(directory), found["PYTHONPATH"]])
+    return found
 
 
 def lines_of(stream: Any) -> Iterator[str]:

@@ -21,11 +21,11 @@ from tests.spark.support import (
     ROOT,
     bag,
     contents,
-    environment,
     local_driver,
     rows,
     run_local,
     state_of,
+    with_declared_packages_only,
 )
 
 from headrace import Fenced, failpoints
@@ -156,7 +156,7 @@ def test_sigterm_stops_headrace_run_after_its_epoch_and_a_later_run_goes_on_with
         "--checkpoint", str(tmp_path / "checkpoint"), "--slots", "2", "--epoch-target", "300ms",
     ]  # fmt: skip
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), text=True,
+        command, cwd=ROOT, env=with_declared_packages_only(tmp_path), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     deadline = time.monotonic() + 90

@@ -135,12 +135,13 @@ class Stream(Generic[V]):
         return made
 
     def sql(self, query: str) -> Stream[Any]:
-        """One SELECT over each record: `sql("SELECT user, price * 100 AS cents FROM stream")`.
+        """One SELECT over each record: `sql("SELECT user, price * 100 AS cents FROM stream")`,
+        or FROM the stream's own name.
 
         It runs in DuckDB (the extra `headrace[sql]`), row by row: aggregates, ORDER BY, joins
         and functions that a replay would not repeat are refused.
         """
-        return self._step("sql", Sql(query, f"{self.name}.sql"))
+        return self._step("sql", Sql(query, self.name))
 
     def union(self, *others: Stream[Any]) -> Stream[Any]:
         """The records of this stream and of others, as one stream."""

@@ -212,6 +212,34 @@ def test_sql_goes_over_each_record():
         assert h.records("all") == [(row("a", 1), 1)]
 
 
+def test_sql_takes_the_streams_own_name_and_qualified_columns():
+    p, s = begin()
+    s.sql("SELECT in_.v AS v FROM stream AS in_")
+    s.filter(lambda v: True).sql('SELECT "in.filter".v FROM "in.filter"').named("own")
+    with Harness(p) as h:
+        h.send("in", row("a", 1, 7))
+        assert h.read("in.sql") == h.read("own") == [{"v": 7}]
+
+
+def test_ordered_steps_behind_sql_see_ties_in_the_order_of_the_source_however_cut():
+    class Last(Computation, ordered=True):
+        def process_record(self, record, ctx):
+            ctx.produce(record.value["v"])
+
+    def run(*sent):
+        p, s = begin()
+        s.sql("SELECT * FROM stream WHERE v <> 3").key_by("k").compute(Last(), outputs="out")
+        with Harness(p) as h:
+            for records in sent:
+                h.send("in", *records)
+            h.end()
+            return h.read("out")
+
+    records = [row("a", 1, v) for v in (5, 3, 4, 9, 1)]
+    assert run(records) == [5, 4, 9, 1]
+    assert run(records[:2], records[2:3], records[3:]) == [5, 4, 9, 1]
+
+
 def test_records_without_a_key_go_where_errors_says():
     p, s = begin()
     s.key_by("k").window(tumbling("10us"), errors=to("dead")).count()

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
@@ -21,7 +22,9 @@ from headrace.pipeline.operators.stateless import record_times
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
-_TIME, _TIME_OUT = "record time", "record time out"
+_HIDDEN = {"record time": "record time out", "record number": "record number out"}
+"""What goes with each row through the query: its column there, and in the result."""
+_TIME, _NUMBER = _HIDDEN
 _MOMENTS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
 _EMPTY = ("modifiers", "group_expressions", "group_sets", "having", "qualify", "sample")
 
@@ -29,8 +32,8 @@ _EMPTY = ("modifiers", "group_expressions", "group_sets", "having", "qualify", "
 class Sql(Computation):
     """Runs a checked SELECT over tables of records."""
 
-    def __init__(self, query: str, where: str) -> None:
-        self.query = checked_query(query, where)
+    def __init__(self, query: str, stream: str) -> None:
+        self.query, self.table = checked_query(query, stream)
 
     def setup(self) -> None:
         """A connection per worker; one thread keeps rows in their order."""
@@ -39,16 +42,22 @@ class Sql(Computation):
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
         given = values_of(table).append_column(_TIME, pa.array(record_times(table)))
+        given = given.append_column(_NUMBER, pa.array(np.arange(len(table))))
         connection = self.connection.cursor()
-        connection.register("stream", given)
+        connection.register(self.table, given)
         made = connection.sql(self.query).to_arrow_table()
-        times = made.column(_TIME_OUT).to_numpy()
-        names = [name for name in made.schema.names if name not in (_TIME, _TIME_OUT)]
-        ctx.produce_table(made.select(names), timestamp=times)
+        times, causes = (made.column(name).to_numpy() for name in _HIDDEN.values())
+        hidden = {*_HIDDEN, *_HIDDEN.values()}
+        names = [name for name in made.schema.names if name not in hidden]
+        ctx.produce_table(made.select(names), timestamp=times, causes=causes)
 
 
-def checked_query(query: str, where: str) -> str:
-    """The query with the record's time added to its columns; refuses what is not row by row."""
+def checked_query(query: str, stream: str) -> tuple[str, str]:
+    """The query, with each record's time and number in its result, and how it calls the stream.
+
+    Refuses what does not go row by row.
+    """
+    where = f"{stream}.sql"
     connection = _duckdb(where).connect()
     parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
     if parsed.get("error"):
@@ -56,8 +65,12 @@ def checked_query(query: str, where: str) -> str:
     node = parsed["statements"][0]["node"]
     table = node.get("from_table") or {}
     simple = len(parsed["statements"]) == 1 and node["type"] == "SELECT_NODE"
-    if not simple or table.get("table_name") != "stream" or node["cte_map"]["map"]:
-        raise InvalidPipeline(f"{where}: write one SELECT ... FROM stream, without joins and WITH")
+    named = table.get("table_name")
+    if not simple or named not in ("stream", stream) or node["cte_map"]["map"]:
+        own = stream if stream.isidentifier() else f'"{stream}"'
+        raise InvalidPipeline(
+            f"{where}: write one SELECT ... FROM stream (or FROM {own}), without joins and WITH"
+        )
     if any(node.get(name) for name in _EMPTY):
         raise InvalidPipeline(
             f"{where} goes record by record: no GROUP BY, DISTINCT, ORDER BY or LIMIT; "
@@ -65,14 +78,15 @@ def checked_query(query: str, where: str) -> str:
         )
     for expression in _expressions([node["select_list"], node["where_clause"]]):
         _check(expression, connection, where)
-    node["select_list"].append(
-        {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": _TIME_OUT, "query_location": 0,
-         "column_names": [_TIME]}
-    )  # fmt: skip
+    node["select_list"] += [
+        {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": out, "query_location": 0,
+         "column_names": [name]}
+        for name, out in _HIDDEN.items()
+    ]  # fmt: skip
     text: str = connection.execute(
         "SELECT json_deserialize_sql(?)", [json.dumps(parsed)]
     ).fetchone()[0]
-    return text
+    return text, named
 
 
 def _check(expression: dict[str, Any], connection: Any, where: str) -> None:
