@@ -87,7 +87,7 @@ class KeyedCount:
         for name, limit in least.items():
             given = getattr(self, name)
             if given < limit:
-                raise HeadraceError(f"keyed-count: {name} must be at least {limit}, not {given}")
+                raise HeadraceError(f"{self.query}: {name} must be at least {limit}, not {given}")
         if not 0 <= self.hot < 1:
             raise HeadraceError(f"{self.query}: hot must be from 0 to below 1, not {self.hot}")
         allowed = {"hook": get_args(Hook), "columns": get_args(Columns), "sink": get_args(SinkKind)}
@@ -96,7 +96,7 @@ class KeyedCount:
             given = getattr(self, name)
             if given not in choices:
                 raise HeadraceError(
-                    f"keyed-count: {name} must be one of {', '.join(choices)}, not {given!r}"
+                    f"{self.query}: {name} must be one of {', '.join(choices)}, not {given!r}"
                 )
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.cli.java import check_java
+from headrace.cli.options import Command
 from headrace.errors import HeadraceError
 
 
@@ -30,6 +32,44 @@ _json_file = click.option(
 )
 
 
+def _number(
+    flag: str, default: int, help: str, name: str | None = None, *, least: int = 1
+) -> Callable[[Command], Command]:
+    names = (flag,) if name is None else (flag, name)
+    return click.option(
+        *names, type=click.IntRange(min=least), default=default, show_default=True, help=help
+    )
+
+
+def _seconds(flag: str, help: str, name: str) -> Callable[[Command], Command]:
+    above_nothing = click.FloatRange(min=0, min_open=True)
+    return click.option(flag, name, type=above_nothing, default=1.0, show_default=True, help=help)
+
+
+def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Command]:
+    """The options that say how much is measured, with their defaults."""
+    options = [
+        _number("--records", records, "Records per epoch."),
+        _number("--keys", 1_000, "Distinct keys."),
+        _number("--epochs", epochs, "Measured epochs."),
+        _number("--warmup", 3, "Epochs before those.", "warmup_epochs", least=0),
+        _number("--slots", 2, "Cores that each system gets."),
+        _number("--seed", 1, "Of the input.", least=0),
+        _number("--rounds", rounds, "Take turns this often."),
+    ]
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
 def _tell(document: dict[str, Any], shown: str, json_file: Path | None, *, wrong: str) -> None:
     """Shows and keeps what was measured; results that are not right are an error, after that."""
     from headrace.bench.result import write_document
@@ -50,12 +90,7 @@ Examples:
   headrace bench keyed-count --records 2000 --epochs 40 --peers spark-native --json out/small.json
   headrace bench keyed-count --records 1000 --keys 1000 --state-keys 2000000 --peers ''""",
 )
-@click.option("--records", default=1_000_000, show_default=True, help="Records per epoch.")
-@click.option("--keys", default=1_000, show_default=True, help="Distinct keys in an epoch.")
-@click.option("--epochs", default=10, show_default=True, help="Measured epochs.")
-@click.option(
-    "--warmup", "warmup_epochs", default=3, show_default=True, help="Epochs before those."
-)
+@_shape(records=1_000_000, epochs=10, rounds=1)
 @click.option(
     "--hook",
     type=click.Choice(["table", "record"]),
@@ -64,7 +99,11 @@ Examples:
     help="Count whole tables, or with a Python call per record.",
 )
 @click.option(
-    "--state-keys", default=0, show_default=True, help="Keys in state before measuring starts."
+    "--state-keys",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Keys in state before measuring starts.",
 )
 @click.option(
     "--sink",
@@ -73,10 +112,7 @@ Examples:
     show_default=True,
     help="Where results go.",
 )
-@click.option("--slots", default=2, show_default=True, help="Cores that each system gets.")
-@click.option("--seed", default=1, show_default=True, help="Of the input.")
 @click.option("--peers", default="", metavar="A,B", help="spark-native, spark-tws, spark-tws-row.")
-@click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
 @click.option("--floor", is_flag=True, help="Also a bare Spark job beside a trivial pipeline.")
 @click.option("--ours/--no-ours", default=True, show_default=True, help="Measure Headrace itself.")
 @_work_dir
@@ -111,7 +147,7 @@ def keyed_count(
         rounds=rounds,
         floor=floor,
         work_dir=work_dir,
-        say=lambda line: click.echo(line, err=True),
+        say=_say,
     )
     _tell(
         document,
@@ -128,15 +164,7 @@ Examples:
   headrace bench overhead
   headrace bench overhead --records 500000 --rounds 5 --json out/overhead.json""",
 )
-@click.option("--records", default=200_000, show_default=True, help="Records per epoch.")
-@click.option("--keys", default=1_000, show_default=True, help="Distinct keys in an epoch.")
-@click.option("--epochs", default=6, show_default=True, help="Measured epochs.")
-@click.option(
-    "--warmup", "warmup_epochs", default=3, show_default=True, help="Epochs before those."
-)
-@click.option("--slots", default=2, show_default=True, help="Cores.")
-@click.option("--seed", default=1, show_default=True, help="Of the input.")
-@click.option("--rounds", default=3, show_default=True, help="Take turns this often.")
+@_shape(records=200_000, epochs=6, rounds=3)
 @_work_dir
 @_json_file
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
@@ -149,7 +177,7 @@ def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workl
         KeyedCount(hook="record", sink="parquet", **workload),
         rounds=rounds,
         work_dir=work_dir,
-        say=lambda line: click.echo(line, err=True),
+        say=_say,
     )
     _tell(
         document,
@@ -166,18 +194,14 @@ Examples:
   headrace bench recovery --json out/recovery.json
   headrace bench recovery --systems executor-kill,spark-native-executor-kill --rounds 3""",
 )
-@click.option("--executors", default=3, show_default=True, help="Executors of one core each.")
-@click.option("--keys", default=100, show_default=True, help="Distinct keys.")
-@click.option("--records", default=200, show_default=True, help="Records in a file.")
-@click.option("--interval", "interval_s", default=1.0, show_default=True, help="Seconds a file.")
-@click.option(
-    "--warm", "warm_files", default=15, show_default=True, help="Files that say what is usual."
-)
-@click.option(
-    "--lease", "lease_s", default=1.0, show_default=True, help="Seconds, of a standby's leader."
-)
+@_number("--executors", 3, "Executors of one core each.", least=2)
+@_number("--keys", 100, "Distinct keys.")
+@_number("--records", 200, "Records in a file.")
+@_seconds("--interval", "Seconds a file.", "interval_s")
+@_number("--warm", 15, "Files that say what is usual.", "warm_files", least=3)
+@_seconds("--lease", "Seconds, of a standby's leader.", "lease_s")
 @click.option("--systems", default="", metavar="A,B", help="Some of them only.  [default: all]")
-@click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
+@_number("--rounds", 1, "Take turns this often.")
 @_json_file
 def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any) -> None:
     """Kill executors and drivers; measure until latency is as before."""
@@ -185,9 +209,7 @@ def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any)
 
     check_java()
     names = [name.strip() for name in systems.split(",") if name.strip()] or list(SYSTEMS)
-    document = run_recovery(
-        Recovery(**workload), names, rounds=rounds, say=lambda line: click.echo(line, err=True)
-    )
+    document = run_recovery(Recovery(**workload), names, rounds=rounds, say=_say)
     _tell(
         document,
         format_recovery(document),
@@ -199,18 +221,21 @@ def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any)
 def _windowed(query: str, help: str) -> None:
     """Adds a command for a query over windows."""
 
-    @bench.command(query, help=help)
-    @click.option("--records", default=1_000_000, show_default=True, help="Records per epoch.")
-    @click.option("--keys", default=1_000, show_default=True, help="Distinct keys.")
-    @click.option("--epochs", default=10, show_default=True, help="Measured epochs.")
+    examples = f"""\b
+Examples:
+  headrace bench {query} --peers spark-native
+  headrace bench {query} --records 2000 --epochs 20 --peers spark-native --json out/small.json"""
+
+    @bench.command(query, help=help, epilog=examples)
+    @_shape(records=1_000_000, epochs=10, rounds=1)
     @click.option(
-        "--warmup", "warmup_epochs", default=3, show_default=True, help="Epochs before those."
+        "--hot",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.0,
+        show_default=True,
+        help="Share of records of one key.",
     )
-    @click.option("--hot", default=0.0, show_default=True, help="Share of records of one key.")
-    @click.option("--slots", default=2, show_default=True, help="Cores that each system gets.")
-    @click.option("--seed", default=1, show_default=True, help="Of the input.")
     @click.option("--peers", default="", help="spark-native: the same query in Spark's own words.")
-    @click.option("--rounds", default=1, show_default=True, help="Take turns this often.")
     @_work_dir
     @_json_file
     def command(
@@ -229,7 +254,7 @@ def _windowed(query: str, help: str) -> None:
             native=bool(peers),
             rounds=rounds,
             work_dir=work_dir,
-            say=lambda line: click.echo(line, err=True),
+            say=_say,
         )
         _tell(
             document,

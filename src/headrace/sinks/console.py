@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.failpoints import reach
 from headrace.model.rows import Rows
-from headrace.model.sink import Delivery, Opening, Sink
-from headrace.sinks.high_water import HighWater, mark_of, opened
-from headrace.sinks.staged import dump, load_parts
+from headrace.model.sink import Delivery
+from headrace.sinks.handing import HandingSink
 
 _encoder = msgspec.json.Encoder()
 
@@ -22,37 +21,18 @@ def console(*, limit: int | None = 20) -> Console:
     return Console(limit=limit)
 
 
-class Console(Sink):
+class Console(HandingSink):
     """See `console`."""
 
     def __init__(self, *, limit: int | None = 20) -> None:
         if limit is not None and limit < 0:
             raise InvalidPipeline(f"console: limit={limit} is negative; None prints every row")
         self.limit = limit
-        self._mark: HighWater | None = None
 
-    def open(self, opening: Opening) -> None:
-        self._mark = mark_of(opening)
+    def hand_over(self, parts: Sequence[Rows], delivery: Delivery) -> None:
+        _show(self._lines(parts))
 
-    def encode(self, rows: Rows) -> bytes:
-        return dump(rows)
-
-    def high_water(self) -> int:
-        return opened(self._mark).read()
-
-    def deliver(self, delivery: Delivery) -> None:
-        mark = opened(self._mark)
-        if not delivery.weak and mark.read() >= delivery.epoch:
-            return
-        reach("before-claim")
-        _show(self._lines(delivery))
-        reach("after-publish")
-        if not delivery.weak:
-            mark.advance(delivery.epoch)
-            reach("after-high-water")
-
-    def _lines(self, delivery: Delivery) -> list[str]:
-        parts = load_parts(delivery.parts)
+    def _lines(self, parts: Sequence[Rows]) -> list[str]:
         count = sum(len(rows) for rows in parts)
         left = count if self.limit is None else min(count, self.limit)
         hidden = count - left

@@ -8,18 +8,16 @@ transaction, makes that exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.failpoints import reach
 from headrace.model.rows import Rows
-from headrace.model.sink import Delivery, Opening, Sink
+from headrace.model.sink import Delivery
 from headrace.sinks.columns import as_one_table, check_schema
-from headrace.sinks.high_water import HighWater, mark_of, opened
-from headrace.sinks.staged import dump, load_parts
+from headrace.sinks.handing import HandingSink
 
 
 def foreach(
@@ -41,7 +39,7 @@ def foreach(
     return Foreach(fn, schema=schema, timestamp=timestamp, sql=sql)
 
 
-class Foreach(Sink):
+class Foreach(HandingSink):
     """See `foreach`."""
 
     def __init__(
@@ -64,7 +62,6 @@ class Foreach(Sink):
         self.schema = schema
         self.timestamp = timestamp
         self._fn: Callable[[Any, int], object] | None = fn
-        self._mark: HighWater | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors only encode, and the function may hold what cannot travel: a connection, a lock.
@@ -76,38 +73,19 @@ class Foreach(Sink):
     def __copy__(self) -> Foreach:
         return self
 
-    def open(self, opening: Opening) -> None:
-        self._mark = mark_of(opening)
-
-    def encode(self, rows: Rows) -> bytes:
-        return dump(rows)
-
-    def high_water(self) -> int:
-        return opened(self._mark).read()
-
     def deliver(self, delivery: Delivery) -> None:
-        mark = opened(self._mark)
         if self.sql is not None and delivery.spark is None:
             raise SinkError(f"foreach({self.name}): sql= needs Spark, and this runs without")
-        if not delivery.weak and mark.read() >= delivery.epoch:
-            return
-        parts = load_parts(delivery.parts)
-        if parts:
-            reach("before-claim")
-            self._call(as_one_table(parts, timestamp=self.timestamp, schema=self.schema), delivery)
-            reach("after-publish")
-        if not delivery.weak:
-            mark.advance(delivery.epoch)
-            reach("after-high-water")
+        super().deliver(delivery)
 
-    def _call(self, table: pa.Table, delivery: Delivery) -> None:
+    def hand_over(self, parts: Sequence[Rows], delivery: Delivery) -> None:
         if self._fn is None:
             raise SinkError(f"foreach({self.name}) was pickled: only the driver can deliver")
-        rows = table
+        rows: Any = as_one_table(parts, timestamp=self.timestamp, schema=self.schema)
         doing = "its rows cannot become a Spark DataFrame"
         try:
             if delivery.spark is not None:
-                rows = delivery.spark.createDataFrame(table)
+                rows = delivery.spark.createDataFrame(rows)
             if self.sql is not None:
                 doing = "its query failed"
                 rows = delivery.spark.sql(self.sql, stream=rows)

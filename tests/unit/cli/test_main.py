@@ -149,8 +149,9 @@ def test_an_unknown_demo_lists_those_there_are() -> None:
 
 def test_a_bad_workload_is_refused_in_words() -> None:
     answer = headrace("bench", "keyed-count", "--records", "0")
-    assert answer.exit_code == 1
-    assert "records must be at least 1" in answer.stderr
+    assert answer.exit_code == 2
+    assert "'--records': 0 is not in the range x>=1" in answer.stderr
+    assert "'--executors'" in headrace("bench", "recovery", "--executors", "1").stderr
 
 
 def test_a_benchmark_of_nothing_is_refused() -> None:
