@@ -14,6 +14,7 @@ from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
+from headrace.pipeline.operators.withdrawing import WITHDRAWN, withdraws
 from headrace.pipeline.windows import Every, Window
 
 if TYPE_CHECKING:
@@ -114,9 +115,16 @@ class WindowedStream:
     ) -> KeyedStream[Any]:
         stream, window = self._stream, self._window
         where = f"{stream.name}.{step}"
-        own = [*stream.key_columns, "window_start", "window_end"]
+        windows = [] if window.kind == "whole" else ["window_start", "window_end"]
+        marks = [WITHDRAWN] if withdraws(window, self._emit) else []
+        lost = [c for c in stream.key_columns if c in [*windows, *marks] and window.kind != "same"]
+        if lost:
+            raise InvalidPipeline(
+                f"{where}: the key is called {lost[0]!r}, as a column of the window's rows is. Give "
+                "it another name before: select(...), or key_by(name=function)"
+            )
         for name in aggregates:
-            if name in own and not kinds:
+            if name in [*stream.key_columns, "window_start", "window_end", *marks] and not kinds:
                 raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
         known = stream._builder._columns_of(stream.name)
         for column in [c for a in aggregates.values() for c in a.columns()]:
@@ -151,10 +159,9 @@ class WindowedStream:
             builder._add(source, aside, {stream.name: None}, {"": source, "late": late.stream})
         builder._add(made, computation, {source: stream.key}, outputs, **options)
         if known is not None or kinds[0] is not CombinedTop:
-            window_columns = () if window.kind == "whole" else ("window_start", "window_end")
             extra = (*(known or ()), "rank") if kinds[0] is CombinedTop else tuple(aggregates)
             builder._known_columns[made] = tuple(
-                dict.fromkeys([*stream.key_columns, *window_columns, *extra])
+                dict.fromkeys([*stream.key_columns, *windows, *extra, *marks])
             )
         return stream._rows_of(made, *helpers)
 

@@ -77,8 +77,7 @@ class TopRows(Aggregate):
 class WindowTop(WindowAggregate):
     """Sends the rows themselves, with their rank; equal values have equal ranks."""
 
-    def _send(self, rows: Partials, ctx: TableContext) -> None:
-        rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
+    def _results(self, rows: Partials, ctx: TableContext) -> tuple[Partials, dict[str, Any]]:
         owners: list[int] = []
         values: list[dict[str, Any]] = []
         for i, data in enumerate(rows.parts[0].to_pylist()):
@@ -88,15 +87,14 @@ class WindowTop(WindowAggregate):
                 rank = above.setdefault(score, position + 1)
                 owners.append(i)
                 values.append({**msgspec.msgpack.decode(cell), "rank": rank})
+        chosen = rows.take(np.array(owners, np.int64))
         if not values:
-            return
+            return chosen, {}
         names = dict.fromkeys(name for value in values for name in value)
         given = {name: [value.get(name) for value in values] for name in names}
-        chosen = rows.take(np.array(owners, np.int64))
         columns = {**given, **self._key_and_window(chosen, ctx)}
         columns["rank"] = columns.pop("rank")
-        times = self._times(chosen, ctx)
-        ctx.produce_table(columns, to="", timestamp=times, key_index=chosen.key)
+        return chosen, columns
 
 
 class CombinedTop(WindowTop, CombinedAggregate):
