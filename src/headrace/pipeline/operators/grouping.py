@@ -144,3 +144,8 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return array.cast(pa.string())
     return array
+
+
+def in_order(score: Any) -> tuple[bool, Any]:
+    """A score as it is ranked: NaN above every number, as `agg.max` has it."""
+    return (True, 0.0) if score != score else (False, score)

@@ -13,7 +13,7 @@ from headrace.model.codec import packed
 from headrace.model.context import TableContext
 from headrace.model.rows import dicts, values_of
 from headrace.pipeline.operators.aggregates import Aggregate, Parts, column_of
-from headrace.pipeline.operators.grouping import Groups, Ints, runs, sorted_rows
+from headrace.pipeline.operators.grouping import Groups, Ints, in_order, runs, sorted_rows
 from headrace.pipeline.operators.partials import Partials
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
 
@@ -57,12 +57,13 @@ class TopRows(Aggregate):
 
     def _first(self, pairs: list[tuple[Any, bytes]]) -> list[tuple[Any, bytes]]:
         pairs.sort(key=lambda pair: pair[1])
-        pairs.sort(key=lambda pair: pair[0], reverse=True)
+        pairs.sort(key=lambda pair: in_order(pair[0]), reverse=True)
         if len(pairs) <= self.n:
             return pairs
         if not self.ties:
             return pairs[: self.n]
-        return [pair for pair in pairs if pair[0] >= pairs[self.n - 1][0]]
+        last = in_order(pairs[self.n - 1][0])
+        return [pair for pair in pairs if in_order(pair[0]) >= last]
 
     def merge(self, parts: Parts, groups: Groups) -> Parts:
         found: list[list[tuple[Any, bytes]]] = [[] for _ in range(groups.count)]
@@ -84,7 +85,7 @@ class WindowTop(WindowAggregate):
             pairs = _ranked.decode(data)
             above: dict[Any, int] = {}
             for position, (score, cell) in enumerate(pairs):
-                rank = above.setdefault(score, position + 1)
+                rank = above.setdefault(in_order(score), position + 1)
                 owners.append(i)
                 values.append({**msgspec.msgpack.decode(cell), "rank": rank})
         chosen = rows.take(np.array(owners, np.int64))
