@@ -31,6 +31,7 @@ from headrace.pipeline.arguments import (
     ports_of,
     timeout_of,
 )
+from headrace.pipeline.columns import did_you_mean
 from headrace.pipeline.dedup import with_dedup
 from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
@@ -150,8 +151,9 @@ class PipelineBuilder:
             gone = [c for c in one.key.columns or () if known is not None and c not in known]
             if gone:
                 raise InvalidPipeline(
-                    f"{where} takes its key from the column {gone[0]!r} of {one.stream!r}, which "
-                    f"has only: {', '.join(known or ())}. Keep the key in the step that makes "
+                    f"{where} takes its key from the column {gone[0]!r} of {one.stream!r}"
+                    f"{did_you_mean(gone[0], known or ())}, which has only: "
+                    f"{', '.join(known or ())}. Keep the key in the step that makes "
                     "them, as in select={...}, or key_by() another column"
                 )
         if len({i.key.keyless for i in given}) == 2:
@@ -202,6 +204,8 @@ class PipelineBuilder:
         if node.keyless and (node.ordered or node.shape.takes_timers):
             raise InvalidPipeline(f"{where} is ordered or has timers, so it needs a key")
         self._nodes[name] = node
+        for stream in ports.values():
+            self._known_columns.pop(stream, None)  # from now on it may have others
         if not deduplicated:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
@@ -275,7 +279,10 @@ class PipelineBuilder:
                 outputs = name
             elif isinstance(outputs, Mapping):
                 outputs = {p: name if s == given else s for p, s in outputs.items()}
+        streams = [outputs] if isinstance(outputs, str) else outputs.values()
+        known = {s: c for s in streams if (c := self._known_columns.get(s)) is not None}
         self.compute(computation, inputs=inputs, outputs=outputs, name=name, **options)
+        self._known_columns.update(known)
         return name
 
     def _free(self, name: str) -> str:
@@ -339,14 +346,30 @@ class PipelineBuilder:
         elif (columns := self._columns_of(stream)) is not None:
             self._known_columns[made] = columns
 
-    def _is_fresh(self, stream: str) -> bool:
-        """Whether records of a stream arrive in the epoch in which their source was read."""
-        if stream in self._injectors:
-            return True
-        makers = [n for n in self._nodes.values() if stream in n.emitted()]
-        return bool(makers) and all(
-            n.keyless and all(self._is_fresh(i.stream) for i in n.inputs) for n in makers
-        )
+    def _poured(self, streams: Sequence[str], made: str) -> None:
+        """What is known of streams that are poured into one; it may have had some before."""
+        known = [self._columns_of(stream) for stream in streams]
+        if sum(made in node.emitted() for node in self._nodes.values()) > 1:
+            known.append(self._known_columns.pop(made, None))
+        if all(columns is not None for columns in known):
+            self._known_columns[made] = tuple(dict.fromkeys(c for cs in known for c in cs or ()))
+
+    def _kept_back(self, stream: str) -> str | None:
+        """A step that may send records of a stream in a later epoch than they were read."""
+        seen, todo = {stream}, [stream]
+        while todo:
+            name = todo.pop()
+            if name in self._feedback:
+                return name
+            makers = [n for n in self._nodes.values() if name in n.emitted()]
+            for node in makers:
+                if not (node.keyless or node.template.prompt):
+                    return node.name
+                todo += [i.stream for i in node.inputs if i.stream not in seen]
+                seen.update(todo)
+            if not makers and name not in self._injectors:
+                return name
+        return None
 
     def _write(self, stream: str, sink: Sink, name: str | None) -> None:
         if not isinstance(sink, Sink):

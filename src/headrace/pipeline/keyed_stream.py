@@ -83,7 +83,8 @@ class KeyedStream(Stream[V]):
         """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
 
         - `by`: "event" time (default), or the wall time of the epoch that reads ("ingestion")
-          or handles ("processing") a record; a replay repeats both.
+          or handles ("processing") a record; a replay repeats both. Ingestion time ends where
+          a step keeps records back, such as a window: behind it there is processing time.
         - `grace`: a window stays open for records that come that much late.
         - `late`: what is done with records whose windows have closed: "drop" (they are
           counted), or `to(stream)`.
@@ -117,8 +118,8 @@ class KeyedStream(Stream[V]):
         where = f"{self.name}.top"
         if type(n) is not int or n < 1:
             raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
-        ids = (id,) if isinstance(id, str) else id
-        if not ids or not isinstance(ids, tuple) or not all(isinstance(c, str) for c in (by, *ids)):
+        ids: Any = (id,) if isinstance(id, str) else id
+        if not isinstance(ids, tuple) or not ids or not all(isinstance(c, str) for c in (by, *ids)):
             raise InvalidPipeline(
                 f"{where}: by= names a column, id= a column or a tuple of them, not "
                 f"by={by!r:.40}, id={id!r:.80}"

@@ -22,6 +22,7 @@ class Reduce(Computation):
     """
 
     folded: Any = state(None)
+    prompt = True
 
     def __init__(self, function: Callable[..., Any], initial: Any, *, outputs: bool) -> None:
         self.function, self.initial, self.outputs = function, initial, outputs
@@ -45,3 +46,5 @@ class Reduce(Computation):
 
 class ReduceOrdered(Reduce, ordered=True):
     """The same in the order of time."""
+
+    prompt = False

@@ -57,6 +57,7 @@ class Bucketed(Computation):
 class BucketTop(Computation):
     """The latest row of each id of a bucket, and the best n of them."""
 
+    prompt = True
     rows: Map[bytes, bytes] = state()
     best: bytes = state(b"")
     recent: bytes = state(b"")
@@ -130,6 +131,7 @@ class MergeTop(Computation):
     Ranks that a shorter list no longer has come with nothing but key and rank.
     """
 
+    prompt = True
     buckets: Map[int, bytes] = state()
     sent: bytes = state(b"")
 

@@ -58,6 +58,7 @@ class WindowAggregate(Computation):
         self.by_event = by == "event"
         self.grace_us = self.lag_us = grace_us
         self.emit, self.late = emit, late
+        self.prompt = window.kind == "whole" and emit == "changes"
         self.combined = False
         self.part_count = partials.part_count(self.aggregates)
 
