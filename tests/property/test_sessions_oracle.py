@@ -43,8 +43,9 @@ def sessions(records: list[dict[str, Any]]) -> dict[tuple[str, int, int], list[i
     connection.register("r", pa.Table.from_pylist(records, kinds))
     found = connection.execute(
         "SELECT k, min(t), max(t) + $1, list(id ORDER BY id) FROM (SELECT *, sum(b) OVER "
-        "(PARTITION BY k ORDER BY t RANGE UNBOUNDED PRECEDING) AS g FROM (SELECT *, CASE WHEN t - lag(t) OVER "
-        "(PARTITION BY k ORDER BY t) < $1 THEN 0 ELSE 1 END AS b FROM r)) GROUP BY k, g",
+        "(PARTITION BY k ORDER BY t RANGE UNBOUNDED PRECEDING) AS g FROM (SELECT *, "
+        "CASE WHEN t - lag(t) OVER (PARTITION BY k ORDER BY t) < $1 THEN 0 ELSE 1 END AS b "
+        "FROM r)) GROUP BY k, g",
         [GAP_US],
     )
     return {(k, start, end): ids for k, start, end, ids in found.fetchall()}

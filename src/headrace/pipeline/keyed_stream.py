@@ -15,7 +15,7 @@ from headrace.pipeline.operators.join_interval import Interval
 from headrace.pipeline.operators.join_rows import Select, Side
 from headrace.pipeline.operators.join_window import CutWindows
 from headrace.pipeline.operators.joins import join, join_asof
-from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
+from headrace.pipeline.operators.reduce import reducer
 from headrace.pipeline.operators.top_by_id import BUCKET, Bucketed, BucketTop, MergeTop
 from headrace.pipeline.stream import Stream, V, _callable
 from headrace.pipeline.windowed import WindowedStream
@@ -51,22 +51,21 @@ class KeyedStream(Stream[V]):
         *,
         outputs: bool = False,
         ordered: bool = False,
+        ttl: Duration | None = None,
         **options: Any,
     ) -> Stream[Any]:
         """Folds a key's values into its state: `reduce(lambda value, total: total + value, 0)`.
 
-        The function gets the value and the state (`initial` at first) and returns the new
-        state, which is also sent on. With `outputs=True` it returns (state, output), and the
-        output is sent unless it is None. `ordered=True` folds in the order of time.
-        The state is anything that can be encoded and stays what it is (no tuples).
+        The function gets the value and the state (a copy of `initial` at first) and returns the
+        new state, which is also sent on. With `outputs=True` it returns (state, output), and the
+        output is sent unless it is None. A new state of None forgets the key; so does the time
+        `ttl` without a record. `ordered=True` folds in the order of time.
+        The state is numbers, text, lists or dicts; or a tuple, set, dataclass or Struct where
+        `initial` is one.
         """
-        kind = ReduceOrdered if ordered else Reduce
-        return self._step(
-            "reduce",
-            kind(_callable(function, "reduce"), initial, outputs=outputs),
-            inputs={self.name: self.key},
-            **options,
-        )
+        where = f"{self.name}.reduce"
+        step = reducer(_callable(function, "reduce"), initial, outputs, ordered, ttl, where=where)
+        return self._step("reduce", step, inputs={self.name: self.key}, **options)
 
     # Windows and aggregates -----------------------------------------------
 

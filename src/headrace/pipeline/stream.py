@@ -19,7 +19,7 @@ from headrace.model.computation import Computation
 from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
 from headrace.pipeline.columns import RECORD_TIME, check_column, check_expression
-from headrace.pipeline.keying import KeyGiven, KeySpec
+from headrace.pipeline.keying import KeyGiven, KeyParts, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
 from headrace.pipeline.operators.lookup import On, lookup
 from headrace.pipeline.operators.sql import Sql, query_columns
@@ -192,6 +192,8 @@ class Stream(Generic[V]):
             raise InvalidPipeline(f"{self.name}.split: name at least one stream")
         outputs = {port: f"{self.name}.{port}" for port in ports}
         name = f"{self.name}.split"
+        if name in self._builder._nodes:  # its streams are named by the parts, so why not it too
+            name = f"{name} {' '.join(ports)}"
         self._builder._add(name, SplitRecords(ports), {self.name: None}, outputs)
         made = {port: Stream[V](self._builder, stream) for port, stream in outputs.items()}
         for stream in made.values():
@@ -216,18 +218,19 @@ class Stream(Generic[V]):
         """The key of later steps: columns, or a function of the value.
 
         `key_by("user")`, `key_by("user", "page")`, `key_by(lambda v: v["user"])`,
-        `key_by(user=lambda v: v.split()[0])` (its rows then have a column `user`), and
-        `key_by()` for one key for all. It moves nothing by itself.
+        `key_by(user=lambda v: v.split()[0])` (its rows then have a column `user`; several names
+        make a key of several parts), and `key_by()` for one key for all. It moves nothing by
+        itself.
         """
         from headrace.pipeline.keyed_stream import KeyedStream
 
         where = f"{self.name}.key_by"
         if named:
-            if columns or len(named) > 1:
-                raise InvalidPipeline(f"{where} takes columns, or one name=function")
-            name, function = next(iter(named.items()))
-            key: KeyGiven = _callable(function, "key_by")
-            return KeyedStream(self._builder, self.name, key, (name,))
+            if columns:
+                raise InvalidPipeline(f"{where} takes columns, or name=function, not both")
+            functions = [_callable(function, "key_by") for function in named.values()]
+            key: KeyGiven = functions[0] if len(functions) == 1 else KeyParts(tuple(functions))
+            return KeyedStream(self._builder, self.name, key, tuple(named))
         if len(columns) == 1 and isinstance(columns[0], tuple):
             columns = columns[0]
         if len(columns) == 1 and callable(columns[0]):

@@ -216,8 +216,7 @@ def test_ingestion_time_goes_through_steps_that_keep_nothing_back(steps):
         h.send("in", row(3))
         h.end()
         found = [(r["window_start"], r["window_end"], r["rows"] > 0) for r in h.read(made.name)]
-        seconds = [100_000_000, 110_000_000, 120_000_000]
-        assert found == [(a, b, True) for a, b in zip(seconds, seconds[1:], strict=False)]
+        assert found == [(100_000_000, 110_000_000, True), (110_000_000, 120_000_000, True)]
 
 
 KEEPING = {
