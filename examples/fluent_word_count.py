@@ -1,9 +1,9 @@
-"""Word count in the fluent interface: the same graph as word_count.py, in one expression.
+"""Word count in the fluent interface: word_count.py, which has it as classes, in one expression.
 
     python examples/fluent_word_count.py
 
-It counts the words of the Markdown files in the current directory. `flat_map` and the first
-half of the count run where lines are read; one row per word and task crosses the shuffle.
+`flat_map` and the first half of the count run where lines are read, so one row per word and
+task crosses the shuffle, and a word is told once per epoch, where word_count.py tells each step.
 """
 
 from headrace import Pipeline, sinks, sources

@@ -3,7 +3,8 @@
     python examples/word_count.py
 
 Results appear in out/counts, the state lies in out/state. A second start goes on
-where the first ended; delete out/ to begin again.
+where the first ended; delete out/ to begin again. fluent_word_count.py says the same
+in one expression.
 """
 
 from headrace import Computation, Pipeline, sinks, sources, state

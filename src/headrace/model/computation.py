@@ -76,6 +76,9 @@ class Computation:
     """Whether late records are counted here. Not where a step before it, with the same watermark,
     has counted them."""
 
+    prompt: bool = False
+    """Whether all it makes of a record is sent in the epoch of that record, never by a timer."""
+
     def setup(self) -> None:
         """Runs once per worker process: open clients, load models."""
 

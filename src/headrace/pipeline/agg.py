@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import InvalidPipeline
+from headrace.model.codec import encode_value as _encode_zero
 from headrace.pipeline.operators.aggregates import (
     Aggregate,
     Count,
@@ -121,7 +122,7 @@ def top(n: int, column: str) -> Aggregate:
 
 
 def collect(column: str) -> Aggregate:
-    """All values as a list, by (timestamp, value)."""
+    """All values as a list, by (timestamp, value); lists and structs too."""
     return Collect(_named(column, "collect"))
 
 
@@ -145,8 +146,13 @@ def fold(
     """An aggregate of your own: `add(state, value)` per record, `merge(state, state)`.
 
     Both must be associative and must not care for order. The value is the record's, or its
-    cell in `column`. This one runs Python for every record.
+    cell in `column`. A state is what can be encoded: numbers, text, lists, dicts; a tuple, set,
+    dataclass or Struct where `zero` is one. This one runs Python for every record.
     """
+    try:
+        _encode_zero(zero)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidPipeline(f"agg.fold: zero {zero!r:.80} cannot be encoded: {error}") from None
     for what, function in (("add", add), ("merge", merge), ("result", result or add)):
         if not callable(function):
             raise InvalidPipeline(f"agg.fold: {what} is a function, not {function!r:.80}")

@@ -31,9 +31,11 @@ from headrace.pipeline.arguments import (
     ports_of,
     timeout_of,
 )
+from headrace.pipeline.columns import did_you_mean
 from headrace.pipeline.dedup import with_dedup
 from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
+from headrace.pipeline.steps import Steps
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
@@ -41,7 +43,7 @@ from headrace.pipeline.validation import check
 T = TypeVar("T")
 
 
-class PipelineBuilder:
+class PipelineBuilder(Steps):
     """Collects injectors, computations and sinks under a name."""
 
     def __init__(self, name: str, *, guarantee: str = EXACTLY_ONCE) -> None:
@@ -55,9 +57,7 @@ class PipelineBuilder:
         self._no_dedup: set[str] = set()
         self._schemas: dict[str, Schema] = {}
         self._unnamed: dict[str, str] = {}
-        """Steps whose name was taken -> that name; they wait for `named()`."""
         self._known_columns: dict[str, tuple[str, ...]] = {}
-        """Streams whose columns are known from the step that makes them."""
 
     @overload
     def read(
@@ -150,8 +150,9 @@ class PipelineBuilder:
             gone = [c for c in one.key.columns or () if known is not None and c not in known]
             if gone:
                 raise InvalidPipeline(
-                    f"{where} takes its key from the column {gone[0]!r} of {one.stream!r}, which "
-                    f"has only: {', '.join(known or ())}. Keep the key in the step that makes "
+                    f"{where} takes its key from the column {gone[0]!r} of {one.stream!r}"
+                    f"{did_you_mean(gone[0], known or ())}, which has only: "
+                    f"{', '.join(known or ())}. Keep the key in the step that makes "
                     "them, as in select={...}, or key_by() another column"
                 )
         if len({i.key.keyless for i in given}) == 2:
@@ -202,6 +203,8 @@ class PipelineBuilder:
         if node.keyless and (node.ordered or node.shape.takes_timers):
             raise InvalidPipeline(f"{where} is ordered or has timers, so it needs a key")
         self._nodes[name] = node
+        for stream in ports.values():
+            self._known_columns.pop(stream, None)  # from now on it may have others
         if not deduplicated:
             self._no_dedup.add(name)
         return Stream(self, next(iter(ports.values()), ""))
@@ -257,96 +260,6 @@ class PipelineBuilder:
         )
         check(graph)
         return Topology(with_dedup(graph, frozenset(self._no_dedup)))
-
-    # What the fluent interface uses ----------------------------------------
-
-    def _add(
-        self,
-        name: str,
-        computation: Computation,
-        inputs: Mapping[str, KeyGiven],
-        outputs: str | Mapping[str, str],
-        **options: Any,
-    ) -> str:
-        """Adds a step; gives its name, a makeshift one where it was taken."""
-        given, name = name, self._free(name)
-        if name != given:
-            if outputs == given:
-                outputs = name
-            elif isinstance(outputs, Mapping):
-                outputs = {p: name if s == given else s for p, s in outputs.items()}
-        self.compute(computation, inputs=inputs, outputs=outputs, name=name, **options)
-        return name
-
-    def _free(self, name: str) -> str:
-        """The name, or a makeshift one where it is taken, which waits for `named()`."""
-        given = name
-        while name in self._nodes:
-            name = f"{name}+"
-        if name != given:
-            self._unnamed[name] = given
-        return name
-
-    def _rename(self, nodes: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
-        """Gives steps and the streams between them a new name; nobody may use the old one yet."""
-        checked_name(new, "a step")
-        users = [n.name for n in self._nodes.values() if n.name not in nodes]
-        users = [n for n in users if any(i.stream == old for i in self._nodes[n].inputs)]
-        users += [o.name for o in self._outlets.values() if o.stream == old]
-        if users:
-            raise InvalidPipeline(
-                f"named({new!r}): {users[0]!r} reads {old!r} already; call named() right behind "
-                "the step"
-            )
-
-        def renamed(name: str) -> str:
-            mine = name == old or name in nodes
-            return new + name.removeprefix(old) if mine and name.startswith(old) else name
-
-        taken = [renamed(name) for name in nodes]
-        for name in taken:
-            if name in self._nodes:
-                raise InvalidPipeline(f"named({new!r}): there is a computation of that name")
-        fresh: dict[str, Node] = {}
-        for node in self._nodes.values():
-            if node.name in nodes:
-                inputs = tuple(replace(i, stream=renamed(i.stream)) for i in node.inputs)
-                outputs = {port: renamed(stream) for port, stream in node.outputs.items()}
-                node = replace(node, name=renamed(node.name), inputs=inputs, outputs=outputs)
-            fresh[node.name] = node
-        self._nodes = fresh
-        for name in nodes:
-            self._unnamed.pop(name, None)
-            if name in self._known_columns:
-                self._known_columns[renamed(name)] = self._known_columns.pop(name)
-            if name in self._schemas:
-                self._schemas[renamed(name)] = self._schemas.pop(name)
-        return tuple(taken)
-
-    def _columns_of(self, stream: str) -> tuple[str, ...] | None:
-        """The columns of a stream, where they are known while building."""
-        if stream in self._schemas:
-            return self._schemas[stream].names
-        if stream in self._injectors:
-            columns = self._injectors[stream].source.columns()
-            return None if columns is None else tuple(columns)
-        return self._known_columns.get(stream)
-
-    def _alike(self, stream: str, made: str) -> None:
-        """What is known of a stream's columns is true of one that holds the same values."""
-        if stream in self._schemas:
-            self._schemas[made] = self._schemas[stream]
-        elif (columns := self._columns_of(stream)) is not None:
-            self._known_columns[made] = columns
-
-    def _is_fresh(self, stream: str) -> bool:
-        """Whether records of a stream arrive in the epoch in which their source was read."""
-        if stream in self._injectors:
-            return True
-        makers = [n for n in self._nodes.values() if stream in n.emitted()]
-        return bool(makers) and all(
-            n.keyless and all(self._is_fresh(i.stream) for i in n.inputs) for n in makers
-        )
 
     def _write(self, stream: str, sink: Sink, name: str | None) -> None:
         if not isinstance(sink, Sink):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 
@@ -22,6 +26,37 @@ def check_column(name: str, columns: Iterable[str] | None, *, where: str) -> Non
             f"{where}: there is no column {name!r}{did_you_mean(name, known)}; "
             f"there are: {', '.join(known) or 'none'}"
         )
+
+
+def check_expression(
+    expression: pc.Expression, columns: Iterable[str] | pa.Schema | None, *, where: str
+) -> None:
+    """The same for all columns that an Arrow expression names.
+
+    Arrow itself finds them, by binding the expression. Where types are not known, it may stop at
+    a function before it sees them all; then the first record tells.
+    """
+    if columns is None:
+        return
+    fields = (
+        columns if isinstance(columns, pa.Schema) else [pa.field(c, pa.null()) for c in columns]
+    )
+    known = {RECORD_TIME: pa.field(RECORD_TIME, pa.int64()), **{f.name: f for f in fields}}
+    rows = acero.TableSourceNodeOptions(pa.schema(known.values()).empty_table())
+    wanted = acero.ProjectNodeOptions([expression], ["wanted"])
+    steps = [acero.Declaration("table_source", rows), acero.Declaration("project", wanted)]
+    try:
+        acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+    except pa.ArrowException as error:
+        missing = _UNKNOWN_FIELD.match(str(error))
+        if missing:
+            check_column(missing[1], [c for c in known if c != RECORD_TIME], where=where)
+
+
+RECORD_TIME = "timestamp"
+"""The records' own times, which stand beside the values of a table."""
+
+_UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

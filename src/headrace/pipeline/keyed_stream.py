@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import To
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.aggregates import Aggregate
@@ -14,7 +15,7 @@ from headrace.pipeline.operators.join_interval import Interval
 from headrace.pipeline.operators.join_rows import Select, Side
 from headrace.pipeline.operators.join_window import CutWindows
 from headrace.pipeline.operators.joins import join, join_asof
-from headrace.pipeline.operators.reduce import Reduce, ReduceOrdered
+from headrace.pipeline.operators.reduce import reducer
 from headrace.pipeline.operators.top_by_id import BUCKET, Bucketed, BucketTop, MergeTop
 from headrace.pipeline.stream import Stream, V, _callable
 from headrace.pipeline.windowed import WindowedStream
@@ -50,22 +51,21 @@ class KeyedStream(Stream[V]):
         *,
         outputs: bool = False,
         ordered: bool = False,
+        ttl: Duration | None = None,
         **options: Any,
     ) -> Stream[Any]:
         """Folds a key's values into its state: `reduce(lambda value, total: total + value, 0)`.
 
-        The function gets the value and the state (`initial` at first) and returns the new
-        state, which is also sent on. With `outputs=True` it returns (state, output), and the
-        output is sent unless it is None. `ordered=True` folds in the order of time.
-        The state is anything that can be encoded and stays what it is (no tuples).
+        The function gets the value and the state (a copy of `initial` at first) and returns the
+        new state, which is also sent on. With `outputs=True` it returns (state, output), and the
+        output is sent unless it is None. A new state of None forgets the key; so does the time
+        `ttl` without a record. `ordered=True` folds in the order of time.
+        The state is numbers, text, lists or dicts; or a tuple, set, dataclass or Struct where
+        `initial` is one.
         """
-        kind = ReduceOrdered if ordered else Reduce
-        return self._step(
-            "reduce",
-            kind(_callable(function, "reduce"), initial, outputs=outputs),
-            inputs={self.name: self.key},
-            **options,
-        )
+        where = f"{self.name}.reduce"
+        step = reducer(_callable(function, "reduce"), initial, outputs, ordered, ttl, where=where)
+        return self._step("reduce", step, inputs={self.name: self.key}, **options)
 
     # Windows and aggregates -----------------------------------------------
 
@@ -82,7 +82,8 @@ class KeyedStream(Stream[V]):
         """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
 
         - `by`: "event" time (default), or the wall time of the epoch that reads ("ingestion")
-          or handles ("processing") a record; a replay repeats both.
+          or handles ("processing") a record; a replay repeats both. Ingestion time ends where
+          a step keeps records back, such as a window: behind it there is processing time.
         - `grace`: a window stays open for records that come that much late.
         - `late`: what is done with records whose windows have closed: "drop" (they are
           counted), or `to(stream)`.
@@ -102,33 +103,43 @@ class KeyedStream(Stream[V]):
         """Aggregates of all of a key's records; sent with every epoch that changes them."""
         return self._all_time().aggregate(**aggregates)
 
-    def top(self, n: int, *, by: str, id: str, **options: Any) -> KeyedStream[Any]:
+    def top(
+        self, n: int, *, by: str, id: str | tuple[str, ...], **options: Any
+    ) -> KeyedStream[Any]:
         """The n rows with the largest `by` among rows that replace each other by `id`.
 
-        For streams of changes, such as `count()`: the latest row of each id counts. The whole
-        list is sent, with `rank` from 1 on, in every epoch that changes it. It is found in two
-        phases, so no slot sees all rows. (For closed windows: `window(...).top(n, by=)`.)
+        For streams of changes, such as `count()`: the latest row of each id (a column, or several)
+        counts, and one without a value in `by` takes its id off the list. The whole list is sent,
+        with `rank` from 1 on, in every epoch that changes it; ranks that a shorter list no longer
+        has come with nothing but key and rank. It is found in two phases, so no slot sees all
+        rows. (For closed windows: `window(...).top(n, by=)`.)
         """
         where = f"{self.name}.top"
         if type(n) is not int or n < 1:
             raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
+        ids: Any = (id,) if isinstance(id, str) else id
+        if not isinstance(ids, tuple) or not ids or not all(isinstance(c, str) for c in (by, *ids)):
+            raise InvalidPipeline(
+                f"{where}: by= names a column, id= a column or a tuple of them, not "
+                f"by={by!r:.40}, id={id!r:.80}"
+            )
         if callable(self.key):
             raise InvalidPipeline(f"{where}: key by columns, not by a function")
         builder, columns = self._builder, self.key_columns
-        known = builder._columns_of(self.name)
-        for column in (by, id):
-            if known is not None and column not in known:
-                raise InvalidPipeline(
-                    f"{where}: there is no column {column!r}; there are: {', '.join(known)}"
-                )
+        known = self._known()
+        for column in (by, *ids):
+            check_column(column, known, where=where)
         made = builder._free(where)
         dealt, best = f"{made}.dealt", f"{made}.best"
-        builder._add(dealt, Bucketed(id), {self.name: None}, dealt)
+        builder._add(dealt, Bucketed(ids), {self.name: None}, dealt)
         first: KeyGiven = (*columns, BUCKET)
-        builder._add(best, BucketTop(n, by, id), {dealt: first}, best, **options)
+        builder._add(best, BucketTop(n, by, ids), {dealt: first}, best, **options)
         parts = tuple(f"k{i}" for i in range(len(columns)))
         second: KeyGiven = parts[0] if len(parts) == 1 else parts
-        builder._add(made, MergeTop(n), {best: second}, made, **{**self._alone(), **options})
+        merge = MergeTop(n, columns)
+        builder._add(made, merge, {best: second}, made, **{**self._alone(), **options})
+        if known is not None:
+            builder._known_columns[made] = tuple(dict.fromkeys([*known, "rank"]))
         return KeyedStream(builder, made, self.key, columns, made_by=(made, dealt, best))
 
     # Joins ----------------------------------------------------------------

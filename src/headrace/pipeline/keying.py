@@ -7,6 +7,7 @@ A key is given as a column's name, a tuple of names, a function of the value,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import InvalidPipeline, InvalidRecord
@@ -51,7 +52,8 @@ class KeySpec:
             return self.function(value)
         columns = self.columns or ()
         if self.single:
-            return _cell(value, columns[0])
+            cell = _cell(value, columns[0])
+            return _as_tuple(cell) if type(cell) is dict else cell
         return tuple(_cell(value, name) for name in columns)
 
     def describe(self) -> str:
@@ -62,6 +64,23 @@ class KeySpec:
             return getattr(self.function, "__qualname__", "a function")
         columns = self.columns or ()
         return repr(columns[0]) if self.single else repr(columns)
+
+
+@dataclass(frozen=True)
+class KeyParts:
+    """A key of several parts, each a function of the value."""
+
+    functions: tuple[Callable[[Any], Any], ...]
+
+    def __call__(self, value: Any) -> tuple[Any, ...]:
+        return tuple(function(value) for function in self.functions)
+
+
+def _as_tuple(cell: Any) -> Any:
+    """A key of several parts in the form that it has in a column of rows: the tuple again."""
+    if type(cell) is dict and list(cell) == [f"part_{i}" for i in range(len(cell))]:
+        return tuple(_as_tuple(part) for part in cell.values())
+    return cell
 
 
 def _cell(value: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +18,11 @@ from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
-from headrace.pipeline.columns import check_column
-from headrace.pipeline.keying import KeyGiven, KeySpec
+from headrace.pipeline.columns import RECORD_TIME, check_column, check_expression
+from headrace.pipeline.keying import KeyGiven, KeyParts, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
 from headrace.pipeline.operators.lookup import On, lookup
-from headrace.pipeline.operators.sql import Sql
+from headrace.pipeline.operators.sql import Sql, query_columns
 from headrace.pipeline.operators.stateless import (
     FilterRecords,
     FilterTable,
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 KEYED_STEPS = ("window", "reduce", "count", "aggregate", "top", "join", "join_asof")
 """What only a keyed stream has."""
+
+SchemaGiven: TypeAlias = type[Any] | pa.Schema | None
+"""The columns of a stream: a dataclass, msgspec Struct, TypedDict or Arrow schema."""
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -90,13 +93,22 @@ class Stream(Generic[V]):
 
     # Steps without a key --------------------------------------------------
 
-    def map(self, function: Callable[[V], W], **options: Any) -> Stream[W]:
-        """Every value becomes `function(value)`."""
-        return self._step("map", MapRecords(_callable(function, "map")), **options)
+    def map(
+        self, function: Callable[[V], W], *, schema: SchemaGiven = None, **options: Any
+    ) -> Stream[W]:
+        """Every value becomes `function(value)`.
 
-    def flat_map(self, function: Callable[[V], Iterable[W]], **options: Any) -> Stream[W]:
-        """Every value becomes the values that `function(value)` gives."""
-        return self._step("flat_map", FlatMapRecords(_callable(function, "flat_map")), **options)
+        `schema`: the columns that these have, as in `p.read`; steps behind it then know them.
+        """
+        step = MapRecords(_callable(function, "map"))
+        return self._step("map", step, schema=schema, **options)
+
+    def flat_map(
+        self, function: Callable[[V], Iterable[W]], *, schema: SchemaGiven = None, **options: Any
+    ) -> Stream[W]:
+        """Every value becomes the values that `function(value)` gives. `schema` as in `map`."""
+        step = FlatMapRecords(_callable(function, "flat_map"))
+        return self._step("flat_map", step, schema=schema, **options)
 
     def filter(self, condition: Callable[[V], Any] | pc.Expression, **options: Any) -> Stream[V]:
         """Keeps the values for which a function, or an Arrow expression over columns, holds.
@@ -105,17 +117,25 @@ class Stream(Generic[V]):
         columns.
         """
         if isinstance(condition, pc.Expression):
+            check_expression(condition, self._fields(), where=f"{self.name}.filter")
             return self._alike(self._step("filter", FilterTable(condition), **options))
         step = FilterRecords(_callable(condition, "filter"))
         return self._alike(self._step("filter", step, **options))
 
-    def map_table(self, function: Callable[[pa.Table], pa.Table], **options: Any) -> Stream[Any]:
+    def map_table(
+        self,
+        function: Callable[[pa.Table], pa.Table],
+        *,
+        schema: SchemaGiven = None,
+        **options: Any,
+    ) -> Stream[Any]:
         """Every Arrow table of records becomes the table that `function` gives.
 
         How records are cut into tables depends on the epoch, so treat rows one by one. The
-        table has a column `timestamp`; keep it where you drop or add rows.
+        table has a column `timestamp`; keep it where you drop or add rows. `schema` as in `map`.
         """
-        return self._step("map_table", MapTable(_callable(function, "map_table")), **options)
+        step = MapTable(_callable(function, "map_table"))
+        return self._step("map_table", step, schema=schema, **options)
 
     def select(self, *names: str, **columns: str | pc.Expression) -> Stream[Any]:
         """These columns only, and new ones: `select("user", cents=pc.field("price") * 100)`."""
@@ -128,7 +148,9 @@ class Stream(Generic[V]):
                     f"{self.name}.select: {name} is a column's name or an Arrow expression, "
                     f"not {given!r:.80}"
                 )
-            if isinstance(given, str):
+            if isinstance(given, pc.Expression):
+                check_expression(given, self._fields(), where=f"{self.name}.select")
+            elif given != RECORD_TIME:
                 check_column(given, self._known(), where=f"{self.name}.select")
         made = self._step("select", Select(chosen))
         self._builder._known_columns[made.name] = tuple(chosen)
@@ -141,14 +163,24 @@ class Stream(Generic[V]):
         It runs in DuckDB (the extra `headrace[sql]`), row by row: aggregates, ORDER BY, joins
         and functions that a replay would not repeat are refused.
         """
-        return self._step("sql", Sql(query, self.name))
+        step = Sql(query, self.name)
+        columns = query_columns(query, self._known(), f"{self.name}.sql")
+        made = self._step("sql", step)
+        if columns is not None:
+            self._builder._known_columns[made.name] = columns
+        return made
 
     def union(self, *others: Stream[Any]) -> Stream[Any]:
         """The records of this stream and of others, as one stream."""
         streams = [self.name, *(other.name for other in others)]
         if len(set(streams)) != len(streams):
             raise InvalidPipeline(f"{self.name}.union: a stream is named twice")
-        return self._step("union", PassOn(), inputs=dict.fromkeys(streams))
+        made = self._step("union", PassOn(), inputs=dict.fromkeys(streams))
+        schemas = [self._builder._schemas.get(stream) for stream in streams]
+        if all(schema is not None and schema is schemas[0] for schema in schemas):
+            return self._alike(made)
+        self._builder._poured(streams, made.name)
+        return made
 
     def split(self, **ports: Callable[[V], Any] | None) -> dict[str, Stream[V]]:
         """Sends each value to the first stream whose function holds.
@@ -160,6 +192,8 @@ class Stream(Generic[V]):
             raise InvalidPipeline(f"{self.name}.split: name at least one stream")
         outputs = {port: f"{self.name}.{port}" for port in ports}
         name = f"{self.name}.split"
+        if name in self._builder._nodes:  # its streams are named by the parts, so why not it too
+            name = f"{name} {' '.join(ports)}"
         self._builder._add(name, SplitRecords(ports), {self.name: None}, outputs)
         made = {port: Stream[V](self._builder, stream) for port, stream in outputs.items()}
         for stream in made.values():
@@ -184,18 +218,19 @@ class Stream(Generic[V]):
         """The key of later steps: columns, or a function of the value.
 
         `key_by("user")`, `key_by("user", "page")`, `key_by(lambda v: v["user"])`,
-        `key_by(user=lambda v: v.split()[0])` (its rows then have a column `user`), and
-        `key_by()` for one key for all. It moves nothing by itself.
+        `key_by(user=lambda v: v.split()[0])` (its rows then have a column `user`; several names
+        make a key of several parts), and `key_by()` for one key for all. It moves nothing by
+        itself.
         """
         from headrace.pipeline.keyed_stream import KeyedStream
 
         where = f"{self.name}.key_by"
         if named:
-            if columns or len(named) > 1:
-                raise InvalidPipeline(f"{where} takes columns, or one name=function")
-            name, function = next(iter(named.items()))
-            key: KeyGiven = _callable(function, "key_by")
-            return KeyedStream(self._builder, self.name, key, (name,))
+            if columns:
+                raise InvalidPipeline(f"{where} takes columns, or name=function, not both")
+            functions = [_callable(function, "key_by") for function in named.values()]
+            key: KeyGiven = functions[0] if len(functions) == 1 else KeyParts(tuple(functions))
+            return KeyedStream(self._builder, self.name, key, tuple(named))
         if len(columns) == 1 and isinstance(columns[0], tuple):
             columns = columns[0]
         if len(columns) == 1 and callable(columns[0]):
@@ -250,6 +285,11 @@ class Stream(Generic[V]):
         """The columns, where they are known while building."""
         return self._builder._columns_of(self.name)
 
+    def _fields(self) -> pa.Schema | tuple[str, ...] | None:
+        """The same with their types, where a schema gives them."""
+        schema = self._builder._schemas.get(self.name)
+        return self._known() if schema is None else schema.arrow
+
     def _alike(self, made: Any) -> Any:
         """A stream with the same values as this one, fewer perhaps."""
         self._builder._alike(self.name, made.name)
@@ -261,10 +301,12 @@ class Stream(Generic[V]):
         computation: Computation,
         *,
         inputs: Mapping[str, KeyGiven] | None = None,
+        schema: SchemaGiven = None,
         **options: Any,
     ) -> Any:
         name = f"{self.name}.{step}"
         made = self._builder._add(name, computation, inputs or {self.name: None}, name, **options)
+        self._builder._declare(made, schema)
         return self._same_key(Stream(self._builder, made, made_by=(made,)))
 
     def _same_key(self, stream: Stream[Any]) -> Any:

@@ -14,6 +14,7 @@ from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
+from headrace.pipeline.operators.withdrawing import WITHDRAWN, withdraws
 from headrace.pipeline.windows import Every, Window
 
 if TYPE_CHECKING:
@@ -55,10 +56,13 @@ class WindowedStream:
             self._grace_us = duration(grace, what=f"{where}: grace=")
         except (TypeError, ValueError) as error:
             raise InvalidPipeline(str(error)) from None
-        if by == "ingestion" and not stream._builder._is_fresh(stream.name):
+        keeper = stream._builder._kept_back(stream.name) if by == "ingestion" else None
+        if keeper is not None:
             raise InvalidPipeline(
-                f'{where}: by="ingestion" needs a stream that comes from a source through steps '
-                'without state; behind state use by="processing" or event time'
+                f'{where}: by="ingestion" is the wall time at which a record was read, and '
+                f'{keeper!r} may send rows later than that. Use by="processing", the wall time at '
+                "which this window gets them; or leave timestamp= out of p.read: records then "
+                "carry the time at which they are read, and windows by event time go by it"
             )
         if by != "event":
             if window.kind in ("sliding", "same"):
@@ -114,11 +118,25 @@ class WindowedStream:
     ) -> KeyedStream[Any]:
         stream, window = self._stream, self._window
         where = f"{stream.name}.{step}"
-        own = [*stream.key_columns, "window_start", "window_end"]
+        windows = [] if window.kind == "whole" else ["window_start", "window_end"]
+        marks = [WITHDRAWN] if withdraws(window, self._emit) else []
+        lost = [c for c in stream.key_columns if c in [*windows, *marks] and window.kind != "same"]
+        if lost:
+            raise InvalidPipeline(
+                f"{where}: the key is called {lost[0]!r}, as a column of the window's rows is. "
+                "Give it another name before: select(...), or key_by(name=function)"
+            )
         for name in aggregates:
-            if name in own and not kinds:
+            if name in [*stream.key_columns, "window_start", "window_end", *marks] and not kinds:
                 raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
         known = stream._builder._columns_of(stream.name)
+        carried = windows if window.kind == "same" else []
+        for column in carried:
+            if known is not None and column not in known:
+                raise InvalidPipeline(
+                    f"{where}: same_window() needs rows that come from a window, with a column "
+                    f"{column!r}; there are: {', '.join(known)}"
+                )
         for column in [c for a in aggregates.values() for c in a.columns()]:
             check_column(column, known, where=where)
         if kinds is None:
@@ -150,11 +168,14 @@ class WindowedStream:
             aside = LateAside(window, self._grace_us)
             builder._add(source, aside, {stream.name: None}, {"": source, "late": late.stream})
         builder._add(made, computation, {source: stream.key}, outputs, **options)
+        if source != stream.name:
+            builder._alike(stream.name, source)
+        if late is not None:
+            builder._poured([stream.name], late.stream)
         if known is not None or kinds[0] is not CombinedTop:
-            window_columns = () if window.kind == "whole" else ("window_start", "window_end")
             extra = (*(known or ()), "rank") if kinds[0] is CombinedTop else tuple(aggregates)
             builder._known_columns[made] = tuple(
-                dict.fromkeys([*stream.key_columns, *window_columns, *extra])
+                dict.fromkeys([*stream.key_columns, *windows, *extra, *marks])
             )
         return stream._rows_of(made, *helpers)
 

@@ -41,6 +41,7 @@ class MemorySource(Source):
         self.values = values
         self.timing = timing
         self.timestamps: list[int] | None = None
+        self._columns: list[str] | None = None
         if timestamps is not None:
             if timing.timestamp is not None:
                 raise InvalidPipeline("sources.memory takes timestamp= or timestamps=, not both")
@@ -52,6 +53,12 @@ class MemorySource(Source):
 
     def splits(self) -> Sequence[str]:
         return (SPLIT,)
+
+    def columns(self) -> Sequence[str] | None:
+        """The names that occur in any of them, where all are dicts."""
+        if self._columns is None and all(type(value) is dict for value in self.values):
+            self._columns = list(dict.fromkeys(name for value in self.values for name in value))
+        return self._columns or None
 
     def plan(self, split: str, start: int, records: int) -> Range | None:
         end = max(start, min(len(self.values), start + max(1, records)))

@@ -17,13 +17,18 @@ from headrace.model.rows import Rows, one_batch, with_own
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.worker.runtime import Live
+from headrace.worker.traces import describe
 
 
 def combined(live: Live, parcel: Parcel) -> Parcel:
     """The parcel with the rows that `combine_table` made of it."""
     table = value_table(live.node, parcel.rows)
+    time = time_column(table)
+    for name in ("key_index", time):
+        if name in table.schema.names:
+            raise reserved(live.node, name)
     table = with_own(table, "key_index", pa.array(parcel.codes, pa.int32()))
-    table = with_own(table, time_column(table), parcel.rows.timestamps)
+    table = with_own(table, time, parcel.rows.timestamps)
     obj = live.object_class.__new__(live.object_class)
     try:
         made = obj.combine_table(table)
@@ -32,11 +37,16 @@ def combined(live: Live, parcel: Parcel) -> Parcel:
         codes = made.column("key_index").to_numpy().astype(np.int32)
         return Parcel(parcel.keys, codes, _rows(made, codes, parcel))
     except Exception as error:
-        raise UserCodeError(
-            f"computation {live.node.name!r}: combine_table over {table.num_rows:,} records: "
-            f"{type(error).__name__}: {error}. It gets the records with key_index and timestamp, "
-            "and returns a table that has key_index"
-        ) from error
+        what = f"combine_table over {table.num_rows:,} records"
+        raise UserCodeError(describe(live.node, None, what, error, table=True)) from error
+
+
+def reserved(node: Node, name: str) -> UserCodeError:
+    """The error for a column that would hide one of the engine's own."""
+    return UserCodeError(
+        f"computation {node.name!r}: the records have a column {name!r}, the name under which "
+        "tables hold what belongs to the record itself: rename it before, with select or map"
+    )
 
 
 def _rows(made: pa.Table, codes: np.ndarray[Any, Any], parcel: Parcel) -> Rows:

@@ -29,9 +29,10 @@ from headrace.worker.calls import Identities, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
 from headrace.worker.failed import Failed, what_failed
-from headrace.worker.keyless import describe, letter
+from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
+from headrace.worker.traces import describe
 from headrace.worker.watchdog import Interrupt, Watch, told
 
 TTL_TAG = b"\xff ttl"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from headrace.worker.calls import TracedContext, is_traced, names_outputs
 from headrace.worker.context import HookContext, Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.runtime import Live
-from headrace.worker.traces import trace_of
+from headrace.worker.traces import describe, trace_of
 from headrace.worker.watchdog import HookTimeout, Interrupt, Watch, told, watching
 
 
@@ -163,14 +162,3 @@ def _trace(error: Exception) -> str:
     if isinstance(error, HookTimeout):
         return ""  # Where a hook was when it was stopped would differ from try to try.
     return trace_of(error)
-
-
-def describe(node: Node, key: Any, what: str, error: Exception) -> str:
-    """A message about user code that raised."""
-    trace = "".join(traceback.format_exception(error)[-4:]).rstrip()
-    where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
-    return (
-        f"{where}, {what}: {type(error).__name__}: {error}\n{trace}\n"
-        "Mend the code and start again (nothing of this epoch has happened), or send such "
-        'records aside: errors=to("dead")'
-    )

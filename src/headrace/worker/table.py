@@ -16,12 +16,13 @@ from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.worker.arrivals import Arrival
-from headrace.worker.combining import time_column, value_table
+from headrace.worker.combining import reserved, time_column, value_table
 from headrace.worker.emitter import Emitter
-from headrace.worker.keyless import check_parameters, describe, keep_on_time
+from headrace.worker.keyless import check_parameters, keep_on_time
 from headrace.worker.runtime import Live
 from headrace.worker.table_context import KeylessTableContext
 from headrace.worker.table_keyed import KeyedTableContext, inputs_apart
+from headrace.worker.traces import describe
 from headrace.worker.watchdog import Watch, watching
 
 if TYPE_CHECKING:
@@ -129,14 +130,15 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
     except HeadraceError as error:
         if not isinstance(error, ServiceError):
             raise
-        raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
+        raise _failed(live, hook, table, error) from error
     except Exception as error:
-        raise UserCodeError(describe(live.node, None, _over(hook, table), error)) from error
+        raise _failed(live, hook, table, error) from error
 
 
-def _over(hook: str, table: pa.Table) -> str:
+def _failed(live: Live, hook: str, table: pa.Table, error: Exception) -> UserCodeError:
     kind = "records" if hook == "process_table" else "timers"
-    return f"{hook} over {table.num_rows:,} {kind}"
+    what = f"{hook} over {table.num_rows:,} {kind}"
+    return UserCodeError(describe(live.node, None, what, error, table=True))
 
 
 def _table(
@@ -159,6 +161,6 @@ def _table(
         # A value column of the same name wins: it is what the user's key extractor saw.
         if name not in table.schema.names:
             table = with_own(table, name, column)
-        elif name == "key_index":
-            raise UserCodeError(f"computation {node.name!r}: the records have a column 'key_index'")
+        elif name in ("key_index", "record_timestamp"):
+            raise reserved(node, name)
     return table if node.template.reads_values else table.drop([_NO_VALUES])

@@ -26,11 +26,12 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def test_fluent_word_count():
-    with Harness(example("fluent_word_count").p) as h:
-        h.send("lines", "the mill the wheel", CRASH, "The stream")
-        last = {row["word"]: row["count"] for row in h.read("lines.flat_map.count")}
-    assert last == {"the": 3, "mill": 1, "wheel": 1, "stream": 1}
+def test_both_word_counts_count_alike():
+    for name, counts in (("fluent_word_count", "lines.flat_map.count"), ("word_count", "counts")):
+        with Harness(example(name).p) as h:
+            h.send("lines", "the mill the wheel", CRASH, "The stream")
+            last = {row["word"]: row["count"] for row in h.read(counts)}
+        assert last == {"the": 3, "mill": 1, "wheel": 1, "stream": 1}
 
 
 def editions(records: list[dict[str, Any]], cuts: int) -> list[tuple[int, str, int]]:

@@ -6,7 +6,19 @@ import random
 
 import pytest
 
-from headrace import Pipeline, every, hopping, session, sliding, sources, to, tumbling, whole
+from headrace import (
+    InvalidPipeline,
+    Pipeline,
+    every,
+    hopping,
+    same_window,
+    session,
+    sliding,
+    sources,
+    to,
+    tumbling,
+    whole,
+)
 from headrace.testing import CRASH, Harness
 
 
@@ -180,3 +192,63 @@ def test_what_is_dropped_as_late_is_what_would_go_aside(window):
                 assert len(h.read("aside")) == dropped > 3
             found.append(sorted(rows, key=repr))
     assert found[0] == found[1]
+
+
+PROMPT = {
+    "map and filter": lambda s: s.map(dict).filter(bool),
+    "dedup": lambda s: s.dedup("t", within="1h"),
+    "reduce": lambda s: s.key_by("k").reduce(lambda value, _: {**value}, None),
+    "count": lambda s: s.key_by("k").count("n"),
+    "top": lambda s: s.key_by("k").top(3, by="t", id="t"),
+    "union": lambda s: s.union(s.key_by("k").count()),
+}
+
+
+@pytest.mark.parametrize("steps", PROMPT)
+def test_ingestion_time_goes_through_steps_that_keep_nothing_back(steps):
+    p = Pipeline("ingestion")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    made = PROMPT[steps](s).key_by("k").window(tumbling("10s"), by="ingestion").count("rows")
+    with Harness(p, start=100_000_000) as h:
+        h.send("in", row(1))
+        h.send("in", CRASH, row(2))
+        h.advance("11s")
+        h.send("in", row(3))
+        h.end()
+        found = [(r["window_start"], r["window_end"], r["rows"] > 0) for r in h.read(made.name)]
+        assert found == [(100_000_000, 110_000_000, True), (110_000_000, 120_000_000, True)]
+
+
+KEEPING = {
+    "in.count": lambda s: s.key_by("k").window(tumbling("10us")).count(),
+    "in.reduce": lambda s: s.key_by("k").reduce(lambda v, _: v, None, ordered=True),
+}
+
+
+@pytest.mark.parametrize("keeper", KEEPING)
+def test_behind_a_step_that_keeps_records_back_there_is_no_ingestion_time(keeper):
+    p = Pipeline("ingestion")
+    made = KEEPING[keeper](p.read("in", sources.memory([], timestamp="t"))).map(dict)
+    with pytest.raises(InvalidPipeline, match=rf"'{keeper}' may send rows later.*processing"):
+        made.key_by("k").window(tumbling("10s"), by="ingestion")
+    made.key_by("k").window(tumbling("10s"), by="processing").count("rows").named("rows")
+    with Harness(p, start=100_000_000) as h:
+        h.send("in", row(1))
+        h.advance("11s")  # the watermark passes the window; its rows are handled now
+        h.send("in", CRASH, row(20_000_000))
+        h.end()
+        assert [r["window_start"] for r in h.read("rows")] == [110_000_000]
+
+
+def test_records_that_carry_the_time_of_reading_keep_it_behind_any_step():
+    p = Pipeline("ingestion")
+    s = p.read("in", sources.memory([]))
+    rows = s.key_by("k").window(tumbling("10s")).count()
+    rows.key_by().window(same_window()).count("rows")
+    with Harness(p, start=100_000_000) as h:
+        h.send("in", {"k": "a"}, {"k": "b"})
+        h.advance("11s")
+        h.send("in", {"k": "a"}, CRASH)
+        h.end()
+        found = [(r["window_start"], r["rows"]) for r in h.read("in.count.count")]
+        assert found == [(100_000_000, 2), (110_000_000, 1)]

@@ -152,7 +152,12 @@ def test_named_comes_right_behind_the_step():
         (lambda s: s.key_by("k").window(tumbling("1s"), emit="soon"), "emit="),
         (lambda s: s.key_by("k").window(tumbling("1s"), late="process"), "late="),
         (lambda s: s.key_by("k").window(sliding("1s"), emit="changes"), "sliding"),
-        (lambda s: s.key_by("k").count().window(tumbling("1s"), by="ingestion"), "ingestion"),
+        (
+            lambda s: (
+                s.key_by("k").window(tumbling("1s")).count().window(tumbling("1s"), by="ingestion")
+            ),
+            "ingestion",
+        ),
         (lambda s: s.key_by("k").count().aggregate(n=agg.sum("v")), "no column 'v'"),
         (lambda s: s.key_by(3), "key_by"),
         (lambda s: s.map("x"), "function"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Pipeline, sources, tumbling
+from headrace import Pipeline, UserCodeError, session, sources, tumbling
 from headrace.testing import CRASH, Harness
 
 
@@ -67,3 +67,85 @@ def test_all_parts_of_a_named_top_bear_its_name():
     p.stream("in").key_by().top(3, by="n", id="name").named("second")
     names = [n for n in p.freeze().graph.nodes if not n.startswith("in.top")]
     assert sorted(names) == ["second", "second.best", "second.dealt"]
+
+
+def standing(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What somebody holds who keeps the newest row of each rank."""
+    held = {row["rank"]: row for row in rows}
+    return [(r, row["name"], row["n"]) for r, row in sorted(held.items()) if row["n"] is not None]
+
+
+def test_rows_without_a_value_leave_the_list_and_the_list_says_so():
+    with Harness(changing()) as h:
+        h.send("in", *({"name": name, "n": n, "t": 1} for name, n in (("a", 1), ("b", 2))))
+        h.send("in", {"name": "b", "n": None, "t": 2}, CRASH)
+        assert standing(h.read("in.top")) == [(1, "a", 1)]
+        h.send("in", {"name": "a", "n": None, "t": 3})
+        assert standing(h.read("in.top")) == []
+        h.send("in", {"name": "c", "n": 0, "t": 4})
+        assert standing(h.read("in.top")) == [(1, "c", 0)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_rows_out_of_order_the_newest_counts_however_they_are_cut(seed: int):
+    dice = random.Random(seed)
+    rows = [
+        {"name": dice.choice("abcdef"), "n": dice.choice([None, 1, 2, 3, 4]),
+         "t": 10 * i + dice.randint(0, 60)}
+        for i in range(40)
+    ]  # fmt: skip
+    newest: dict[str, Any] = {}
+    for row in sorted(rows, key=lambda row: row["t"]):
+        newest[row["name"]] = row["n"]
+    best = sorted((-n, name) for name, n in newest.items() if n is not None)[:3]
+    wanted = [(rank, name, -n) for rank, (n, name) in enumerate(best, 1)]
+    for cuts in ([], sorted(dice.sample(range(40), 6)), list(range(40))):
+        p = Pipeline("top")
+        s = p.read("in", sources.memory([], timestamp="t", lateness="60us"))
+        s.key_by().top(3, by="n", id="name")
+        with Harness(p) as h:
+            for start, end in zip([0, *cuts], [*cuts, 40], strict=True):
+                h.send("in", *rows[start:end])
+            h.end()
+            assert standing(h.read("in.top")) == wanted
+
+
+def test_sessions_that_merge_leave_the_list_of_the_longest_ones():
+    p = Pipeline("top")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    visits = s.key_by("user").window(session("10us"), grace="1s", emit="changes").count("n")
+    visits.key_by().top(2, by="n", id=("user", "window_start", "window_end"))
+    with Harness(p) as h:
+        h.send("in", *({"user": "ada", "t": t} for t in (1, 2, 20, 21, 22)))
+        h.send("in", {"user": "bob", "t": 5})
+        assert [r["n"] for r in h.read("in.count.top")][-2:] == [3, 2]
+        h.send("in", {"user": "ada", "t": 11}, CRASH)
+        held = {r["rank"]: (r["user"], r["n"]) for r in h.read("in.count.top")}
+        assert held == {1: ("ada", 6), 2: ("bob", 1)}
+
+
+def test_nan_is_the_largest_and_equal_to_itself():
+    nan = float("nan")
+    p = Pipeline("top")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    s.key_by().window(tumbling("10us")).top(2, by="n", ties=True)
+    s.key_by().top(2, by="n", id="name").named("changing")
+    p.stream("in").key_by().top(2, by="n", id=("name", "t")).named("pairs")
+    rows = [{"name": name, "n": n, "t": 1} for name, n in
+            (("a", nan), ("b", None), ("c", 5.0), ("d", nan), ("e", nan))]  # fmt: skip
+    with Harness(p) as h:
+        h.send("in", *rows[:2])
+        h.send("in", *rows[2:])
+        h.end()
+        assert [(r["name"], r["rank"]) for r in h.read("changing")[-2:]] == [("a", 1), ("d", 2)]
+        assert [(r["name"], r["rank"]) for r in h.read("pairs")[-2:]] == [("a", 1), ("d", 2)]
+        assert [(r["name"], r["rank"]) for r in h.read("in.top")] == [("a", 1), ("d", 1), ("e", 1)]
+
+
+def test_ids_are_of_any_kind_and_a_missing_one_is_named():
+    with Harness(changing()) as h:
+        h.send("in", *({"name": name, "n": n, "t": 1} for n, name in enumerate((b"\xff", b"\xfe"))))
+        assert [r["name"] for r in h.read("in.top")] == [b"\xfe", b"\xff"]
+    with Harness(changing()) as h, pytest.raises(UserCodeError, match="no column 'name'"):
+        h.send("in", {"nmae": "a", "n": 1, "t": 1})
+        h.settle()

@@ -39,9 +39,12 @@ class Aggregate:
         """The columns that it reads."""
         return () if self.column is None else (self.column,)
 
+    nested: ClassVar[bool] = False
+    """Whether it also takes lists and structs."""
+
     def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
         """One accumulator per group of records."""
-        values = column_of(table, self.column or "")
+        values = column_of(table, self.column or "", nested=self.nested)
         if not values.null_count:
             return self.start_values(values, times, groups)
         rows = np.flatnonzero(values.is_valid().to_numpy(False))
@@ -60,21 +63,22 @@ class Aggregate:
         return parts[0]
 
 
-def column_of(table: pa.Table, name: str) -> pa.Array:
+def column_of(table: pa.Table, name: str, *, nested: bool = False) -> pa.Array:
     """A column in plain types. Where no record of a table has it, as in sparse JSON, it is null:
     whether one of them has it depends on the cut, so it must not matter."""
     if name not in table.schema.names:
         return pa.nulls(table.num_rows)
     values = plain(table.column(name))
-    if pa.types.is_nested(values.type):
+    if pa.types.is_map(values.type) or (pa.types.is_nested(values.type) and not nested):
+        also = "" if nested else ", and only count, distinct, first, last, collect and fold lists"
         raise TypeError(
             f"column {name!r} holds {values.type}; aggregates take numbers, text, bytes, booleans "
-            "and times: take a part of it with map or select before"
+            f"and times{also}: take a part of it with map or select before"
         )
     return values
 
 
-def _any_column(table: pa.Table, name: str) -> Any:
+def any_column(table: pa.Table, name: str) -> Any:
     """A column of whatever type, for counting."""
     return table.column(name) if name in table.schema.names else pa.nulls(table.num_rows)
 
@@ -86,7 +90,7 @@ class Count(Aggregate):
     def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
         of = groups.of
         if self.column is not None:
-            values = _any_column(table, self.column)
+            values = any_column(table, self.column)
             of = of[np.asarray(values.is_valid())] if values.null_count else of
         return [pa.array(np.bincount(of, minlength=groups.count))]
 
@@ -103,7 +107,7 @@ class Sum(Aggregate):
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Numbers only."""
-        values = _numbers(values, self.column)
+        values = numbers(values, self.column)
         counts = pa.array(np.bincount(groups.of, minlength=groups.count))
         if not pa.types.is_floating(values.type):
             given = values.to_numpy()
@@ -214,7 +218,8 @@ class Extreme(Aggregate):
             given = values.to_numpy()
             found = np.zeros(groups.count, given.dtype)
             found[groups.of] = given
-            (np.maximum if self.largest else np.fmin).at(found, groups.of, given)
+            with np.errstate(invalid="ignore"):  # NaN is a value like others here
+                (np.maximum if self.largest else np.fmin).at(found, groups.of, given)
             mask = np.ones(groups.count, np.bool_)
             mask[present] = False
             # from_pandas=False: NaN is a value, not a null.
@@ -242,6 +247,7 @@ class Edge(Aggregate):
     last: bool = False
 
     parts: ClassVar[int] = 2
+    nested: ClassVar[bool] = True
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """First who has the outermost time, then among those by value."""
@@ -276,7 +282,8 @@ class Edge(Aggregate):
         return parts[1]
 
 
-def _numbers(values: pa.Array, column: str | None) -> pa.Array:
+def numbers(values: pa.Array, column: str | None) -> pa.Array:
+    """A column of numbers; refuses others."""
     kind = values.type
     if pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return values.cast(pa.int64())
@@ -284,7 +291,10 @@ def _numbers(values: pa.Array, column: str | None) -> pa.Array:
         return values
     if pa.types.is_uint64(kind):
         return values.cast(pa.float64())
-    raise TypeError(f"column {column!r} holds {kind}, not numbers")
+    raise TypeError(
+        f"column {column!r} holds {kind}, not numbers: convert it with map or select before, or "
+        "give the stream a schema"
+    )
 
 
 def _nothing(count: int) -> pa.Array:

@@ -24,6 +24,7 @@ class DedupWithin(Computation):
     """
 
     reads_values = False
+    prompt = True
     seen: int = state(0)
 
     def __init__(self, within_us: int) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.codec import packed
+
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -75,9 +77,28 @@ def sorted_rows(groups: Groups, *columns: Any) -> Ints:
     """Positions of the rows by group, then by these columns (Arrow or numpy)."""
     if all(isinstance(column, np.ndarray) for column in columns):
         return np.lexsort((*reversed(columns), groups.of))
-    table = pa.table({"g": groups.of, **{f"c{i}": c for i, c in enumerate(columns)}})
+    named = {f"c{i}": _sortable(c) for i, c in enumerate(columns)}
+    table = pa.table({"g": groups.of, **named})
     keys = [(name, "ascending") for name in table.schema.names]
     return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+
+
+def _sortable(column: Any) -> Any:
+    if isinstance(column, pa.Array) and pa.types.is_nested(column.type):
+        return encoded(column)
+    return column
+
+
+def encoded(values: pa.Array) -> pa.Array:
+    """Lists and structs as bytes. Nulls inside are left out: which names a column of structs has
+    depends on the other rows, and so on the cut."""
+    return pa.array([packed(_without_nulls(value)) for value in values.to_pylist()], pa.binary())
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in sorted(value.items()) if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
 def runs(sorted_of: Ints) -> Ints:
@@ -120,16 +141,36 @@ def joined(first: pa.Array, second: pa.Array) -> pa.Array:
     if pa.types.is_null(first.type):
         return pa.concat_arrays([first.cast(second.type), second])
     try:
-        return pa.concat_arrays([first, second.cast(first.type)])
+        if not _holds_structs(first.type):  # a cast would drop the names that the first lacks
+            return pa.concat_arrays([first, second.cast(first.type)])
     except pa.ArrowException:
+        pass
+    try:
         return pa.array([*first.to_pylist(), *second.to_pylist()])
+    except pa.ArrowException:
+        raise TypeError(
+            f"an aggregate gets values of two kinds, {second.type} before and now {first.type}: "
+            "make them alike with map or select before"
+        ) from None
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _holds_structs(kind.value_type)
+    return bool(pa.types.is_struct(kind))
+
+
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array
 
 
 def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """One array of a type that state can hold: times become microseconds, decimals floats."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    array = one_array(column)
     kind = array.type
     if pa.types.is_dictionary(kind):
         return plain(array.dictionary_decode())
@@ -137,10 +178,21 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
         return array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
     if pa.types.is_date(kind):
         return array.cast(pa.timestamp("us")).cast(pa.int64())
+    if pa.types.is_time(kind):
+        return array.cast(pa.time64("us"), safe=False).cast(pa.int64())
+    if pa.types.is_duration(kind):
+        return array.cast(pa.duration("us"), safe=False).cast(pa.int64())
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind) or pa.types.is_float32(kind):
         return array.cast(pa.float64(), safe=False)
     if pa.types.is_integer(kind) and kind != pa.uint64():
         return array.cast(pa.int64())
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return array.cast(pa.string())
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return array.cast(pa.binary())
     return array
+
+
+def in_order(score: Any) -> tuple[bool, Any]:
+    """A score as it is ranked: NaN above every number, as `agg.max` has it."""
+    return (True, 0.0) if score != score else (False, score)

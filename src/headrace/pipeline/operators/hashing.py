@@ -14,24 +14,28 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hash_column(values: pa.Array) -> Hashes:
-    """The hash of each value; there are no nulls."""
+    """The hash of each value; that of a null is 0."""
     kind = values.type
+    if values.null_count and not pa.types.is_null(kind):
+        found = np.zeros(len(values), np.uint64)
+        found[values.is_valid().to_numpy(False)] = hash_column(values.drop_null())
+        return found
     if pa.types.is_null(kind) or not len(values):
         return np.zeros(len(values), np.uint64)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return _mixed(values.cast(pa.int64(), safe=False).to_numpy(False).view(np.uint64))
+        return mixed(values.cast(pa.int64(), safe=False).to_numpy(False).view(np.uint64))
     if pa.types.is_floating(kind):
         numbers = values.cast(pa.float64()).to_numpy(False)
         whole = (numbers == np.rint(numbers)) & (np.abs(numbers) < 2**53)
         as_ints = np.where(whole, numbers, 0).astype(np.int64).view(np.uint64)
         # A whole float is the same value as the integer: a column may change its type.
-        return _mixed(np.where(whole, as_ints, numbers.view(np.uint64)))
+        return mixed(np.where(whole, as_ints, numbers.view(np.uint64)))
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _hash_bytes(values)
     raise TypeError(f"an approximate distinct count takes numbers, text or bytes, not {kind}")
 
 
-def _mixed(numbers: Hashes) -> Hashes:
+def mixed(numbers: Hashes) -> Hashes:
     """The finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         z = numbers + _STEP
@@ -48,7 +52,7 @@ def _hash_bytes(values: pa.Array) -> Hashes:
     raw = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
     data = np.concatenate([raw, np.zeros(8, np.uint8)])
     starts, lengths = offsets[:-1], np.diff(offsets)
-    found = _mixed(lengths.astype(np.uint64))
+    found = mixed(lengths.astype(np.uint64))
     at = 0
     rows = np.flatnonzero(lengths > 0)
     while len(rows):
@@ -56,7 +60,7 @@ def _hash_bytes(values: pa.Array) -> Hashes:
         left = lengths[rows, None] - at
         cells = np.where(np.arange(8) < left, data[np.minimum(places, len(data) - 1)], 0)
         words = np.ascontiguousarray(cells.astype(np.uint8)).view(np.uint64)[:, 0]
-        found[rows] = _mixed(found[rows] ^ words)
+        found[rows] = mixed(found[rows] ^ words)
         at += 8
         rows = rows[lengths[rows] > at]
     return found

@@ -20,6 +20,9 @@ from headrace.pipeline.windows import Window
 _SIGN = np.uint64(1 << 63)
 """Flipped, so that negative numbers sort before the others."""
 
+WINDOW_BYTES = 16
+"""A window as bytes: its end and its start."""
+
 
 @dataclass
 class Partials:
@@ -85,7 +88,7 @@ class Partials:
         """Each row's window as the key of a map: its end and start, as bytes that sort alike."""
         pairs = np.stack([self.end, self.start], axis=1).view(np.uint64) ^ _SIGN
         raw = pairs.astype(">u8").tobytes()
-        return [raw[at : at + 16] for at in range(0, len(raw), 16)]
+        return [raw[at : at + WINDOW_BYTES] for at in range(0, len(raw), WINDOW_BYTES)]
 
     @staticmethod
     def of_cells(
@@ -94,9 +97,7 @@ class Partials:
         """What `windows` and `cells` stored."""
         rows = [decode_value(cell) for cell in cells]
         columns = list(zip(*rows, strict=True)) if rows else [()] * (3 + parts)
-        pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN
-        times = pairs.view(np.int64)
-        numbers = [np.array(c, np.int64) for c in (key, times[:, 1], times[:, 0], *columns[:3])]
+        numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
         return Partials._of(numbers, [pa.array(list(c)) for c in columns[3:]])
 
     def followed_by(self, other: Partials) -> Partials:
@@ -109,6 +110,13 @@ class Partials:
         numbers = [np.concatenate(pair) for pair in pairs]
         parts = [joined(a, b) for a, b in zip(self.parts, other.parts, strict=True)]
         return Partials._of(numbers, parts)
+
+
+def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
+    """The starts and ends that `Partials.windows` made bytes of."""
+    pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN
+    times = pairs.view(np.int64)
+    return times[:, 1], times[:, 0]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

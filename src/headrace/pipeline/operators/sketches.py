@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.codec import decode_value, packed
-from headrace.model.rows import dicts, values_of
-from headrace.pipeline.operators.aggregates import Aggregate, Parts, column_of
+from headrace.model.rows import dicts, python_list, values_of
+from headrace.pipeline.operators.aggregates import (
+    Aggregate,
+    Parts,
+    any_column,
+    numbers,
+)
 from headrace.pipeline.operators.grouping import (
     Groups,
     Ints,
+    encoded,
     flattened,
     group,
     lists,
+    one_array,
     plain,
     runs,
     sorted_rows,
@@ -32,6 +41,7 @@ class Collect(Aggregate):
     """All values, by (timestamp, value). Parts: times, values."""
 
     parts: ClassVar[int] = 2
+    nested: ClassVar[bool] = True
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Sorted by group, time and value."""
@@ -57,8 +67,12 @@ class Collect(Aggregate):
 class Distinct(Aggregate):
     """How many different values there are, exactly. Part: the values, sorted."""
 
+    nested: ClassVar[bool] = True
+
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Sorted by group and value; the first of each run stays."""
+        if pa.types.is_nested(values.type):
+            values = encoded(values)
         if not len(values):
             return [lists(groups.of, groups.count, values)]
         codes = values.dictionary_encode().indices.to_numpy(False).astype(np.int64)
@@ -143,6 +157,8 @@ class TopValues(Aggregate):
 
 _ZERO = 0
 _OFFSET = 1 << 24
+_INFINITE = 1 << 30
+_LOG_MAX = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -162,12 +178,15 @@ class Quantiles(Aggregate):
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """The bucket of every value; NaN is left out."""
-        given = values.cast(pa.float64(), safe=False).to_numpy(False)
+        given = numbers(values, self.column).cast(pa.float64(), safe=False).to_numpy(False)
         rows = np.flatnonzero(~np.isnan(given))
         given, groups = given[rows], groups.take(rows)
-        size = np.clip(np.abs(given), 1e-300, 1e300)
+        size = np.abs(given)
+        usual = (size > 0) & np.isfinite(size)
+        size = np.where(usual, size, 1.0)
         power = np.ceil(np.log(size) / math.log(self._gamma())).astype(np.int64) + _OFFSET
-        buckets = np.where(np.abs(given) < 1e-300, _ZERO, np.where(given > 0, power, -power))
+        power = np.where(usual, power, np.where(given == 0, _ZERO, _INFINITE))
+        buckets = np.where(given > 0, power, -power)
         return self._kept(buckets, np.ones(len(buckets), np.int64), groups)
 
     def _kept(self, buckets: Ints, counts: Ints, groups: Groups) -> Parts:
@@ -201,7 +220,8 @@ class Quantiles(Aggregate):
         if bucket == _ZERO:
             return 0.0
         gamma = self._gamma()
-        size = 2 * math.exp((abs(bucket) - _OFFSET) * math.log(gamma)) / (gamma + 1)
+        power = (abs(bucket) - _OFFSET) * math.log(gamma) + math.log(2 / (gamma + 1))
+        size = math.inf if abs(bucket) == _INFINITE else math.exp(min(power, _LOG_MAX))
         return size if bucket > 0 else -size
 
 
@@ -219,35 +239,61 @@ class Fold(Aggregate):
 
     def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
         if self.column is not None:
-            values = column_of(table, self.column).to_pylist()
+            values = python_list(one_array(any_column(table, self.column)))
         else:
             values = dicts(values_of(table))
-        zero = packed(self.zero, what="fold: zero")
         found: list[Any] = [None] * groups.count
         for owner, value in zip(groups.of.tolist(), values, strict=True):
             if value is None:
                 continue
-            before = decode_value(zero) if found[owner] is None else found[owner]
+            before = self._decode(self._zero()) if found[owner] is None else found[owner]
             found[owner] = self.add(before, value)  # type: ignore[misc]
-        return _packed_parts(found)
+            if found[owner] is None and self.zero is not None:
+                raise TypeError("fold: add returned None; it returns the new state")
+        return self._stored(found)
 
     def merge(self, parts: Parts, groups: Groups) -> Parts:
         found: list[Any] = [None] * groups.count
         for owner, data in zip(groups.of.tolist(), parts[0].to_pylist(), strict=True):
             if data is None:
                 continue
-            value = decode_value(data)
+            value = self._decode(data)
             if found[owner] is not None:
                 value = self.join(found[owner], value)  # type: ignore[misc]
+                if value is None and self.zero is not None:
+                    raise TypeError("fold: merge returned None; it returns the new state")
             found[owner] = value
-        return _packed_parts(found)
+        return self._stored(found)
 
     def finish(self, parts: Parts) -> pa.Array:
-        zero = packed(self.zero)
-        values = [decode_value(zero if data is None else data) for data in parts[0].to_pylist()]
-        return pa.array([self.result(v) if self.result else v for v in values])
+        zero = self._zero()
+        values = [self._decode(zero if data is None else data) for data in parts[0].to_pylist()]
+        found = [self.result(v) if self.result else v for v in values]
+        # As they would travel: sets as lists, objects as dicts.
+        return pa.array([decode_value(packed(v, what="fold: a result")) for v in found])
+
+    def _zero(self) -> bytes:
+        return _deterministic.encode(self.zero)
+
+    def _decode(self, data: bytes) -> Any:
+        """A state again, of the kind that zero is of, where that would be lost otherwise."""
+        kind = type(self.zero)
+        if kind in _KINDS or issubclass(kind, msgspec.Struct) or is_dataclass(kind):
+            return msgspec.msgpack.decode(data, type=kind)
+        return decode_value(data)
+
+    def _stored(self, found: list[Any]) -> Parts:
+        cells: list[bytes | None] = []
+        for state in found:
+            data = None if state is None else _deterministic.encode(state)
+            if data is not None and (back := self._decode(data)) != state and state == state:
+                raise TypeError(
+                    f"fold: the state {state!r:.80} would come back as {back!r:.80}: use lists "
+                    "instead of tuples inside it, and text for keys"
+                )
+            cells.append(data)
+        return [pa.array(cells, pa.binary())]
 
 
-def _packed_parts(found: list[Any]) -> Parts:
-    cells = [None if state is None else packed(state, what="fold: a state") for state in found]
-    return [pa.array(cells, pa.binary())]
+_KINDS = (tuple, set, frozenset)
+_deterministic = msgspec.msgpack.Encoder(order="deterministic")

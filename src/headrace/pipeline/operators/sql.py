@@ -17,6 +17,7 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.rows import values_of
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.operators.stateless import record_times
 
 if TYPE_CHECKING:
@@ -87,6 +88,42 @@ def checked_query(query: str, stream: str) -> tuple[str, str]:
         "SELECT json_deserialize_sql(?)", [json.dumps(parsed)]
     ).fetchone()[0]
     return text, named
+
+
+def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tuple[str, ...] | None:
+    """The columns that a checked query makes, where that is plain to see.
+
+    Refuses names that are not among the known columns.
+    """
+    connection = _duckdb(where).connect()
+    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    node = parsed["statements"][0]["node"]
+    items = node["select_list"]
+    every = list(_expressions([items, node["where_clause"]]))
+    # A lambda has names of its own; then the first record tells.
+    if known is not None and not any(one["class"] == "LAMBDA" for one in every):
+        lower = {name.lower() for name in known} | {item["alias"].lower() for item in items}
+        table = node["from_table"]
+        lower |= {table["table_name"].lower(), table["alias"].lower()}
+        for name in [one["column_names"][0] for one in every if one["class"] == "COLUMN_REF"]:
+            if name.lower() not in lower:
+                check_column(name, known, where=where)
+    found: list[str] = []
+    for item in items:
+        if item["class"] == "STAR" and known is not None and not _narrowed(item):
+            found += known
+        elif item["class"] == "COLUMN_REF" or item["alias"]:
+            found.append(item["alias"] or item["column_names"][-1])
+        else:
+            return None
+    return tuple(dict.fromkeys(found))
+
+
+def _narrowed(star: dict[str, Any]) -> bool:
+    """Whether a star stands for other columns than all."""
+    return any(value for name, value in star.items() if name.endswith("_list")) or bool(
+        star.get("columns") or star.get("expr") or star.get("relation_name")
+    )
 
 
 def _check(expression: dict[str, Any], connection: Any, where: str) -> None:

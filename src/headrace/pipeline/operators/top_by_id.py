@@ -3,6 +3,9 @@
 A row goes to one of a few buckets by the hash of its id. A bucket keeps the latest row of
 every id and its own best n; only when those change it sends them on. The second phase puts
 the buckets' lists together. So no slot sees all rows, and the last one sees few.
+
+The latest is the one with the newest time, of equal times the one that came last. Which times
+ids have is remembered as long as an older row may come that is not late.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from headrace.model.map import Map
 from headrace.model.rows import dicts, values_of
 from headrace.model.state import state
 from headrace.pipeline.operators.aggregates import column_of
-from headrace.pipeline.operators.grouping import plain
-from headrace.pipeline.operators.hashing import hash_column
+from headrace.pipeline.operators.grouping import in_order
+from headrace.pipeline.operators.hashing import hash_column, mixed
 from headrace.pipeline.operators.stateless import record_times
 
 BUCKETS = 16
@@ -31,17 +34,21 @@ Ranked = tuple[Any, bytes, bytes]
 """(score, id, row): the largest score first, then by id and row."""
 
 _ranked = msgspec.msgpack.Decoder(list[Ranked])
+_times = msgspec.msgpack.Decoder(dict[bytes, int])
 
 
 class Bucketed(Computation):
     """Keyless: puts the id's bucket beside each row."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: tuple[str, ...]) -> None:
         self.id = id
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        hashes = hash_column(plain(table.column(self.id).cast(pa.string())))
+        hashes = np.zeros(table.num_rows, np.uint64)
+        for name in self.id:
+            column = id_column(table, name)
+            hashes = mixed(hashes ^ hash_column(column))
         buckets = pa.array((hashes % np.uint64(BUCKETS)).astype(np.int64))
         values = values_of(table).append_column(BUCKET, buckets)
         ctx.produce_table(values, timestamp=record_times(table))
@@ -50,10 +57,13 @@ class Bucketed(Computation):
 class BucketTop(Computation):
     """The latest row of each id of a bucket, and the best n of them."""
 
+    prompt = True
     rows: Map[bytes, bytes] = state()
     best: bytes = state(b"")
+    recent: bytes = state(b"")
+    """The times of ids' latest rows, of those that the watermark has not passed."""
 
-    def __init__(self, n: int, by: str, id: str) -> None:
+    def __init__(self, n: int, by: str, id: tuple[str, ...]) -> None:
         self.n, self.by, self.id = n, by, id
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
@@ -61,24 +71,30 @@ class BucketTop(Computation):
         times = record_times(table)
         owners = table.column("key_index").to_pylist()
         scores = column_of(table, self.by).to_pylist()
-        ids = column_of(table, self.id).to_pylist()
+        ids = list(zip(*(id_column(table, name).to_pylist() for name in self.id), strict=True))
         cells = [packed(value) for value in dicts(values_of(table).drop([BUCKET]))]
-        latest: dict[int, dict[bytes, Ranked | None]] = {}
+        stored = ctx.read()
+        recent = [_times.decode(d) if d else {} for d in stored.column("recent").to_pylist()]
+        latest: dict[int, dict[bytes, Ranked | None]] = {owner: {} for owner in owners}
         for i in np.argsort(times, kind="stable").tolist():
-            name = packed(ids[i])
-            row = None if scores[i] is None else (scores[i], name, cells[i])
-            latest.setdefault(owners[i], {})[name] = row
-        before = ctx.read().column("best").to_pylist()
+            name, owner, time = packed(ids[i]), owners[i], int(times[i])
+            if time >= recent[owner].get(name, time):
+                recent[owner][name] = time
+                row = None if scores[i] is None else (scores[i], name, cells[i])
+                latest[owner][name] = row
+        before = stored.column("best").to_pylist()
         after = list(before)
         changed: list[int] = []
         for owner, new in latest.items():
-            stored = [packed(row) if row is not None else None for row in new.values()]
-            ctx.put_entries("rows", [owner] * len(new), list(new), stored)
+            rows = [packed(row) if row is not None else None for row in new.values()]
+            ctx.put_entries("rows", [owner] * len(new), list(new), rows)
             best = self._best(owner, _decoded(before[owner]), new, ctx)
             after[owner] = packed(best)
             if after[owner] != before[owner]:
                 changed.append(owner)
-        ctx.write(best=after)
+        passed = ctx.watermark_before
+        left = [{n: t for n, t in sorted(known.items()) if t > passed} for known in recent]
+        ctx.write(best=after, recent=[packed(times) if times else b"" for times in left])
         if changed:
             newest = dict(sorted(zip(owners, times.tolist(), strict=True)))
             keys = ctx.read().column("key").combine_chunks().take(pa.array(changed))
@@ -96,7 +112,7 @@ class BucketTop(Computation):
     ) -> list[Ranked]:
         kept = {row[1]: row for row in best}
         for name, row in new.items():
-            if name in kept and (row is None or row[0] < kept[name][0]) and len(best) >= self.n:
+            if name in kept and len(best) >= self.n and (row is None or _below(row, kept[name])):
                 # One of the best fell: who follows them is known by all rows only.
                 every = ctx.entries("rows", [owner]).column("value").to_pylist()
                 rows = [msgspec.msgpack.decode(cell, type=Ranked) for cell in every]
@@ -110,13 +126,17 @@ class BucketTop(Computation):
 
 
 class MergeTop(Computation):
-    """The best of all buckets; sends the list anew, with ranks, when it has changed."""
+    """The best of all buckets; sends the list anew, with ranks, when it has changed.
 
+    Ranks that a shorter list no longer has come with nothing but key and rank.
+    """
+
+    prompt = True
     buckets: Map[int, bytes] = state()
     sent: bytes = state(b"")
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, n: int, columns: tuple[str, ...]) -> None:
+        self.n, self.columns = n, columns
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """New lists of some buckets."""
@@ -143,10 +163,15 @@ class MergeTop(Computation):
             data = packed(best)
             if data == sent[owner]:
                 continue
+            gone = _decoded(sent[owner])[len(best) :]
             sent[owner] = data
             for rank, (_, _, cell) in enumerate(best, 1):
                 values.append({**msgspec.msgpack.decode(cell), "rank": rank})
-                whose.append(owner)
+            for rank, (_, _, cell) in enumerate(gone, len(best) + 1):
+                row = msgspec.msgpack.decode(cell)
+                kept = {name: row.get(name) for name in self.columns}
+                values.append({**dict.fromkeys(row), **kept, "rank": rank})
+            whose += [owner] * (len(best) + len(gone))
         ctx.write(sent=sent)
         if values:
             columns = dict.fromkeys(name for value in values for name in value)
@@ -160,8 +185,20 @@ class MergeTop(Computation):
 def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
     """The n best, each id once."""
     rows.sort(key=lambda row: row[1:])
-    rows.sort(key=lambda row: row[0], reverse=True)
+    rows.sort(key=lambda row: in_order(row[0]), reverse=True)
     return rows[:n]
+
+
+def id_column(table: pa.Table, name: str) -> pa.Array:
+    """A column that ids are made of."""
+    if name not in table.schema.names:
+        have = ", ".join(n for n in values_of(table).schema.names if n != BUCKET)
+        raise KeyError(f"top: there is no column {name!r} to take the id from; there are: {have}")
+    return column_of(table, name)
+
+
+def _below(row: Ranked, other: Ranked) -> bool:
+    return in_order(row[0]) < in_order(other[0])
 
 
 def _decoded(data: bytes) -> list[Ranked]:

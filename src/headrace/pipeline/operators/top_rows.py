@@ -13,7 +13,7 @@ from headrace.model.codec import packed
 from headrace.model.context import TableContext
 from headrace.model.rows import dicts, values_of
 from headrace.pipeline.operators.aggregates import Aggregate, Parts, column_of
-from headrace.pipeline.operators.grouping import Groups, Ints, runs, sorted_rows
+from headrace.pipeline.operators.grouping import Groups, Ints, in_order, runs, sorted_rows
 from headrace.pipeline.operators.partials import Partials
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
 
@@ -57,12 +57,13 @@ class TopRows(Aggregate):
 
     def _first(self, pairs: list[tuple[Any, bytes]]) -> list[tuple[Any, bytes]]:
         pairs.sort(key=lambda pair: pair[1])
-        pairs.sort(key=lambda pair: pair[0], reverse=True)
+        pairs.sort(key=lambda pair: in_order(pair[0]), reverse=True)
         if len(pairs) <= self.n:
             return pairs
         if not self.ties:
             return pairs[: self.n]
-        return [pair for pair in pairs if pair[0] >= pairs[self.n - 1][0]]
+        last = in_order(pairs[self.n - 1][0])
+        return [pair for pair in pairs if in_order(pair[0]) >= last]
 
     def merge(self, parts: Parts, groups: Groups) -> Parts:
         found: list[list[tuple[Any, bytes]]] = [[] for _ in range(groups.count)]
@@ -77,26 +78,24 @@ class TopRows(Aggregate):
 class WindowTop(WindowAggregate):
     """Sends the rows themselves, with their rank; equal values have equal ranks."""
 
-    def _send(self, rows: Partials, ctx: TableContext) -> None:
-        rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
+    def _results(self, rows: Partials, ctx: TableContext) -> tuple[Partials, dict[str, Any]]:
         owners: list[int] = []
         values: list[dict[str, Any]] = []
         for i, data in enumerate(rows.parts[0].to_pylist()):
             pairs = _ranked.decode(data)
             above: dict[Any, int] = {}
             for position, (score, cell) in enumerate(pairs):
-                rank = above.setdefault(score, position + 1)
+                rank = above.setdefault(in_order(score), position + 1)
                 owners.append(i)
                 values.append({**msgspec.msgpack.decode(cell), "rank": rank})
+        chosen = rows.take(np.array(owners, np.int64))
         if not values:
-            return
+            return chosen, {}
         names = dict.fromkeys(name for value in values for name in value)
         given = {name: [value.get(name) for value in values] for name in names}
-        chosen = rows.take(np.array(owners, np.int64))
         columns = {**given, **self._key_and_window(chosen, ctx)}
         columns["rank"] = columns.pop("rank")
-        times = self._times(chosen, ctx)
-        ctx.produce_table(columns, to="", timestamp=times, key_index=chosen.key)
+        return chosen, columns
 
 
 class CombinedTop(WindowTop, CombinedAggregate):

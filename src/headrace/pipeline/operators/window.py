@@ -9,7 +9,6 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from headrace.pipeline.operators.aggregates import Aggregate
 from headrace.pipeline.operators.grouping import Groups, Ints, group
 from headrace.pipeline.operators.partials import Partials
 from headrace.pipeline.operators.stateless import record_times
+from headrace.pipeline.operators.withdrawing import Replaced, Standing, withdraws
 from headrace.pipeline.windows import Every, Window
 
 CLOSE, TICK, FLUSH = "close", "tick", "flush"
@@ -51,10 +51,14 @@ class WindowAggregate(Computation):
         self.window = window
         self.names = tuple(aggregates)
         self.aggregates = tuple(aggregates.values())
+        self.withdraws = withdraws(window, emit)
+        if self.withdraws:
+            self.aggregates += (Standing(None),)
         self.key_columns = key_columns
         self.by_event = by == "event"
         self.grace_us = self.lag_us = grace_us
         self.emit, self.late = emit, late
+        self.prompt = window.kind == "whole" and emit == "changes"
         self.combined = False
         self.part_count = partials.part_count(self.aggregates)
 
@@ -175,9 +179,7 @@ class WindowAggregate(Computation):
             out = rows.count // self.emit.records > rows.emitted // self.emit.records
         else:
             out = np.zeros(len(rows), np.bool_)
-        if out.any():
-            self._send(rows.take(out), ctx)
-            rows.emitted[out] = rows.count[out]
+        self._emit(rows, out, ctx)
         ctx.put_entries("open", rows.key, rows.windows(), rows.cells())
         self._set_timers(rows, ctx)
         if isinstance(self.emit, Every) and self.emit.micros:
@@ -245,9 +247,7 @@ class WindowAggregate(Computation):
             out |= (rows.emitted == 0) & (rows.end <= now)
         out |= np.isin(rows.key, ticking)
         out &= rows.count > rows.emitted
-        if out.any():
-            self._send(rows.take(out), ctx)
-            rows.emitted[out] = rows.count[out]
+        self._emit(rows, out, ctx)
         gone, kept = rows.take(closing), rows.take(out & ~closing)
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
         ctx.put_entries("open", kept.key, kept.windows(), kept.cells())
@@ -257,20 +257,33 @@ class WindowAggregate(Computation):
 
     # Rows -----------------------------------------------------------------
 
-    def _send(self, rows: Partials, ctx: TableContext) -> None:
-        """Results as rows: key columns, window, aggregates."""
-        order = np.lexsort((rows.key, rows.start, rows.end))
-        rows = rows.take(order)
-        columns = self._key_and_window(rows, ctx)
-        columns.update(zip(self.names, self._finished(rows), strict=True))
-        ctx.produce_table(columns, to="", timestamp=self._times(rows, ctx), key_index=rows.key)
+    def _emit(self, rows: Partials, out: Any, ctx: TableContext) -> None:
+        """Sends the rows that `out` chooses, and notes that they were."""
+        if not out.any():
+            return
+        replaced = Replaced.by(rows, out) if self.withdraws else None
+        self._send(rows.take(out), ctx, replaced)
+        rows.emitted[out] = rows.count[out]
 
-    def _finished(self, rows: Partials) -> Sequence[pa.Array]:
-        found, at = [], 0
-        for aggregate in self.aggregates:
-            found.append(aggregate.finish(rows.parts[at : at + aggregate.parts]))
+    def _send(self, rows: Partials, ctx: TableContext, replaced: Replaced | None = None) -> None:
+        """Results as rows: key columns, window, aggregates; before them what they replace."""
+        rows, columns = self._results(rows.take(np.lexsort((rows.key, rows.start, rows.end))), ctx)
+        times, keys = self._times(rows, ctx), rows.key
+        if replaced is not None:
+            gone = self._key_and_window(replaced.gone, ctx)
+            columns = replaced.before(columns, gone, len(rows))
+            times = np.concatenate([self._times(replaced.instead, ctx), times])
+            keys = np.concatenate([replaced.gone.key, keys])
+        if len(times):
+            ctx.produce_table(columns, to="", timestamp=times, key_index=keys)
+
+    def _results(self, rows: Partials, ctx: TableContext) -> tuple[Partials, dict[str, Any]]:
+        """The row of each result, and its columns."""
+        columns, at = self._key_and_window(rows, ctx), 0
+        for name, aggregate in zip(self.names, self.aggregates, strict=False):
+            columns[name] = aggregate.finish(rows.parts[at : at + aggregate.parts])
             at += aggregate.parts
-        return found
+        return rows, columns
 
     def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Any]:
         chosen = pa.array(rows.key)

@@ -1,0 +1,93 @@
+"""Sessions that are emitted early and then grow or merge: their old rows are withdrawn.
+
+The row of a session is known by its key, `window_start` and `window_end`. When a session has
+grown or merged, its next row is about another window, so whoever keeps the old one must
+hear that it no longer holds. Each session therefore remembers which of its rows stand; they
+are withdrawn in the epoch that sends the row in their place, right before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.pipeline.operators.aggregates import Aggregate, Parts
+from headrace.pipeline.operators.grouping import Groups, Ints
+from headrace.pipeline.operators.partials import WINDOW_BYTES, Partials, window_times
+from headrace.pipeline.windows import Every, Window
+
+WITHDRAWN = "withdrawn"
+"""The column that says so; such a row has nothing in its other columns but key and window."""
+
+
+@dataclass(frozen=True)
+class Standing(Aggregate):
+    """The windows of a session's rows that were sent and not withdrawn, as `Partials.windows`."""
+
+    def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
+        return [pa.array([b""] * groups.count, pa.binary())]
+
+    def merge(self, parts: Parts, groups: Groups) -> Parts:
+        found = [b""] * groups.count
+        for owner, windows in zip(groups.of.tolist(), parts[0].to_pylist(), strict=True):
+            found[owner] += windows
+        return [pa.array([b"".join(_each(windows)) for windows in found], pa.binary())]
+
+
+def withdraws(window: Window, emit: str | Every) -> bool:
+    """Whether a row that was sent may be replaced by one of another window."""
+    return window.kind == "session" and emit != "final"
+
+
+@dataclass
+class Replaced:
+    """Rows that are withdrawn, and for each of them the row that is sent in its place.
+
+    It has that row's time: its own may lie behind the watermark by now.
+    """
+
+    gone: Partials
+    instead: Partials
+
+    @staticmethod
+    def by(rows: Partials, out: Any) -> Replaced:
+        """What the rows that `out` chooses replace; from now on those stand."""
+        standing, own = rows.parts[-1].to_pylist(), rows.windows()
+        owners: list[int] = []
+        windows: list[bytes] = []
+        for i in np.flatnonzero(out).tolist():
+            gone = [window for window in _each(standing[i]) if window != own[i]]
+            owners += [i] * len(gone)
+            windows += gone
+            standing[i] = own[i]
+        rows.parts[-1] = pa.array(standing, pa.binary())
+        instead = rows.take(np.array(owners, np.int64))
+        starts, ends = window_times(windows)
+        return Replaced(replace(instead, start=starts, end=ends), instead)
+
+    def before(self, columns: dict[str, Any], gone: dict[str, Any], count: int) -> dict[str, Any]:
+        """The columns of withdrawn rows, which have `gone` alone, then those of `count` others."""
+        withdrawn = len(self.gone)
+        marks = pa.array([True] * withdrawn + [False] * count, pa.bool_())
+        if not withdrawn:
+            return {**columns, WITHDRAWN: marks}
+        made: dict[str, Any] = {}
+        for name in dict.fromkeys([*columns, *gone]):
+            below = _array(columns[name]) if name in columns else pa.nulls(count)
+            above = gone[name] if name in gone else pa.nulls(withdrawn, below.type)
+            if pa.types.is_null(below.type):
+                below = below.cast(above.type)
+            made[name] = pa.concat_arrays([above, below])
+        return {**made, WITHDRAWN: marks}
+
+
+def _array(column: Any) -> pa.Array:
+    return column if isinstance(column, pa.Array) else pa.array(column)
+
+
+def _each(windows: bytes) -> list[bytes]:
+    cuts = range(0, len(windows), WINDOW_BYTES)
+    return sorted({windows[at : at + WINDOW_BYTES] for at in cuts})

@@ -1,0 +1,269 @@
+"""What newcomers try: odd values, keys and names. Each gives what one expects, or says why not."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from headrace import InvalidPipeline, Pipeline, UserCodeError, agg, same_window, sources, tumbling
+from headrace.testing import CRASH, Harness
+
+
+def begin() -> tuple[Pipeline, Any]:
+    p = Pipeline("newcomer")
+    return p, p.read("in", sources.memory([], timestamp="t"))
+
+
+def row(k: Any, t: int, v: Any = 1) -> dict[str, Any]:
+    return {"k": k, "t": t, "v": v}
+
+
+def aggregated(values: list[list[Any]], **aggregates: Any) -> dict[str, Any]:
+    """The row of one window; each list of values is an epoch of its own."""
+    p, s = begin()
+    s.key_by("k").window(tumbling("1s")).aggregate(**aggregates)
+    with Harness(p) as h:
+        t = 0
+        for epoch in values:
+            h.send("in", *(row("a", t + i, value) for i, value in enumerate(epoch)))
+            t += len(epoch)
+        h.end()
+        (found,) = h.read("in.aggregate")
+    return {name: found[name] for name in aggregates}
+
+
+# Aggregates ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_lists_and_structs_are_collected_counted_and_folded(cut: bool) -> None:
+    values = [{"x": 1}, {"x": 2, "y": [1, 2]}, None, {"x": 1}]
+    full = [{"x": 1, "y": None}, {"x": 2, "y": [1, 2]}, {"x": 1, "y": None}]
+    found = aggregated(
+        [[value] for value in values] if cut else [values],
+        all=agg.collect("v"),
+        first=agg.first("v"),
+        last=agg.last("v"),
+        n=agg.count("v"),
+        different=agg.distinct("v"),
+        total=agg.fold(0, lambda a, v: a + v["x"], lambda a, b: a + b, column="v"),
+    )
+    assert found == {
+        "all": full, "first": full[0], "last": full[0], "n": 3, "different": 2, "total": 4,
+    }  # fmt: skip
+    lists = [[[3], [1, 2]], [[3]]] if cut else [[[3], [1, 2], [3]]]
+    found = aggregated(lists, all=agg.collect("v"), different=agg.distinct("v"))
+    assert found == {"all": [[3], [1, 2], [3]], "different": 2}
+
+
+def test_quantiles_hold_their_error_at_the_ends_of_floats() -> None:
+    values = [-math.inf, -1.7e308, -5e-320, 0.0, 1e-310, 1.7e308, math.inf, math.nan]
+    shares = [i / 6 for i in range(7)]
+    found = aggregated([values[:3], values[3:]], q=agg.quantiles("v", *shares))["q"]
+    for value, about in zip(values, found, strict=False):
+        assert about == value or math.isclose(about, value, rel_tol=0.011), (value, about)
+
+
+def test_times_of_day_are_microseconds_as_other_times_are() -> None:
+    p = Pipeline("newcomer")
+    kinds = [("k", pa.string()), ("t", pa.int64()), ("v", pa.time64("us")), ("d", pa.date32()),
+             ("m", pa.decimal128(20, 2)), ("b", pa.binary(2))]  # fmt: skip
+    s = p.read("in", sources.memory([], timestamp="t"), schema=pa.schema(kinds))
+    s.key_by("k").window(tumbling("1s")).aggregate(
+        v=agg.max("v"), d=agg.min("d"), m=agg.sum("m"), b=agg.last("b"), n=agg.distinct("v")
+    )
+    with Harness(p) as h:
+        for hour in (9, 7):
+            h.send("in", {"k": "a", "t": hour, "v": datetime.time(hour), "b": b"xy",
+                          "d": datetime.date(2026, 1, hour), "m": Decimal("0.25")})  # fmt: skip
+        h.end()
+        (found,) = h.read("in.aggregate")
+    assert (found["v"], found["m"], found["b"], found["n"]) == (9 * 3600 * 10**6, 0.5, b"xy", 2)
+    assert found["d"] == datetime.datetime(2026, 1, 7, tzinfo=datetime.UTC).timestamp() * 10**6
+
+
+@dataclass
+class Mean:
+    n: int = 0
+    total: int = 0
+
+
+class Span(msgspec.Struct):
+    low: int = 99
+    high: int = 0
+
+
+FOLDS: dict[str, Any] = {
+    "a tuple": (
+        agg.fold((0, 0), lambda a, v: (a[0] + v, a[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]),
+                 lambda a: a[0] / a[1], column="v"), 2.0),
+    "a set": (agg.fold(set(), lambda a, v: a | {v}, lambda a, b: a | b, len, column="v"), 3),
+    "a dataclass": (
+        agg.fold(Mean(), lambda a, v: Mean(a.n + 1, a.total + v),
+                 lambda a, b: Mean(a.n + b.n, a.total + b.total), column="v"),
+        {"n": 3, "total": 6}),
+    "a struct": (
+        agg.fold(Span(), lambda a, v: Span(min(a.low, v), max(a.high, v)),
+                 lambda a, b: Span(min(a.low, b.low), max(a.high, b.high)),
+                 lambda a: a.high - a.low, column="v"), 2),
+    "a list changed in place": (
+        agg.fold([], lambda a, v: a.append(v) or a, lambda a, b: a + b, sorted, column="v"),
+        [1, 2, 3]),
+    "nothing": (
+        agg.fold(None, lambda a, v: max(a or 0, v), lambda a, b: max(a or 0, b or 0), column="v"),
+        3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("zero", FOLDS)
+def test_a_fold_begins_with_whatever_can_be_encoded(zero: str) -> None:
+    fold, wanted = FOLDS[zero]
+    for values in ([[1, 3, 2]], [[3], [2], [1]]):
+        assert aggregated(values, x=fold) == {"x": wanted}
+
+
+@pytest.mark.parametrize(
+    ("values", "aggregate", "reason"),
+    [
+        ([["x"]], agg.sum("v"), "column 'v' holds string, not numbers"),
+        ([["1"]], agg.quantiles("v", 0.5), "column 'v' holds string, not numbers"),
+        ([["x"], [5]], agg.max("v"), "two kinds, string before and now int64"),
+        ([[[1]]], agg.max("v"), "holds list"),
+        ([[1]], agg.fold(0, lambda a, v: None, lambda a, b: a), "add returned None"),
+        ([[1], [2]], agg.fold(0, lambda a, v: 1, lambda a, b: None), "merge returned None"),
+        ([[1]], agg.fold([], lambda a, v: [(1, 2)], lambda a, b: a), "would come back"),
+        ([[1]], agg.fold(0, lambda a, v: v["zz"], lambda a, b: a), "KeyError: 'zz'"),
+    ],
+)
+def test_what_an_aggregate_cannot_take_is_told_with_its_column(
+    values: list[list[Any]], aggregate: Any, reason: str
+) -> None:
+    with pytest.raises(UserCodeError, match=reason) as caught:
+        aggregated(values, x=aggregate)
+    assert "computation 'in.aggregate'" in str(caught.value)
+    assert "errors=to" not in str(caught.value)  # a table cannot spare one record
+
+
+def test_a_zero_that_cannot_be_encoded_is_refused_while_building() -> None:
+    with pytest.raises(InvalidPipeline, match="zero .* cannot be encoded"):
+        agg.fold(object(), lambda a, v: a, lambda a, b: a)
+
+
+@pytest.mark.parametrize("name", ["key_index", "record_timestamp"])
+def test_a_column_that_would_hide_the_engines_own_is_named(name: str) -> None:
+    for step in (lambda s: s.key_by("k").window(tumbling("1s")).count(), lambda s: s.select("k")):
+        p, s = begin()
+        step(s)
+        with Harness(p) as h:
+            h.send("in", {"k": "a", "t": 1, "timestamp": 5, name: 1})
+            if name == "key_index" and not p.freeze().keyed:
+                h.end()  # without a key there is nothing to hide
+                continue
+            with pytest.raises(UserCodeError, match=f"a column '{name}'.*rename"):
+                h.end()
+
+
+# Keys ---------------------------------------------------------------------
+
+
+def test_a_key_of_several_parts_goes_on_behind_a_window() -> None:
+    p, s = begin()
+    both = s.key_by(lambda v: (v["k"], v["v"])).window(tumbling("1s")).count()
+    both.window(same_window()).aggregate(n=agg.sum("count")).named("unnamed")
+    parts = s.key_by(who=lambda v: v["k"].upper(), what=lambda v: v["v"] * 2)
+    parts.window(tumbling("1s")).count("m").named("parts").count().named("named")
+    with Harness(p) as h:
+        h.send("in", row("a", 1), row("a", 2, 2), row("a", 3))
+        h.end()
+        assert sorted(r["n"] for r in h.read("unnamed")) == [1, 2]
+        assert [r for r in h.read("parts") if r["m"] == 2] == [
+            {"who": "A", "what": 2, "window_start": 0, "window_end": 1_000_000, "m": 2}
+        ]
+        assert {(r["who"], r["what"]) for r in h.read("named")} == {("A", 2), ("A", 4)}
+
+
+def test_a_key_named_like_a_windows_column_is_refused() -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match="called 'window_start'"):
+        s.key_by("window_start").window(tumbling("1s")).count()
+    s.key_by("window_start").window(same_window()).count()  # there it is the same
+
+
+# Reduce -------------------------------------------------------------------
+
+
+@dataclass
+class Visits:
+    pages: list[str] = field(default_factory=list)
+
+
+def test_each_key_begins_with_its_own_copy_of_the_initial_state() -> None:
+    def add(value: Any, state: Any) -> Any:
+        (state if isinstance(state, list) else state.pages).append(value["v"])
+        return state
+
+    p, s = begin()
+    s.key_by("k").reduce(add, [])
+    s.key_by("k").reduce(add, Visits()).named("objects")
+    s.key_by("k").reduce(lambda v, seen: seen | {v["v"]}, set()).named("sets")
+    s.key_by("k").reduce(lambda v, two: (v["v"], two[0]), ("", "")).named("tuples")
+    with Harness(p) as h:
+        h.send("in", row("a", 1, "x"), row("b", 2, "y"), CRASH, row("a", 3, "z"))
+        assert sorted(h.read("in.reduce")) == [["x"], ["x", "z"], ["y"]]
+        assert h.state("objects", "a").folded == Visits(["x", "z"])
+        assert h.state("sets", "a").folded == {"x", "z"}
+        assert h.state("tuples", "a").folded == ("z", "x")
+
+
+def test_reduce_forgets_keys_after_a_time() -> None:
+    p, s = begin()
+    s.key_by("k").reduce(lambda value, n: n + 1, 0, ttl="10us")
+    with Harness(p) as h:
+        h.send("in", row("a", 1))
+        h.send("in", row("a", 9))
+        h.send("in", CRASH, row("a", 30))
+        assert h.read("in.reduce") == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.key_by("k").reduce(max, 0, ttl=5), "ttl= needs a unit"),
+        (lambda s: s.key_by("k").reduce(max, object()), "initial= cannot be encoded"),
+        (lambda s: s.key_by("k").reduce(max, 0, tll="5s"), r"no option 'tll'.*there are: aliases"),
+        (lambda s: s.map(str, error="stop"), "no option 'error' .did you mean 'errors'"),
+        (lambda s: (s.split(map=None), s.map(str)), "a stream 'in.map' already, made by in.split"),
+        (lambda s: (s.split(a=None), s.split(a=bool)), "a stream 'in.a' already"),
+        (lambda s: (s.split(a=None), s.map(str).named("in.a")), "a stream 'in.a' already"),
+        (lambda s: s.map(str).named("in"), "a stream 'in' already"),
+        (lambda s: s.key_by("k", a=str), "not both"),
+    ],
+)
+def test_names_and_options_that_cannot_be_are_told_at_once(build: Any, reason: str) -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match=reason):
+        build(s)
+
+
+def test_a_state_that_would_come_back_as_another_is_refused_with_advice() -> None:
+    p, s = begin()
+    s.key_by("k").reduce(lambda value, _: (1, 2), None)
+    with Harness(p) as h, pytest.raises(UserCodeError, match="give such an initial= too"):
+        h.send("in", row("a", 1))
+        h.settle()
+
+
+def test_a_stream_may_be_split_twice() -> None:
+    p, s = begin()
+    s.split(small=lambda r: r["v"] < 2)
+    s.split(large=lambda r: r["v"] >= 2, none=None)
+    with Harness(p) as h:
+        h.send("in", row("a", 1), row("b", 2, 2))
+        assert [len(h.read(f"in.{name}")) for name in ("small", "large", "none")] == [1, 1, 1]
