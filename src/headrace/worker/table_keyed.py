@@ -15,12 +15,13 @@ from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END
-from headrace.pipeline.graph import Node
+from headrace.pipeline.graph import Node, To
 from headrace.state.entries import MapEntries
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import Stored
 from headrace.worker import keystate
 from headrace.worker.emitter import keyed_origin
+from headrace.worker.keyless import describe, letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.table_context import BareTableContext
 from headrace.worker.table_timers import TableTimers
@@ -62,6 +63,7 @@ class KeyedTableContext(BareTableContext):
             np.maximum.at(clocks, codes, timestamps)
         self._clocks = clocks
         self._written: dict[str, list[bytes]] = {}
+        self._aside = 0
         self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
         self._timers = TableTimers(run, keys)
         self.watermark = self.watermark_before = run.before
@@ -203,6 +205,18 @@ class KeyedTableContext(BareTableContext):
         columns.update(key_index=pa.array(codes), tag=pa.array(tags))
         columns.update(timestamp=pa.array(ats, pa.int64()), clock=pa.array(clocks))
         return pa.table(columns)
+
+    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+        node, key = self._node, self._shown[key_index]
+        if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
+            what = f"{value!r:.300} at {timestamp}"
+            raise UserCodeError(describe(node, key, what, error)) from error
+        told = letter(self._emitter, node, key, None, error)
+        told.update(value=value, timestamp=timestamp)
+        origin = keyed_origin(node.name, self._keys[key_index])
+        self._aside += 1
+        identity = f"{self._emitter.label}:{self.epoch}:{self._aside}".encode()
+        self._emitter.dead_letter(node.errors, told, timestamp, origin, identity)
 
     # The end --------------------------------------------------------------
 
