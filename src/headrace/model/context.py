@@ -110,6 +110,8 @@ class Input:
     """The position of its first row in the table, for `pass_on`."""
     key_index: np.ndarray[Any, Any]
     rows: Rows
+    feedback: bool = False
+    """Whether it comes through a feedback stream: then none of it is late."""
 
 
 class TableContext(Services):

@@ -8,6 +8,7 @@ import pytest
 from headrace import (
     Computation,
     InvalidPipeline,
+    InvalidRecord,
     Pipeline,
     UserCodeError,
     agg,
@@ -304,6 +305,20 @@ def test_a_selection_without_the_key_cannot_be_used_by_key() -> None:
     joined.key_by("at").count()
 
 
+@pytest.mark.parametrize("select", [lambda left, right: {"n": 1}, {"id": "right.id"}])
+def test_a_joined_record_without_the_key_names_the_join_the_key_and_the_next_step(
+    select: Any,
+) -> None:
+    p, orders, payments = streams()
+    joined = orders.join(payments, how="left", select=select)
+    joined.count().named("next")
+    wanted = r"'next' cannot take a key \('id'\).*'orders.join' makes.*select=.*before 'next'"
+    with pytest.raises(InvalidRecord, match=wanted):
+        with Harness(p) as h:
+            h.send("orders", order("o", 1))
+            h.end()
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"within": interval("0s", "2s")}, {"window": tumbling("10s")}]
 )
@@ -354,6 +369,32 @@ def test_records_of_all_forms_join_and_keep_them(options: Any) -> None:
     expected = [[a, row["n"]] for a in left for row in MIXED]
     assert sorted(map(repr, made)) == sorted(map(repr, expected))
     assert sorted(repr([v["n"], v["m"]]) for v in columns) == sorted(map(repr, expected))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"within": interval("0s", "9s")}, {"window": tumbling("10s"), "late": to("late")}],
+)
+def test_feedback_into_a_join_is_never_late_not_even_after_the_end(options: Any) -> None:
+    class Again(Computation):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            if not record.value["again"]:
+                ctx.produce({"id": record.value["id"] + "!", "again": 1}, to="again")
+
+    p, orders, _ = streams()
+    again = p.stream("again", feedback=True).key_by("id")
+    select = {"id": "left.id", "again": "right.again", "other": "right.id"}
+    orders.join(again, how="full", select=select, **options).named("out")
+    p.compute(Again, inputs={"out": ()}, outputs=["again"])
+    with Harness(p) as h:
+        h.send("payments", order("x", 15))
+        h.send("orders", order("o", 15))
+        h.end()  # only now o comes out, alone, and its answer goes back
+        (_, first), (answer, second) = h.records("out")
+        assert answer["other"] == "o!"
+        assert first == second, "a time that is a time"
+        assert h.counts["late"] == 0
+        assert h.keys("out") == []
 
 
 @pytest.mark.parametrize("select", [SELECT, lambda left, right: [left["t"], right["t"]]])

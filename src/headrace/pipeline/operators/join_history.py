@@ -93,6 +93,11 @@ class HistoryJoin(Computation):
         sides = (_stored(ctx, 0, keys), _stored(ctx, 1, keys))
         for i in (0, 1):
             self.pairing.produce_alone(ctx, sides, i)
+            # Feedback may still come, but these have come out as having no partner.
+            gone = ctx.entries(SIDES[i], keys)
+            none = [None] * gone.num_rows
+            ctx.put_entries(SIDES[i], gone.column("key_index"), gone.column("entry"), none)
+        ctx.write(oldest=np.full(len(ctx.keys()), END))
 
 
 def _stored(ctx: TableContext, side: int, keys: Ints) -> SideRows:

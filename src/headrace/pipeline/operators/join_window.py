@@ -110,8 +110,8 @@ class WindowJoin(Computation):
         for given in ctx.inputs():
             rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
             at, start, end = self.windows.windows(rows)
-            late = rows.time[at] < ctx.watermark_before
-            kept = ~(late & (self._closes(end) <= ctx.watermark_before))
+            before = 0 if given.feedback or ctx.watermark_before == END else ctx.watermark_before
+            kept = (rows.time[at] >= before) | (self._closes(end) > before)
             if not kept.all():
                 lost = np.ones(len(rows), np.bool_)
                 lost[at[kept]] = False
