@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,9 +53,8 @@ class KeyedTableContext(BareTableContext):
         self._fields = run.live.shape.plain
         self._version = run.live.shape.options.version
         self._keys = keys
-        self._shown = [decode_key(key) for key in keys]
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
-        self._stored: list[Stored] = run.slot.view.fetch(keys, self._hashes, maps=False)
+        self._stored: Sequence[Stored] = run.slot.view.fields(keys, self._hashes)
         self._migrated = self._migrate()
         if run.live.shape.options.clock == "wall":
             clocks = np.full(len(keys), run.task.plan.wall, np.int64)
@@ -69,6 +69,11 @@ class KeyedTableContext(BareTableContext):
         self.watermark = self.watermark_before = run.before
         self.watermark_after = run.now
         self.final = run.now == END
+
+    @cached_property
+    def _shown(self) -> list[Any]:
+        """The keys decoded; joins, for one, mostly do without."""
+        return [decode_key(key) for key in self._keys]
 
     def keys(self) -> list[Any]:
         """The distinct keys, in the order of `read`."""
@@ -223,11 +228,13 @@ class KeyedTableContext(BareTableContext):
     def cells(self) -> list[Cell]:
         """What is to be written."""
         hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
+        keys, version = self._keys, self._version
+        make = Cell._make  # keywords and defaults cost as much as the rest
         found: list[Cell] = [
-            Cell(
-                hashes[i], self._keys[i], ENTRY, name, entry, data or b"", clocks[i], END,
-                self._version, data is None,
-            )
+            make((
+                hashes[i], keys[i], ENTRY, name, entry, data or b"", clocks[i], END, version,
+                data is None,
+            ))
             for name, i, entry, data in self._entries.changes()
         ]  # fmt: skip
         for i, state in self._migrated.items():

@@ -84,6 +84,9 @@ class Waiting(msgspec.Struct, array_like=True):
     times: list[int]
 
 
+_decode = msgspec.msgpack.Decoder(Waiting).decode
+
+
 class IntervalJoin(Computation):
     """Keeps rows of both sides until their last possible partner is in."""
 
@@ -92,8 +95,8 @@ class IntervalJoin(Computation):
     left: Map[bytes, bytes] = state()
     """(sweep, epoch) -> rows; see `SideRows.chunks`."""
     right: Map[bytes, bytes] = state()
-    waiting: Map[tuple[int, bytes], bytes] = state()
-    """Of an outer side, (side, place of the chunk) -> `Waiting`."""
+    waiting: Map[bytes, bytes] = state()
+    """Of an outer side, the side in one byte and the place of the chunk -> `Waiting`."""
 
     def __init__(self, pairing: Pairing, left_stream: str, within: Interval, how: str) -> None:
         self.pairing = pairing
@@ -236,7 +239,7 @@ class IntervalJoin(Computation):
         found = ctx.entries("waiting", keys)
         columns = [found.column(name).to_pylist() for name in ("key_index", "entry", "value")]
         return {
-            (key, entry["part_0"], entry["part_1"]): msgspec.msgpack.decode(data, type=Waiting)
+            (key, entry[0], entry[1:]): _decode(data)
             for key, entry, data in zip(*columns, strict=True)
         }
 
@@ -301,9 +304,8 @@ class IntervalJoin(Computation):
 
     def _put_waiting(self, ctx: TableContext, changed: dict[Chunk, Waiting]) -> None:
         data = [msgspec.msgpack.encode(w) if w.rows else None for w in changed.values()]
-        ctx.put_entries(
-            "waiting", [key for key, _, _ in changed], [chunk[1:] for chunk in changed], data
-        )
+        places = [bytes((side,)) + place for _, side, place in changed]
+        ctx.put_entries("waiting", [key for key, _, _ in changed], places, data)
 
     def _set_leaving(self, ctx: TableContext, keys: Ints, waiting: dict[Chunk, Waiting]) -> None:
         """When the first row of each key leaves unmatched, and the time of the oldest."""
