@@ -1,11 +1,13 @@
 """Joins against DuckDB: the same rows, however the input is cut and whenever the driver dies.
 
-Times are microseconds. Records are out of order by less than the sources' lateness, so none is
-late; keys are few and skewed, values may be null, rows may be equal.
+Times are microseconds. Records are out of order, and some are late; keys are few and skewed,
+keys and values may be null, rows may be equal. What is late depends on the cut, so every row
+that DuckDB sees has the epoch in which it came and the watermark before that (`arrived`).
 """
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import duckdb
@@ -13,7 +15,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace import Computation, Pipeline, hopping, sources
+from headrace import Computation, Pipeline, hopping, sources, to
 from headrace.model.time import LATEST
 from headrace.pipeline.operators.join_interval import Interval
 from headrace.pipeline.operators.join_rows import Side
@@ -25,6 +27,7 @@ LATENESS = 6
 HOWS = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN"}
 
 Row = dict[str, Any]
+Schedule = list[tuple[str, Any]]
 
 # Give more for a long sweep.
 EXAMPLES = settings(max_examples=int(os.environ.get("HEADRACE_JOIN_EXAMPLES", "40")))
@@ -38,17 +41,18 @@ class Downstream(Computation):
 
 
 @st.composite
-def rows(draw: st.DrawFn, column: str) -> list[Row]:
-    """Rows whose order differs from that of their times by less than the lateness."""
+def rows(draw: st.DrawFn, column: str, late_most: int) -> list[Row]:
+    """Rows whose order differs from that of their times, mostly by less than the lateness."""
     start = draw(st.sampled_from([0, 0, 1_000, LATEST - 200]))
     steps = draw(st.lists(st.integers(0, 4), max_size=12))
     time, made = start, []
     for step in steps:
         time += step
-        late = draw(st.integers(0, LATENESS - 1))
+        late = draw(st.integers(0, LATENESS - 1) | st.integers(0, late_most))
         made.append(
             {
-                "k": draw(st.sampled_from(["hot", "hot", "hot", "b", "c"])),
+                "k": draw(st.sampled_from(["hot", "hot", "hot", "b", "c", None])),
+                "j": draw(st.sampled_from([1, 1, 1, None])),
                 "t": max(start, time - late),
                 column: draw(st.sampled_from([None, 1, 2, 2])),
             }
@@ -57,12 +61,13 @@ def rows(draw: st.DrawFn, column: str) -> list[Row]:
 
 
 @st.composite
-def schedules(draw: st.DrawFn) -> list[tuple[str, Any]]:
+def schedules(draw: st.DrawFn) -> Schedule:
     """What arrives when: (stream, rows), and where the driver dies."""
-    waiting = {"left": draw(rows("a")), "right": draw(rows("b"))}
+    late_most = draw(st.sampled_from([LATENESS - 1, 30]))
+    waiting = {"left": draw(rows("a", late_most)), "right": draw(rows("b", late_most))}
     if draw(st.booleans()):
         return [(stream, found) for stream, found in waiting.items() if found]
-    plan: list[tuple[str, Any]] = []
+    plan: Schedule = []
     while any(waiting.values()):
         stream = draw(st.sampled_from([s for s, found in waiting.items() if found]))
         count = draw(st.integers(1, 4))
@@ -72,6 +77,23 @@ def schedules(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return plan
 
 
+def arrived(schedule: Schedule) -> dict[str, list[Row]]:
+    """The rows of each side, each with its epoch and the join's input watermark before that.
+
+    A source's watermark lies its lateness behind the newest of its records, the join's is the
+    older of both; a source that has sent nothing is at the beginning of time.
+    """
+    found: dict[str, list[Row]] = {"left": [], "right": []}
+    marks, before = {"left": 0, "right": 0}, 0
+    for epoch, (stream, values) in enumerate(schedule):
+        records = [value for value in values if value is not CRASH]
+        found[stream] += [{**r, "epoch": epoch, "before": before} for r in records]
+        newest = max((r["t"] for r in records), default=0)
+        marks[stream] = max(marks[stream], newest - LATENESS)
+        before = max(before, min(marks.values()))
+    return found
+
+
 def pipeline() -> Pipeline:
     p = Pipeline("joined")
     for name in ("left", "right"):
@@ -79,31 +101,60 @@ def pipeline() -> Pipeline:
     return p
 
 
-SIDES = (Side("left", "k", ("k", "t", "a")), Side("right", "k", ("k", "t", "b")))
+KEYS: Any = st.sampled_from(["k", ("k", "j")])
+LATE: Any = st.sampled_from(["drop", "process", to("late")])
 SELECT = {"k": "left.k", "rk": "right.k", "lt": "left.t", "rt": "right.t", "a": "left.a",
           "b": "right.b"}  # fmt: skip
+ON_TIME = "NOT t < before"
 
 
-def ours(p: Pipeline, schedule: list[tuple[str, Any]], names: list[str]) -> Counter[Any]:
-    """What comes out, with timestamps; nothing of it comes after a watermark that denies it."""
+def sides(key: Any) -> tuple[Side, Side]:
+    return Side("left", key, ("k", "j", "t", "a")), Side("right", key, ("k", "j", "t", "b"))
+
+
+def same_key(key: Any) -> str:
+    """The condition that two rows, `l` and `r`, have one key; a null is like nothing, as in SQL."""
+    return " AND ".join(f"l.{column} = r.{column}" for column in key)
+
+
+def ours(
+    p: Pipeline, schedule: Schedule, names: list[str], key: Any, late: Any, open_us: Any = None
+) -> Counter[Any]:
+    """What comes out, with timestamps; nothing of it comes after a watermark that denies it.
+
+    What cannot have a key, and what is late and not wanted, is in its stream, once. `open_us`
+    gives the watermark up to which a late row is wanted after all.
+    """
     p.compute(Downstream, inputs={"out": ()}, outputs="seen")
+    every = [(s, row) for s, found in arrived(schedule).items() for row in found]
+    keyless = [row for _, row in every if key == "k" and row["k"] is None]
+    behind = [row for _, row in every if row["t"] < row["before"] and row not in keyless]
     with Harness(p) as h:
         for stream, values in schedule:
             h.send(stream, *values)
         h.end()
         found = h.records("out")
-        assert not any(h.read("seen"))
-        assert h.counts["late"] == 0
+        assert behind or not any(h.read("seen"))
+        assert h.counts["late"] == len(behind)
+        assert bag(letter["value"] for letter in h.read("dead")) == bag(keyless)
+        if late == to("late"):
+            aside = [r for r in behind if open_us is None or open_us(r["t"]) <= r["before"]]
+            assert bag(h.read("late")) == bag(aside)
     return Counter((*(value[name] for name in names), time) for value, time in found)
 
 
-def theirs(schedule: list[tuple[str, Any]], query: str) -> Counter[Any]:
+def bag(values: Iterable[Row]) -> Counter[Any]:
+    """Records without what this test has added."""
+    return Counter((v["k"], v["j"], v["t"], v.get("a", v.get("b"))) for v in values)
+
+
+def theirs(schedule: Schedule, key: Any, query: str) -> Counter[Any]:
     """What DuckDB answers."""
     tables = {}
     for side, column in (("left", "a"), ("right", "b")):
-        found = [row for s, rs in schedule for row in rs if s == side and row is not CRASH]
-        kinds = pa.schema([("k", pa.string()), ("t", pa.int64()), (column, pa.int64())])
-        tables[side] = pa.Table.from_pylist(found, schema=kinds)
+        found = [row for row in arrived(schedule)[side] if key != "k" or row["k"] is not None]
+        kinds = [(name, pa.int64()) for name in ("j", "t", column, "epoch", "before")]
+        tables[side] = pa.Table.from_pylist(found, pa.schema([("k", pa.string()), *kinds]))
     with duckdb.connect() as db:
         db.register("l", tables["left"])
         db.register("r", tables["right"])
@@ -111,36 +162,51 @@ def theirs(schedule: list[tuple[str, Any]], query: str) -> Counter[Any]:
 
 
 @EXAMPLES
-@given(schedules(), st.sampled_from(sorted(HOWS)))
+@given(schedules(), st.sampled_from(sorted(HOWS)), KEYS, LATE)
 def test_a_join_over_the_full_history_is_the_join_of_sql(
-    schedule: list[tuple[str, Any]], how: str
+    schedule: Schedule, how: str, key: Any, late: Any
 ) -> None:
     p = pipeline()
-    join(p, *SIDES, how=how, select=SELECT, name="out")
+    join(p, *sides(key), how=how, select=SELECT, name="out", late=late, errors=to("dead"))
+    kept = "true" if late == "process" else ON_TIME
     expected = theirs(
         schedule,
-        f"SELECT l.k, r.k, l.t, r.t, a, b, greatest(l.t, r.t) FROM l {HOWS[how]} r ON l.k = r.k",
+        key,
+        "SELECT l.k, r.k, l.t, r.t, a, b, greatest(l.t, r.t) "
+        f"FROM (FROM l WHERE {kept}) l {HOWS[how]} (FROM r WHERE {kept}) r ON {same_key(key)}",
     )
-    assert ours(p, schedule, list(SELECT)) == expected
+    assert ours(p, schedule, list(SELECT), key, late) == expected
 
 
 @EXAMPLES
-@given(schedules(), st.sampled_from(sorted(HOWS)), st.integers(-9, 9), st.integers(0, 12))
+@given(
+    schedules(), st.sampled_from(sorted(HOWS)), st.integers(-9, 9), st.integers(0, 12), KEYS, LATE
+)
 def test_an_interval_join_is_the_range_join_of_sql_and_leaves_nothing_behind(
-    schedule: list[tuple[str, Any]], how: str, lower: int, width: int
+    schedule: Schedule, how: str, lower: int, width: int, key: Any, late: Any
 ) -> None:
     p = pipeline()
-    join(p, *SIDES, within=Interval(lower, lower + width), how=how, select=SELECT, name="out")
+    within, upper = Interval(lower, lower + width), lower + width
+    join(p, *sides(key), within=within, how=how, select=SELECT, name="out", late=late,
+         errors=to("dead"))  # fmt: skip
+    kept = "true" if late == "process" else ON_TIME
+    # A late row meets what is kept: rows whose last partner on time may still come.
+    here = (
+        f"(l.epoch = r.epoch OR (l.epoch < r.epoch AND l.t + ({upper}) >= r.before) "
+        f"OR (r.epoch < l.epoch AND r.t - ({lower}) >= l.before))"
+    )
     expected = theirs(
         schedule,
-        f"SELECT l.k, r.k, l.t, r.t, a, b, greatest(l.t, r.t) FROM l {HOWS[how]} r "
-        f"ON l.k = r.k AND r.t BETWEEN l.t + ({lower}) AND l.t + ({lower + width})",
+        key,
+        "SELECT l.k, r.k, l.t, r.t, a, b, greatest(l.t, r.t) "
+        f"FROM (FROM l WHERE {kept}) l {HOWS[how]} (FROM r WHERE {kept}) r ON {same_key(key)} "
+        f"AND r.t BETWEEN l.t + ({lower}) AND l.t + ({upper}) AND {here}",
     )
-    assert ours(p, schedule, list(SELECT)) == expected
+    assert ours(p, schedule, list(SELECT), key, late) == expected
     assert emptied(p, schedule)
 
 
-def emptied(p: Pipeline, schedule: list[tuple[str, Any]]) -> bool:
+def emptied(p: Pipeline, schedule: Schedule) -> bool:
     """Whether the join has forgotten everything when the end has come."""
     with Harness(p, twice=False) as h:
         for stream, values in schedule:
@@ -150,41 +216,58 @@ def emptied(p: Pipeline, schedule: list[tuple[str, Any]]) -> bool:
 
 
 @EXAMPLES
-@given(schedules(), st.sampled_from(sorted(HOWS)), st.sampled_from([(5, 5), (6, 2), (3, 3)]))
+@given(
+    schedules(),
+    st.sampled_from(sorted(HOWS)),
+    st.sampled_from([(5, 5), (6, 2), (3, 3)]),
+    st.sampled_from([0, 0, 7]),
+    KEYS,
+    st.sampled_from([None, to("late")]),
+)
 def test_a_window_join_is_a_join_by_key_and_window(
-    schedule: list[tuple[str, Any]], how: str, shape: tuple[int, int]
+    schedule: Schedule, how: str, shape: tuple[int, int], grace: int, key: Any, late: Any
 ) -> None:
     size, every = shape
     p = pipeline()
     join(
         p,
-        *SIDES,
+        *sides(key),
         window=CutWindows(hopping(f"{size}us", every=f"{every}us")),
+        grace=f"{grace}us",
         how=how,
         select=SELECT,
         name="out",
+        late=late,
+        errors=to("dead"),
     )
 
     def cut(side: str) -> str:
+        # A late row is for the windows that are still open.
         return (
             f"(SELECT *, (t // {every} - i) * {every} AS w FROM {side}, range({size // every}) n(i)"
-            f" WHERE t < (t // {every} - i) * {every} + {size})"
+            f" WHERE t < w + {size} AND ({ON_TIME} OR w + {size + grace} > before))"
         )
 
     expected = theirs(
         schedule,
-        "SELECT x.k, y.k, x.t, y.t, a, b, coalesce(x.w, y.w), coalesce(x.w, y.w) + "
-        f"{size}, coalesce(x.w, y.w) + {size} - 1 "
-        f"FROM {cut('l')} x {HOWS[how]} {cut('r')} y ON x.k = y.k AND x.w = y.w",
+        key,
+        "SELECT l.k, r.k, l.t, r.t, a, b, coalesce(l.w, r.w) AS start, start + "
+        f"{size}, start + {size} - 1 "
+        f"FROM {cut('l')} l {HOWS[how]} {cut('r')} r ON {same_key(key)} AND l.w = r.w",
     )
-    assert ours(p, schedule, [*SELECT, "window_start", "window_end"]) == expected
+
+    def last_closes(time: int) -> int:
+        return time // every * every + size + grace
+
+    names = [*SELECT, "window_start", "window_end"]
+    assert ours(p, schedule, names, key, late, last_closes) == expected
     assert emptied(p, schedule)
 
 
 @EXAMPLES
-@given(schedules(), st.sampled_from(["inner", "left"]), st.sampled_from([None, 0, 5]))
+@given(schedules(), st.sampled_from(["inner", "left"]), st.sampled_from([None, 0, 5]), KEYS)
 def test_an_as_of_join_is_that_of_duckdb(
-    schedule: list[tuple[str, Any]], how: str, within: int | None
+    schedule: Schedule, how: str, within: int | None, key: Any
 ) -> None:
     # Of several right rows of one key and instant SQL may take any: leave one.
     seen: set[Any] = set()
@@ -192,20 +275,24 @@ def test_an_as_of_join_is_that_of_duckdb(
     for stream, values in schedule:
         kept = []
         for value in values:
-            place = None if value is CRASH or stream == "left" else (value["k"], value["t"])
+            place = None
+            if value is not CRASH and stream == "right":
+                place = (*(value[column] for column in key), value["t"])
             if place is None or place not in seen:
                 kept.append(value)
                 seen.add(place)
         apart.append((stream, kept))
     p = pipeline()
     tolerance = None if within is None else f"{within}us"
-    join_asof(p, *SIDES, how=how, within=tolerance, select=SELECT, name="out")
+    join_asof(p, *sides(key), how=how, within=tolerance, select=SELECT, name="out",
+              errors=to("dead"))  # fmt: skip
     near = "true" if within is None else f"l.t - r.t <= {within}"
     cell = {c: f"CASE WHEN {near} THEN r.{c} END" for c in ("k", "t", "b")}
     expected = theirs(
         apart,
+        key,
         f"SELECT l.k, {cell['k']}, l.t, {cell['t']}, a, {cell['b']}, l.t "
-        f"FROM l ASOF {HOWS[how]} r ON l.k = r.k AND l.t >= r.t "
-        + (f"WHERE {near}" if how == "inner" else ""),
+        f"FROM (FROM l WHERE {ON_TIME}) l ASOF {HOWS[how]} (FROM r WHERE {ON_TIME}) r "
+        f"ON {same_key(key)} AND l.t >= r.t " + (f"WHERE {near}" if how == "inner" else ""),
     )
-    assert ours(p, apart, list(SELECT)) == expected
+    assert ours(p, apart, list(SELECT), key, "drop") == expected

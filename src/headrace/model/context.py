@@ -110,6 +110,8 @@ class Input:
     """The position of its first row in the table, for `pass_on`."""
     key_index: np.ndarray[Any, Any]
     rows: Rows
+    feedback: bool = False
+    """Whether it comes through a feedback stream: then none of it is late."""
 
 
 class TableContext(Services):
@@ -197,3 +199,8 @@ class TableContext(Services):
         self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
     ) -> None:
         """Sends a record per value, of whatever form; `timestamp` is a column."""
+
+    @abstractmethod
+    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+        """Something that the hook makes for one key has raised, and is not made: its dead letter
+        goes where `errors=` says, or the pipeline stops, by that key's name."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model.keys import decode_key, encode_part
 from headrace.model.state import Field
 from headrace.state.segment import ENTRY
 from headrace.state.view import SlotView
 
-_COLUMNS = (1, 3, 4, 5, 9)
+Entries = dict[tuple[int, bytes], bytes | None]
+"""(key's index, entry) -> its bytes, or None where it is gone."""
 
 
 class MapEntries:
@@ -28,32 +31,30 @@ class MapEntries:
     ) -> None:
         self._view, self._keys, self._hashes = view, keys, hashes
         self._fields = {field.name: field for field in fields}
-        self._stored: dict[tuple[str, int], dict[bytes, bytes]] = {}
-        """(map, key's index) -> its entries, where they were read."""
-        self._written: dict[tuple[str, int], dict[bytes, bytes | None]] = {}
+        self._stored: dict[str, Entries] = {field.name: {} for field in fields}
+        self._loaded: dict[str, set[int]] = {field.name: set() for field in fields}
+        """The keys whose stored entries were read."""
+        self._written: dict[str, Entries] = {field.name: {} for field in fields}
 
     def read(self, name: str, key_index: Sequence[int] | None) -> pa.Table:
         """`key_index, entry, value` of every entry of these keys, each key's in entry order."""
         field = self._field(name)
         indexes = list(range(len(self._keys)) if key_index is None else key_index)
         self._load(name, indexes)
-        owners: list[int] = []
-        entries: list[Any] = []
-        values: list[Any] = []
+        rows: Any = self._stored[name].items()
+        if self._written[name]:
+            rows = (self._stored[name] | self._written[name]).items()
+        if len(indexes) < len(self._loaded[name]) or self._written[name]:
+            wanted = set(indexes)
+            rows = [row for row in rows if row[0][0] in wanted]
+        places = {i: at for at, i in enumerate(indexes)}
+        found = sorted((places[i], entry, data) for (i, entry), data in rows if data is not None)
         decode = field.codec.decode
-        for i in indexes:
-            now: dict[bytes, bytes | None] = {**self._stored[name, i]}
-            now.update(self._written.get((name, i), {}))
-            for entry, data in sorted(now.items()):
-                if data is not None:
-                    owners.append(i)
-                    entries.append(decode_key(entry))
-                    values.append(decode(data))
         return pa.table(
             {
-                "key_index": pa.array(owners, pa.int32()),
-                "entry": _column(entries),
-                "value": pa.array(values),
+                "key_index": pa.array([indexes[at] for at, _, _ in found], pa.int32()),
+                "entry": _column([decode_key(entry) for _, entry, _ in found]),
+                "value": pa.array([decode(data) for _, _, data in found]),
             }
         )
 
@@ -66,25 +67,24 @@ class MapEntries:
                 f"put_entries({name!r}): {len(key_index)} key indexes, {len(entry)} entries and "
                 f"{len(value)} values: give as many of each"
             )
-        encode = self._field(name).codec.encode
+        encode, written = self._field(name).codec.encode, self._written[name]
         for i, key, cell in zip(key_index, entry, value, strict=True):
-            place = encode_part(tuple(key) if isinstance(key, list) else key)
-            data = None if cell is None else encode(cell)
-            self._written.setdefault((name, i), {})[place] = data
+            place = encode_part(tuple(key) if type(key) is list else key)
+            written[i, place] = None if cell is None else encode(cell)
 
     def changes(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
         """(map, key's index, entry, bytes or None where it is gone) of what is to be written."""
-        for (name, i), written in self._written.items():
-            stored = self._stored.get((name, i))
-            for place in sorted(written):
-                if stored is None or written[place] != stored.get(place):
-                    yield name, i, place, written[place]
+        for name, written in self._written.items():
+            stored, loaded = self._stored[name], self._loaded[name]
+            for place, data in written.items():
+                if place[0] not in loaded or data != stored.get(place):
+                    yield name, place[0], place[1], data
 
     def shown_changes(self) -> Iterator[tuple[str, int, Any, Any, Any]]:
         """The same decoded, (map, key's index, entry, before, after), for people to look at."""
-        for name, i, place, data in list(self.changes()):
+        for name, i, place, data in sorted(self.changes(), key=itemgetter(0, 1, 2)):
             self._load(name, [i])
-            decode, was = self._field(name).codec.decode, self._stored[name, i].get(place)
+            decode, was = self._field(name).codec.decode, self._stored[name].get((i, place))
             before = None if was is None else decode(was)
             yield name, i, decode_key(place), before, None if data is None else decode(data)
 
@@ -96,11 +96,15 @@ class MapEntries:
         return field
 
     def _load(self, name: str, indexes: Sequence[int]) -> None:
-        missing = [i for i in indexes if (name, i) not in self._stored]
-        if missing:
+        loaded = self._loaded[name]
+        missing = [i for i in indexes if i not in loaded] if loaded else indexes
+        if len(missing):
+            loaded.update(missing)
             keys = [self._keys[i] for i in missing]
             found = stored_entries(self._view, name, keys, self._hashes[missing])
-            self._stored.update(zip(((name, i) for i in missing), found, strict=True))
+            self._stored[name].update(
+                ((missing[owner], entry), data) for (owner, entry), data in found.items()
+            )
 
 
 def stored_entries(
@@ -108,25 +112,28 @@ def stored_entries(
     name: str,
     keys: Sequence[bytes],
     hashes: np.ndarray[Any, np.dtype[np.uint64]],
-) -> list[dict[bytes, bytes]]:
-    """The entries of a map for each key, from all segments at once."""
-    found: list[dict[bytes, bytes | None]] = [{} for _ in keys]
+) -> Entries:
+    """The entries of a map for all keys, by their positions, from all segments at once."""
+    found: Entries = {}
+    asked = pa.array(keys, pa.binary())
     for segment, candidates, lows, highs in view.runs(hashes):
         counts = highs - lows
         starts = np.repeat(lows - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
         rows = starts + np.arange(int(counts.sum()))
         owners = np.repeat(candidates, counts)
         chosen = segment.kinds[rows] == ENTRY
-        if not chosen.any():
+        rows, owners = rows[chosen], owners[chosen]
+        if not len(rows):
             continue
-        columns = segment.rows(rows[chosen], _COLUMNS)
-        for owner, key, field, entry, value, gone in zip(
-            owners[chosen].tolist(), *columns, strict=True
-        ):
+        # The hash only finds candidates. Other maps' entries are not made into objects.
+        key, field = (segment.batch.column(c).take(pa.array(rows)) for c in (1, 3))
+        same = pc.and_(pc.equal(field, name), pc.equal(key, asked.take(pa.array(owners))))
+        chosen = same.to_numpy(zero_copy_only=False)
+        columns = segment.rows(rows[chosen], (4, 5, 9))
+        for owner, entry, value, gone in zip(owners[chosen].tolist(), *columns, strict=True):
             # Parts come newest first, so the first version of an entry counts.
-            if key == keys[owner] and field == name:
-                found[owner].setdefault(entry, None if gone else value)
-    return [{e: data for e, data in entries.items() if data is not None} for entries in found]
+            found.setdefault((owner, entry), None if gone else value)
+    return {place: data for place, data in found.items() if data is not None}
 
 
 def _column(entries: list[Any]) -> pa.Array:

@@ -81,6 +81,14 @@ class SlotView:
                     found[owner].runs.append((segment, low, high))
         return found
 
+    def fields(
+        self, keys: Sequence[bytes], hashes: np.ndarray[Any, np.dtype[np.uint64]]
+    ) -> Sequence[Stored]:
+        """The stored fields of each key, to be read only: keys without any may share one."""
+        if any((part.kinds[low:high] == FIELD).any() for part, low, high in self.parts):
+            return self.fetch(keys, hashes, maps=False)
+        return [Stored()] * len(keys)
+
     @staticmethod
     def _collect_fields(
         segment: Segment,

@@ -225,9 +225,22 @@ class Emitter:
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
         raise kind(
             f"{where}: {type(error).__name__}: {error}. The record, of {self.label}: "
-            f"{value!r:.200}. "
-            'Mend the input or the key, or send such records aside: errors=to("dead")'
+            f"{value!r:.200}. {self._advice(node, stream)}, or send such records aside: "
+            'errors=to("dead")'
         ) from error
+
+    def _advice(self, node: Node, stream: str) -> str:
+        """What to do about records that a key cannot be taken from."""
+        graph = self.runtime.topology.graph
+        makers = [n for n in graph.nodes.values() if stream in n.outputs.values()]
+        if not makers:
+            return "Mend the input or the key"
+        joined = " (a join: in its select=, also for rows without a partner)"
+        return (
+            f"{makers[0].name!r} makes these records: keep the key in them"
+            f"{joined if hasattr(makers[0].template, 'pairing') else ''}, or key_by() something "
+            f"else before {node.name!r}"
+        )
 
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
         outlet = self.runtime.topology.graph.outlets[sink]

@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.log import paths
 from headrace.model.rows import Rows
+from headrace.model.time import END
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Control, Plan, TaskPlan
@@ -165,7 +166,8 @@ def _feedback(runtime: Runtime, task: TaskPlan, node: Node, stream: str, slot: i
             mine = np.flatnonzero((ring.place(parcel.hashes()) == slot)[parcel.codes])
             if len(mine):
                 rows = parcel.rows.take(mine)
-                times = np.maximum(rows.timestamps, before)  # feedback is never late (D6)
+                # Feedback is never late (D6). After the end nothing is, so times can stay (D2).
+                times = rows.timestamps if before == END else np.maximum(rows.timestamps, before)
                 rows = Rows(times, columns=rows.columns, packed=rows.packed, origins=rows.origins)
                 found.append(Parcel(parcel.keys, parcel.codes[mine], rows))
     return found

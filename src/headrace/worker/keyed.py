@@ -89,7 +89,7 @@ class KeyedRun:
         return self._seal()
 
     def _on_time(self, arrival: Arrival) -> Arrival:
-        if arrival.feedback or self.node.combines:
+        if arrival.feedback or self.node.combines or self.before == END:
             return arrival
         parcel = arrival.parcel
         late = parcel.rows.timestamps < self.before
@@ -213,7 +213,7 @@ class KeyedRun:
         epoch = self.task.plan.epoch
         for group in groups:
             index, stream = group.arrival.index, group.arrival.stream
-            before = 0 if group.arrival.feedback else self.before
+            before = 0 if group.arrival.feedback or self.before == END else self.before
             for key, (start, end) in group.spans.items():
                 shown = decode_key(key)
                 for position in range(start, end):

@@ -9,6 +9,7 @@ from headrace.model.time import END
 from headrace.pipeline.graph import Node
 from headrace.plan.epoch import Report, TaskPlan
 from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark
+from headrace.worker.collecting import seldom_collecting
 from headrace.worker.emitter import Emitter
 from headrace.worker.envelope import REPORT, Envelope, Header, addressed
 from headrace.worker.inputs import Received, Torn, labels_of, slot_label
@@ -37,7 +38,8 @@ def run_level(
         if slot not in plan.rings[name].slots:
             continue
         node = topology.keyed[name]
-        rows, report = _run(runtime, task, node, slot, mine)
+        with seldom_collecting():
+            rows, report = _run(runtime, task, node, slot, mine)
         header = Header(topology.depth + 1, slot, REPORT, report.label)
         yield from addressed(topology, plan, level, [*rows, (header, encode_report(report))])
 

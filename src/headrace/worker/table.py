@@ -72,7 +72,8 @@ def _inputs(arrivals: list[Arrival], codes: np.ndarray[Any, Any]) -> list[Input]
     found, first = [], 0
     for arrival in arrivals:
         rows = arrival.parcel.rows
-        found.append(Input(arrival.stream, first, codes[first : first + len(rows)], rows))
+        mine = codes[first : first + len(rows)]
+        found.append(Input(arrival.stream, first, mine, rows, arrival.feedback))
         first += len(rows)
     return found
 

@@ -74,6 +74,9 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     def cancel_timers(self, key_index: Any, *, tag: Any = "") -> None:
         raise self._keyless("timers")
 
+    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+        raise error
+
     def _keyless(self, what: str) -> ValueError:
         return ValueError(f"{self._node.name!r} has no key, so it has no {what}")
 

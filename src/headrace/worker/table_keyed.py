@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,12 +16,13 @@ from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END
-from headrace.pipeline.graph import Node
+from headrace.pipeline.graph import Node, To
 from headrace.state.entries import MapEntries
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import Stored
 from headrace.worker import keystate
 from headrace.worker.emitter import keyed_origin
+from headrace.worker.keyless import describe, letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.table_context import BareTableContext
 from headrace.worker.table_timers import TableTimers
@@ -51,9 +53,8 @@ class KeyedTableContext(BareTableContext):
         self._fields = run.live.shape.plain
         self._version = run.live.shape.options.version
         self._keys = keys
-        self._shown = [decode_key(key) for key in keys]
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
-        self._stored: list[Stored] = run.slot.view.fetch(keys, self._hashes, maps=False)
+        self._stored: Sequence[Stored] = run.slot.view.fields(keys, self._hashes)
         self._migrated = self._migrate()
         if run.live.shape.options.clock == "wall":
             clocks = np.full(len(keys), run.task.plan.wall, np.int64)
@@ -62,11 +63,17 @@ class KeyedTableContext(BareTableContext):
             np.maximum.at(clocks, codes, timestamps)
         self._clocks = clocks
         self._written: dict[str, list[bytes]] = {}
+        self._aside = 0
         self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
         self._timers = TableTimers(run, keys)
         self.watermark = self.watermark_before = run.before
         self.watermark_after = run.now
         self.final = run.now == END
+
+    @cached_property
+    def _shown(self) -> list[Any]:
+        """The keys decoded; joins, for one, mostly do without."""
+        return [decode_key(key) for key in self._keys]
 
     def keys(self) -> list[Any]:
         """The distinct keys, in the order of `read`."""
@@ -204,16 +211,30 @@ class KeyedTableContext(BareTableContext):
         columns.update(timestamp=pa.array(ats, pa.int64()), clock=pa.array(clocks))
         return pa.table(columns)
 
+    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+        node, key = self._node, self._shown[key_index]
+        if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
+            what = f"{value!r:.300} at {timestamp}"
+            raise UserCodeError(describe(node, key, what, error)) from error
+        told = letter(self._emitter, node, key, None, error)
+        told.update(value=value, timestamp=timestamp)
+        origin = keyed_origin(node.name, self._keys[key_index])
+        self._aside += 1
+        identity = f"{self._emitter.label}:{self.epoch}:{self._aside}".encode()
+        self._emitter.dead_letter(node.errors, told, timestamp, origin, identity)
+
     # The end --------------------------------------------------------------
 
     def cells(self) -> list[Cell]:
         """What is to be written."""
         hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
+        keys, version = self._keys, self._version
+        make = Cell._make  # keywords and defaults cost as much as the rest
         found: list[Cell] = [
-            Cell(
-                hashes[i], self._keys[i], ENTRY, name, entry, data or b"", clocks[i], END,
-                self._version, data is None,
-            )
+            make((
+                hashes[i], keys[i], ENTRY, name, entry, data or b"", clocks[i], END, version,
+                data is None,
+            ))
             for name, i, entry, data in self._entries.changes()
         ]  # fmt: skip
         for i, state in self._migrated.items():

@@ -132,3 +132,10 @@ def test_quantiles_keep_their_relative_error():
     for share, value in zip(shares, found, strict=True):
         true = ordered[math.floor(share * 4_999)]
         assert math.isclose(value, true, rel_tol=0.00501)
+
+
+@pytest.mark.parametrize("largest", [agg.min("x"), agg.max("x")])
+def test_the_extreme_of_texts_that_are_all_null_is_null_in_a_merge_too(largest: Aggregate) -> None:
+    nulls = pa.nulls(2, pa.string())
+    (merged,) = largest.merge([nulls], Groups(np.array([0, 0]), 1))
+    assert merged.to_pylist() == [None]

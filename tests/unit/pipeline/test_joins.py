@@ -8,6 +8,7 @@ import pytest
 from headrace import (
     Computation,
     InvalidPipeline,
+    InvalidRecord,
     Pipeline,
     UserCodeError,
     agg,
@@ -304,19 +305,45 @@ def test_a_selection_without_the_key_cannot_be_used_by_key() -> None:
     joined.key_by("at").count()
 
 
-def test_an_unmatched_row_has_nulls_for_columns_that_other_rows_show() -> None:
+@pytest.mark.parametrize("select", [lambda left, right: {"n": 1}, {"id": "right.id"}])
+def test_a_joined_record_without_the_key_names_the_join_the_key_and_the_next_step(
+    select: Any,
+) -> None:
     p, orders, payments = streams()
-    fewer = payments.select("id", "paid").key_by("id")
-    orders.join(fewer, window=tumbling("10s"), how="full").named("out")
-    with Harness(p, slots=1) as h:
-        h.send("orders", order("o1", 1))
-        h.send("payments", order("o2", 2, paid=7))
-        h.end()
-        window = {"window_start": 0, "window_end": 10 * SECOND}
-        assert sorted(h.read("out"), key=lambda v: v["id"]) == [
-            {"id": "o1", "t": SECOND, "paid": None, **window},
-            {"id": "o2", "t": None, "paid": 7, **window},
-        ]
+    joined = orders.join(payments, how="left", select=select)
+    joined.count().named("next")
+    wanted = r"'next' cannot take a key \('id'\).*'orders.join' makes.*select=.*before 'next'"
+    with pytest.raises(InvalidRecord, match=wanted):
+        with Harness(p) as h:
+            h.send("orders", order("o", 1))
+            h.end()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"within": interval("0s", "2s")}, {"window": tumbling("10s")}]
+)
+@pytest.mark.parametrize("schemas", [(), (Order, None)])
+def test_an_unmatched_row_looks_the_same_however_the_input_is_cut(
+    options: Any, schemas: Any
+) -> None:
+    def found(cuts: list[list[dict[str, Any]]]) -> list[Any]:
+        p, orders, payments = streams(*schemas)
+        fewer = payments.map(lambda v: {"id": v["id"], "paid": v["paid"]}).key_by("id")
+        orders.join(fewer, how="full", **options).named("out")
+        with Harness(p, slots=1) as h:
+            for rows in cuts:
+                for stream, column in (("orders", "cents"), ("payments", "paid")):
+                    h.send(stream, *(row for row in rows if column in row))
+            h.end()
+            return sorted(map(repr, h.read("out")))
+
+    rows = [order("o1", 1, cents=1), order("o2", 2, paid=7), order("o1", 2, paid=8),
+            order("o3", 2, cents=2), order("o4", 2, paid=9)]  # fmt: skip
+    assert found([rows]) == found([[row] for row in rows]) == found([rows[:3], rows[3:]])
+    alone = [row for row in found([rows]) if "'o4'" in row or "'o3'" in row]
+    # Known columns are null. Those that only records show are not there.
+    assert ["'cents': None" in row for row in alone if "'o4'" in row] == [bool(schemas)]
+    assert ["'paid': None" in row for row in alone if "'o3'" in row] == [False]
 
 
 MIXED = [{"n": 1}, {"n": 1.5, "more": [1]}, {"n": "x"}, {"n": 2**70 % 2**64}, {"n": {"a": None}}]
@@ -344,6 +371,32 @@ def test_records_of_all_forms_join_and_keep_them(options: Any) -> None:
     assert sorted(repr([v["n"], v["m"]]) for v in columns) == sorted(map(repr, expected))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"within": interval("0s", "9s")}, {"window": tumbling("10s"), "late": to("late")}],
+)
+def test_feedback_into_a_join_is_never_late_not_even_after_the_end(options: Any) -> None:
+    class Again(Computation):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            if not record.value["again"]:
+                ctx.produce({"id": record.value["id"] + "!", "again": 1}, to="again")
+
+    p, orders, _ = streams()
+    again = p.stream("again", feedback=True).key_by("id")
+    select = {"id": "left.id", "again": "right.again", "other": "right.id"}
+    orders.join(again, how="full", select=select, **options).named("out")
+    p.compute(Again, inputs={"out": ()}, outputs=["again"])
+    with Harness(p) as h:
+        h.send("payments", order("x", 15))
+        h.send("orders", order("o", 15))
+        h.end()  # only now o comes out, alone, and its answer goes back
+        (_, first), (answer, second) = h.records("out")
+        assert answer["other"] == "o!"
+        assert first == second, "a time that is a time"
+        assert h.counts["late"] == 0
+        assert h.keys("out") == []
+
+
 @pytest.mark.parametrize("select", [SELECT, lambda left, right: [left["t"], right["t"]]])
 def test_an_epoch_of_a_join_can_be_replayed(select: Any) -> None:
     p, orders, payments = streams()
@@ -355,3 +408,62 @@ def test_an_epoch_of_a_join_can_be_replayed(select: Any) -> None:
         replay = h.replay(h.epoch, computation="out")
         assert [len(call.produced) for call in replay.calls if call.produced] == [1]
         assert replay.equal
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"how": "full"}, {"within": interval("0s", "9s"), "how": "full"}, {"window": tumbling("1h")}],
+)
+def test_a_pair_whose_function_fails_goes_aside_and_no_other_pair_does(options: Any) -> None:
+    def ratio(left: Any, right: Any) -> Any:
+        seen = left.pop("seen")
+        seen.append("changed")  # what it is given is its own
+        return {"id": left["id"], "ratio": left["cents"] // right["paid"]}
+
+    p, orders, payments = streams()
+    orders.join(payments, select=ratio, errors=to("dead"), **options).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("a", 1, cents=6, seen=[]), order("b", 1, cents=6, seen=[]))
+        h.send("payments", order("a", 2, paid=3), order("a", 2, paid=0), CRASH)
+        h.send("payments", order("b", 2, paid=2), order("a", 3, paid=2))
+        assert sorted((v["id"], v["ratio"]) for v in h.read("out")) == [
+            ("a", 2), ("a", 3), ("b", 3),
+        ]  # fmt: skip
+        (letter,) = h.read("dead")
+        h.end()
+        assert len(h.read("dead")) == 1, "all rows have met a partner"
+    assert letter["key"] == "a"
+    assert letter["computation"] == "out"
+    assert letter["value"] == {
+        "left": order("a", 1, cents=6, seen=[]),
+        "right": order("a", 2, paid=0),
+    }
+    assert letter["timestamp"] in (2 * SECOND, 3600 * SECOND - 1)
+    assert letter["error"].startswith("ZeroDivisionError")
+    assert "ratio" in letter["traceback"]
+
+
+def test_a_pair_that_fails_names_its_key_and_rows_where_nothing_takes_it() -> None:
+    p, orders, payments = streams()
+    orders.join(payments, select=lambda left, right: left["nothing"])
+    with pytest.raises(
+        UserCodeError, match=r"(?s)key 'a', {'left': .*KeyError.*errors=to"
+    ) as raised:
+        with Harness(p) as h:
+            h.send("orders", order("a", 1))
+            h.send("payments", order("a", 2))
+    assert "orders.join" in str(raised.value)
+
+
+def test_a_joined_value_that_cannot_be_stored_and_a_column_that_is_not_there_go_aside() -> None:
+    p, orders, payments = streams()
+    orders.join(payments, select=lambda left, right: 1j, errors=to("dead"))
+    orders.join(payments, select={"n": "right.nn"}, errors=to("dead")).named("chosen")
+    with Harness(p) as h:
+        h.send("orders", order("a", 1))
+        h.send("payments", order("a", 2, n=1), order("a", 2, nn=2))
+        errors = sorted(letter["error"] for letter in h.read("dead"))
+        assert [v["n"] for v in h.read("chosen")] == [2]
+    assert len(errors) == 3
+    assert "select= names right.nn" in errors[0]
+    assert "cannot be encoded" in errors[1]

@@ -7,16 +7,37 @@ and the answer is exact.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from headrace.model.codec import decode_value, packed
 from headrace.model.computation import Computation
 from headrace.model.state import state
 from headrace.model.time import END
-from headrace.pipeline.operators.join_rows import Kept, Pairing
+from headrace.pipeline.operators.join_columns import is_unequal
+from headrace.pipeline.operators.join_rows import Pairing
 
 if TYPE_CHECKING:
     from headrace.model.context import Context
     from headrace.model.record import Record, Timer
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """A row of the table, as the bytes that it would travel in."""
+
+    row: bytes
+    timestamp: int = 0
+
+    @staticmethod
+    def of(row: Mapping[str, Any], timestamp: int) -> Kept:
+        """A row to keep."""
+        return Kept(packed(row), timestamp)
+
+    def columns(self) -> Mapping[str, Any]:
+        """The row again."""
+        return decode_value(self.row)
 
 
 class AsOfJoin(Computation, ordered=True):
@@ -37,6 +58,8 @@ class AsOfJoin(Computation, ordered=True):
         time, row = record.timestamp, self.pairing.row(record.value)
         newest = self.newest
         if record.stream != self.left_stream:
+            if is_unequal(ctx.key):
+                return  # nobody will look it up
             if newest is not None and time < newest.timestamp:
                 return  # a late one: a newer version is known
             self.newest = Kept.of(row, time)

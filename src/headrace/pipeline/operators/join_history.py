@@ -51,10 +51,7 @@ class HistoryJoin(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Pairs an epoch's rows with all of the other side."""
-        new = [SideRows.empty(), SideRows.empty()]
-        for given in ctx.inputs():
-            rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
-            new[0 if given.stream == self.left_stream else 1] = rows
+        new = self.pairing.new_rows(ctx, self.left_stream, self.outer)
         stored = [_stored(ctx, i, np.unique(new[1 - i].key)) for i in (0, 1)]
         both = (SideRows.concat([stored[0], new[0]]), SideRows.concat([stored[1], new[1]]))
         left, right = new_pairs(
@@ -95,9 +92,12 @@ class HistoryJoin(Computation):
         keys = np.unique(table.column("key_index").to_numpy())
         sides = (_stored(ctx, 0, keys), _stored(ctx, 1, keys))
         for i in (0, 1):
-            every = np.arange(len(sides[i]))
-            at = (every, None) if i == 0 else (None, every)
-            self.pairing.produce(ctx, sides, at, sides[i].time)
+            self.pairing.produce_alone(ctx, sides, i)
+            # Feedback may still come, but these have come out as having no partner.
+            gone = ctx.entries(SIDES[i], keys)
+            none = [None] * gone.num_rows
+            ctx.put_entries(SIDES[i], gone.column("key_index"), gone.column("entry"), none)
+        ctx.write(oldest=np.full(len(ctx.keys()), END))
 
 
 def _stored(ctx: TableContext, side: int, keys: Ints) -> SideRows:

@@ -84,6 +84,9 @@ class Waiting(msgspec.Struct, array_like=True):
     times: list[int]
 
 
+_decode = msgspec.msgpack.Decoder(Waiting).decode
+
+
 class IntervalJoin(Computation):
     """Keeps rows of both sides until their last possible partner is in."""
 
@@ -92,8 +95,8 @@ class IntervalJoin(Computation):
     left: Map[bytes, bytes] = state()
     """(sweep, epoch) -> rows; see `SideRows.chunks`."""
     right: Map[bytes, bytes] = state()
-    waiting: Map[tuple[int, bytes], bytes] = state()
-    """Of an outer side, (side, place of the chunk) -> `Waiting`."""
+    waiting: Map[bytes, bytes] = state()
+    """Of an outer side, the side in one byte and the place of the chunk -> `Waiting`."""
 
     def __init__(self, pairing: Pairing, left_stream: str, within: Interval, how: str) -> None:
         self.pairing = pairing
@@ -108,10 +111,7 @@ class IntervalJoin(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Pairs an epoch's rows with the partners that are here, and keeps them for others."""
-        new = [SideRows.empty(), SideRows.empty()]
-        for given in ctx.inputs():
-            rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
-            new[0 if given.stream == self.left_stream else 1] = rows
+        new = self.pairing.new_rows(ctx, self.left_stream, self.outer)
         stored, chunks = [], []
         for i in (0, 1):
             rows, found = self._stored(ctx, i, np.unique(new[1 - i].key))
@@ -120,6 +120,8 @@ class IntervalJoin(Computation):
         both = (SideRows.concat([stored[0], new[0]]), SideRows.concat([stored[1], new[1]]))
         sizes = [(len(stored[i]), len(new[i])) for i in (0, 1)]
         left, right = new_pairs(lambda a, b: self._find(both, a, b), sizes[0], sizes[1])
+        if any((side.time < ctx.watermark_before).any() for side in new):
+            left, right = self._here(ctx, both, sizes, left, right)
         times = np.maximum(both[0].time[left], both[1].time[right])
         self.pairing.produce(ctx, both, (left, right), times)
         waiting: dict[Chunk, Waiting] = {}
@@ -154,6 +156,30 @@ class IntervalJoin(Computation):
         ordered = codes[order]
         return expand(np.searchsorted(ordered, low), np.searchsorted(ordered, high), order)
 
+    def _here(
+        self,
+        ctx: TableContext,
+        both: tuple[SideRows, SideRows],
+        sizes: list[tuple[int, int]],
+        left: Ints,
+        right: Ints,
+    ) -> tuple[Ints, Ints]:
+        """Those pairs of which neither was past when the other came.
+
+        Only a late row can meet a past one, in a chunk that has not been swept yet; whether it
+        has must not show.
+        """
+        kept = np.ones(len(left), np.bool_)
+        for i, of in ((0, left), (1, right)):
+            past = self._expires(i, both[i].time) <= ctx.watermark_before
+            past[sizes[i][0] :] = False
+            kept &= ~past[of]
+        return left[kept], right[kept]
+
+    def _expires(self, side: int, time: Ints) -> Ints:
+        """From which watermark on nobody can match the rows of these times any more."""
+        return np.minimum(time + self.last_us[side], END - 1) + 1
+
     def _stored(
         self, ctx: TableContext, side: int, keys: Ints
     ) -> tuple[SideRows, list[tuple[Chunk, int, int]]]:
@@ -185,13 +211,13 @@ class IntervalJoin(Computation):
         Gives keys, and when their chunks are swept.
         """
         rows = both[side]
-        expires = np.minimum(rows.time + self.last_us[side], END - 1) + 1
+        expires = self._expires(side, rows.time)
         # All that comes on time up to the new watermark is in this very table.
         stays = expires > ctx.watermark_after
         new = np.arange(len(rows)) >= stored
         if self.outer[side]:
             alone = np.flatnonzero(new & ~stays & ~matched)
-            self._alone(ctx, both, side, alone)
+            self.pairing.produce_alone(ctx, both, side, alone)
         kept = np.flatnonzero(new & stays)
         if not len(kept):
             return _NONE, _NONE
@@ -206,12 +232,6 @@ class IntervalJoin(Computation):
             self._wait(ctx, side, rows, groups, matched, first, places, waiting)
         return key, sweep
 
-    def _alone(
-        self, ctx: TableContext, both: tuple[SideRows, SideRows], side: int, rows: Ints
-    ) -> None:
-        at = (rows, None) if side == 0 else (None, rows)
-        self.pairing.produce(ctx, both, at, both[side].time[rows])
-
     # Rows of an outer side that have no partner yet -----------------------
 
     def _waiting(self, ctx: TableContext, keys: Ints) -> dict[Chunk, Waiting]:
@@ -219,7 +239,7 @@ class IntervalJoin(Computation):
         found = ctx.entries("waiting", keys)
         columns = [found.column(name).to_pylist() for name in ("key_index", "entry", "value")]
         return {
-            (key, entry["part_0"], entry["part_1"]): msgspec.msgpack.decode(data, type=Waiting)
+            (key, entry[0], entry[1:]): _decode(data)
             for key, entry, data in zip(*columns, strict=True)
         }
 
@@ -284,9 +304,8 @@ class IntervalJoin(Computation):
 
     def _put_waiting(self, ctx: TableContext, changed: dict[Chunk, Waiting]) -> None:
         data = [msgspec.msgpack.encode(w) if w.rows else None for w in changed.values()]
-        ctx.put_entries(
-            "waiting", [key for key, _, _ in changed], [chunk[1:] for chunk in changed], data
-        )
+        places = [bytes((side,)) + place for _, side, place in changed]
+        ctx.put_entries("waiting", [key for key, _, _ in changed], places, data)
 
     def _set_leaving(self, ctx: TableContext, keys: Ints, waiting: dict[Chunk, Waiting]) -> None:
         """When the first row of each key leaves unmatched, and the time of the oldest."""
@@ -345,7 +364,7 @@ class IntervalJoin(Computation):
             )
         for i in (0, 1):
             rows_out = np.array(sorted(places[i]), np.int64)
-            self._alone(ctx, (sides[0], sides[1]), i, rows_out)
+            self.pairing.produce_alone(ctx, (sides[0], sides[1]), i, rows_out)
         self._change(ctx, waiting, changed)
         if not ctx.final:
             self._set_leaving(ctx, keys, waiting)

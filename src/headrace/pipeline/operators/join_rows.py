@@ -3,6 +3,10 @@
 Key columns that both sides have under one name appear once. Any other name on
 both sides is a clash: found when the pipeline is built where the columns are
 known, else at the first pair.
+
+A row without a partner has nulls for the columns of the other side that are known when
+the pipeline is built, by a schema, a `select` step or `select=`, and no others: what rows
+have shown so far depends on the cut.
 """
 
 from __future__ import annotations
@@ -16,10 +20,19 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, InvalidRecord, UserCodeError
-from headrace.model.codec import decode_value, packed
-from headrace.pipeline.columns import as_columns, check_column, did_you_mean
+from headrace.model.codec import packed
+from headrace.pipeline.columns import as_columns, did_you_mean
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.grouping import Ints
+from headrace.pipeline.operators.join_columns import (
+    choice,
+    is_unequal,
+    key_columns,
+    nothing,
+    nulls,
+    own,
+    parts,
+)
 from headrace.pipeline.operators.join_side import SideRows
 
 if TYPE_CHECKING:
@@ -47,23 +60,6 @@ class Side:
         return self.key if isinstance(self.key, tuple) else ()
 
 
-class Kept(msgspec.Struct, array_like=True):
-    """A row that waits for partners, as the bytes that it would travel in."""
-
-    row: bytes
-    timestamp: int = 0
-    matched: bool = False
-
-    @staticmethod
-    def of(row: Columns, timestamp: int, matched: bool = False) -> Kept:
-        """A row to keep."""
-        return Kept(packed(row), timestamp, matched)
-
-    def columns(self) -> Columns:
-        """The row again."""
-        return decode_value(self.row)
-
-
 class Pairing:
     """Makes the joined row of a left and a right one, either of which may be missing."""
 
@@ -78,6 +74,7 @@ class Pairing:
     ) -> None:
         """`shared`: further columns that both sides may have, being equal."""
         self.where = where
+        self._one_column = isinstance(left.key, str) or isinstance(right.key, str)
         self._keys = left.key_columns
         self._added = () if left.key_columns else left.names
         both = set(left.key_columns) & set(right.key_columns) if _alike(left, right) else set()
@@ -89,10 +86,34 @@ class Pairing:
             self._function = select
         elif select is not None:
             sides = {"left": left.columns, "right": right.columns}
-            self._chosen = tuple(_choice(n, c, sides, where) for n, c in select.items())
+            self._chosen = tuple(choice(n, c, sides, where) for n, c in select.items())
         else:
             self._check(left.columns, right.columns)
         self._checked = left.columns is not None and right.columns is not None
+
+    def unequal(self, ctx: TableContext) -> Any:
+        """A mask of the keys that equal no key, not even themselves: see `is_unequal`."""
+        if self._one_column:
+            return None
+        mask = np.fromiter(map(is_unequal, ctx.keys()), np.bool_)
+        return mask if mask.any() else None
+
+    def new_rows(
+        self, ctx: TableContext, left_stream: str, outer: tuple[bool, bool]
+    ) -> list[SideRows]:
+        """An epoch's rows of both sides, but those that can have no partner: they go at once."""
+        new = [SideRows.empty(), SideRows.empty()]
+        for given in ctx.inputs():
+            rows = SideRows.of(given.key_index, given.rows, self.row)
+            new[0 if given.stream == left_stream else 1] = rows
+        unequal = self.unequal(ctx)
+        if unequal is None:
+            return new
+        alone = [side.take(unequal[side.key]) for side in new]
+        for i in (0, 1):
+            if outer[i]:
+                self.produce_alone(ctx, (alone[0], alone[1]), i)
+        return [side.take(~unequal[side.key]) for side in new]
 
     def columns(self) -> tuple[str, ...] | None:
         """The columns of joined rows, where they are known."""
@@ -112,17 +133,17 @@ class Pairing:
             return self._function(left, right)
         if self._chosen is not None:
             return self._select({"left": left, "right": right})
-        keys = _parts(self._added, key) if self._added else {}
+        keys = parts(self._added, key) if self._added else {}
         if left is not None and right is not None:
             if not self._checked:
                 self._check(left, right)
             return {**keys, **left, **right}
         if left is not None:
-            return {**keys, **left, **_nothing(self._right_columns, left)}
+            return {**keys, **left, **nothing(self._right_columns, left)}
         alone = right or {}
         # As with USING in SQL, the key of a row without a left one is the right one's.
-        keys = _parts(self._keys or self._added, key)
-        return {**_nothing(self._left_columns, alone), **keys, **alone}
+        keys = parts(self._keys or self._added, key)
+        return {**nothing(self._left_columns, alone), **keys, **alone}
 
     # In columns -----------------------------------------------------------
 
@@ -143,23 +164,26 @@ class Pairing:
         key = sides[side].key[at[side]]
         try:
             columns = self._columnar(ctx, sides, at, key)
-            values = [] if columns is not None else self._one_by_one(ctx, sides, at, key)
         except (InvalidPipeline, InvalidRecord) as error:
             raise UserCodeError(str(error)) from error  # seen only now, with these records
         if columns is not None:
             columns.update({name: pa.array(column) for name, column in (more or {}).items()})
             ctx.produce_table(columns, to=to, timestamp=times, key_index=key)
             return
-        if more:
-            names = list(more)
-            rows = zip(*(column.tolist() for column in more.values()), strict=True)
-            values = [
-                {**value, **dict(zip(names, row, strict=True))}
-                if isinstance(value, dict)
-                else value
-                for value, row in zip(values, rows, strict=True)
-            ]
-        ctx.produce_values(values, to=to, timestamp=times, key_index=key)
+        values, made = self._one_by_one(ctx, sides, at, key, times, more or {})
+        ctx.produce_values(values, to=to, timestamp=times[made], key_index=key[made])
+
+    def produce_alone(
+        self,
+        ctx: TableContext,
+        sides: tuple[SideRows, SideRows],
+        side: int,
+        rows: Ints | None = None,
+    ) -> None:
+        """Sends rows of a side, or some of them, without a partner."""
+        rows = np.arange(len(sides[side])) if rows is None else rows
+        at = (rows, None) if side == 0 else (None, rows)
+        self.produce(ctx, sides, at, sides[side].time[rows])
 
     def _columnar(
         self,
@@ -184,22 +208,22 @@ class Pairing:
         left, right = both
         try:
             if left is not None:
-                keys = _key_columns(self._added, ctx, key, {})
+                keys = key_columns(self._added, ctx, key, {})
                 if right is not None:
                     if not self._checked:
                         self._check(left, right)
                     return {**keys, **left, **right}
-                return {**keys, **left, **_nulls(self._right_columns, sides[1], left, len(key))}
+                return {**keys, **left, **nulls(self._right_columns, sides[1], left, len(key))}
             alone = right or {}
             kinds = sides[0].names()
-            keys = _key_columns(self._keys or self._added, ctx, key, kinds)
+            keys = key_columns(self._keys or self._added, ctx, key, kinds)
         except (pa.ArrowException, TypeError, OverflowError):
             return None  # keys of all kinds fit no column
-        return {**_nulls(self._left_columns, sides[0], alone, len(key)), **keys, **alone}
+        return {**nulls(self._left_columns, sides[0], alone, len(key)), **keys, **alone}
 
     def _select_columns(
         self, sides: tuple[SideRows, SideRows], taken: list[pa.Array | None], count: int
-    ) -> dict[str, pa.Array]:
+    ) -> dict[str, pa.Array] | None:
         made: dict[str, pa.Array] = {}
         for name, side, column in self._chosen or ():
             i = 0 if side == "left" else 1
@@ -209,7 +233,7 @@ class Pairing:
             elif column in columns:
                 made[name] = columns[column].take(rows)
             else:
-                raise self._missing(side, column, columns)
+                return None  # each row of this side fails, by the policy
         return made
 
     def _one_by_one(
@@ -218,20 +242,31 @@ class Pairing:
         sides: tuple[SideRows, SideRows],
         at: tuple[Ints | None, Ints | None],
         key: Ints,
-    ) -> list[Any]:
-        shown = ctx.keys()
-        keys = [shown[i] for i in key.tolist()]
-        lists: list[Any] = []
-        for side, rows in zip(sides, at, strict=True):
-            found = [] if rows is None else side.dicts()
-            # A function may keep or change what it gets, so each pair has its own.
-            lists.append([None] * len(key) if rows is None else [dict(found[i]) for i in rows])
-        values = [self(*row) for row in zip(*lists, keys, strict=True)]
-        missing = [i for i in (0, 1) if at[i] is None]
-        if missing and self._function is None and self._chosen is None:
-            names = sides[missing[0]].names()
-            values = [{**value, **_nothing(tuple(names), value)} for value in values]
-        return values
+        times: Ints,
+        more: Mapping[str, Ints],
+    ) -> tuple[list[Any], Ints]:
+        """Values, still encoded, and of which positions: a pair that fails leaves only a letter."""
+        shown, none = ctx.keys(), [None] * len(key)
+        found = [[] if rows is None else side.dicts() for side, rows in zip(sides, at, strict=True)]
+        lists = [
+            none if rows is None else [rows_of[i] for i in rows.tolist()]
+            for rows_of, rows in zip(found, at, strict=True)
+        ]
+        added = [dict(zip(more, cells, strict=True)) for cells in zip(*more.values(), strict=True)]
+        values, made = [], []
+        for i, (left, right, owner) in enumerate(zip(*lists, key.tolist(), strict=True)):
+            try:
+                value = self(own(left), own(right), shown[owner])
+                if added and isinstance(value, dict):
+                    value = {**value, **{name: int(cell) for name, cell in added[i].items()}}
+                values.append(msgspec.Raw(packed(value, what="the joined value")))
+            except InvalidPipeline as error:
+                raise UserCodeError(str(error)) from error  # no matter of this pair alone
+            except Exception as error:
+                ctx.set_aside(error, owner, {"left": left, "right": right}, int(times[i]))
+            else:
+                made.append(i)
+        return values, np.array(made, np.int64)
 
     def _missing(self, side: str, column: str, row: Mapping[str, Any]) -> InvalidRecord:
         return InvalidRecord(
@@ -264,57 +299,6 @@ class Pairing:
             )
 
 
-def _parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
-    if len(names) == 1 and not isinstance(key, tuple):
-        return {names[0]: key}
-    return dict(zip(names, key, strict=False)) if isinstance(key, tuple) else {}
-
-
-def _key_columns(
-    names: tuple[str, ...], ctx: TableContext, key: Ints, kinds: Mapping[str, pa.DataType]
-) -> dict[str, pa.Array]:
-    """The parts of the keys at these positions."""
-    if not names:
-        return {}
-    used, of = np.unique(key, return_inverse=True)
-    shown = ctx.keys()
-    rows = [_parts(names, shown[i]) for i in used.tolist()]
-    columns = {}
-    for name in rows[0]:
-        column = pa.array([row[name] for row in rows])
-        kind = kinds.get(name, pa.null())
-        if not pa.types.is_null(kind) and kind != column.type:
-            column = column.cast(kind)
-        columns[name] = column.take(pa.array(of))
-    return columns
-
-
-def _nulls(
-    names: tuple[str, ...] | None, side: SideRows, row: Mapping[str, Any], count: int
-) -> dict[str, pa.Array]:
-    """Nulls for the columns of a side that are known, by schema or from its rows."""
-    kinds = side.names()
-    known = dict.fromkeys([*(names or ()), *kinds])
-    return {n: pa.nulls(count, kinds.get(n, pa.null())) for n in known if n not in row}
-
-
 def _alike(left: Side, right: Side) -> bool:
     """Whether the same columns, in the same places, make both keys."""
     return left.key_columns == right.key_columns
-
-
-def _nothing(columns: tuple[str, ...] | None, row: Columns) -> dict[str, None]:
-    return {name: None for name in columns or () if name not in row}
-
-
-def _choice(
-    name: Any, given: Any, sides: Mapping[str, tuple[str, ...] | None], where: str
-) -> tuple[str, str, str]:
-    side, dot, column = given.partition(".") if isinstance(given, str) else ("", "", "")
-    if not isinstance(name, str) or side not in sides or not dot or not column:
-        raise InvalidPipeline(
-            f"{where}: select= maps a new name to "
-            f'"left.column" or "right.column"; {name!r}: {given!r} is not that'
-        )
-    check_column(column, sides[side], where=f"{where}, select= {name!r}, the {side} side")
-    return name, side, column

@@ -110,8 +110,8 @@ class WindowJoin(Computation):
         for given in ctx.inputs():
             rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
             at, start, end = self.windows.windows(rows)
-            late = rows.time[at] < ctx.watermark_before
-            kept = ~(late & (self._closes(end) <= ctx.watermark_before))
+            before = 0 if given.feedback or ctx.watermark_before == END else ctx.watermark_before
+            kept = (rows.time[at] >= before) | (self._closes(end) > before)
             if not kept.all():
                 lost = np.ones(len(rows), np.bool_)
                 lost[at[kept]] = False
@@ -121,6 +121,14 @@ class WindowJoin(Computation):
                 at, start, end = at[kept], start[kept], end[kept]
             i = 0 if given.stream == self.left_stream else 1
             new[i], starts[i], ends[i] = rows.take(at), start, end
+        unequal = self.pairing.unequal(ctx)
+        for i in (0, 1):
+            if unequal is not None and (alone := unequal[new[i].key]).any():
+                if self.outer[i]:
+                    self._produce_alone(
+                        ctx, i, new[i].take(alone), starts[i][alone], ends[i][alone]
+                    )
+                new[i], starts[i], ends[i] = new[i].take(~alone), starts[i][~alone], ends[i][~alone]
         stored = [self._stored(ctx, i, new[1 - i], starts[1 - i], ends[1 - i]) for i in (0, 1)]
         both = tuple(SideRows.concat([stored[i][0], new[i]]) for i in (0, 1))
         windows = [
@@ -166,6 +174,13 @@ class WindowJoin(Computation):
     ) -> None:
         window = {"window_start": start, "window_end": end}
         self.pairing.produce(ctx, both, at, end - 1, to=self.port, more=window)
+
+    def _produce_alone(
+        self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints
+    ) -> None:
+        every, none = np.arange(len(rows)), SideRows.empty()
+        both, at = ((rows, none), (every, None)) if side == 0 else ((none, rows), (None, every))
+        self._produce(ctx, both, at, start, end)
 
     def _stored(
         self, ctx: TableContext, side: int, others: SideRows, start: Ints, end: Ints
@@ -233,11 +248,8 @@ class WindowJoin(Computation):
         for i in (0, 1):
             if self.outer[i] and (lonely := closing[i] - closing[1 - i]):
                 alone[i] = _decoded(found[i], lambda *window, of=lonely: window in of)
-        sides = (alone[0][0], alone[1][0])
         for i in (0, 1):
-            rows, start, end = alone[i]
-            every = np.arange(len(rows))
-            self._produce(ctx, sides, (every, None) if i == 0 else (None, every), start, end)
+            self._produce_alone(ctx, i, *alone[i])
         if left_key and not ctx.final:
             self._set_timers(ctx, np.array(left_key), np.array(left_end))
 

@@ -1,0 +1,82 @@
+"""Columns of joined rows: parts of keys, nulls of a side that is missing, and `select=`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline
+from headrace.pipeline.columns import check_column
+from headrace.pipeline.operators.grouping import Ints
+from headrace.pipeline.operators.join_side import SideRows
+
+if TYPE_CHECKING:
+    from headrace.model.context import TableContext
+
+_WHOLE = (int, float, str, bytes, bool, type(None))
+
+
+def own(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A row for one pair alone: a function may keep or change what it gets."""
+    if row is None:
+        return None
+    return {n: v if type(v) in _WHOLE else copy.deepcopy(v) for n, v in row.items()}
+
+
+def is_unequal(key: Any) -> bool:
+    """Whether a key has a part that is missing: that equals nothing, as NULL in SQL."""
+    return type(key) is tuple and None in key
+
+
+def parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
+    if len(names) == 1 and not isinstance(key, tuple):
+        return {names[0]: key}
+    return dict(zip(names, key, strict=False)) if isinstance(key, tuple) else {}
+
+
+def key_columns(
+    names: tuple[str, ...], ctx: TableContext, key: Ints, kinds: Mapping[str, pa.DataType]
+) -> dict[str, pa.Array]:
+    """The parts of the keys at these positions."""
+    if not names:
+        return {}
+    used, of = np.unique(key, return_inverse=True)
+    shown = ctx.keys()
+    rows = [parts(names, shown[i]) for i in used.tolist()]
+    columns = {}
+    for name in rows[0]:
+        column = pa.array([row[name] for row in rows])
+        kind = kinds.get(name, pa.null())
+        if not pa.types.is_null(kind) and kind != column.type:
+            column = column.cast(kind)
+        columns[name] = column.take(pa.array(of))
+    return columns
+
+
+def nulls(
+    names: tuple[str, ...] | None, side: SideRows, row: Mapping[str, Any], count: int
+) -> dict[str, pa.Array]:
+    """Nulls for the columns of a side, where they are known; rows at hand give them types."""
+    kinds = side.names()
+    return {n: pa.nulls(count, kinds.get(n, pa.null())) for n in names or () if n not in row}
+
+
+def nothing(columns: tuple[str, ...] | None, row: Mapping[str, Any]) -> dict[str, None]:
+    return {name: None for name in columns or () if name not in row}
+
+
+def choice(
+    name: Any, given: Any, sides: Mapping[str, tuple[str, ...] | None], where: str
+) -> tuple[str, str, str]:
+    side, dot, column = given.partition(".") if isinstance(given, str) else ("", "", "")
+    if not isinstance(name, str) or side not in sides or not dot or not column:
+        raise InvalidPipeline(
+            f"{where}: select= maps a new name to "
+            f'"left.column" or "right.column"; {name!r}: {given!r} is not that'
+        )
+    check_column(column, sides[side], where=f"{where}, select= {name!r}, the {side} side")
+    return name, side, column
