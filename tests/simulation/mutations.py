@@ -548,5 +548,7 @@ ONLY: dict[str, str] = {
     "weak_rows_that_were_refused_are_let_go": "at-least-once",
     "skipped_records_are_not_counted": "at-most-once",
     "undelivered_rows_are_not_told": "at-most-once",
+    "refused_rows_are_handed_over_again": "at-most-once",
+    "acknowledged_epochs_are_passed_over": "at-most-once",
 }
 """Mutation -> the workload that can find it; others would only take time."""

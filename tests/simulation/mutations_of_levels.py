@@ -15,7 +15,9 @@ from headrace.errors import SinkError
 from headrace.worker import keyed
 
 __all__ = [
+    "acknowledged_epochs_are_passed_over",
     "equal_outputs_are_not_one",
+    "refused_rows_are_handed_over_again",
     "skipped_records_are_not_counted",
     "ties_fall_as_they_come",
     "undelivered_rows_are_not_told",
@@ -77,3 +79,27 @@ def undelivered_rows_are_not_told() -> AbstractContextManager[Any]:
         self.undelivered = told
 
     return patch.object(Deliverer, "_pass_over", silent)
+
+
+def refused_rows_are_handed_over_again() -> AbstractContextManager[Any]:
+    """At-most-once: a sink that raised is handed the same rows a second time."""
+    deliver_to = Deliverer._deliver_to
+
+    def forgetful(self: Deliverer, outlet: Any, commit: Any) -> None:
+        self._handed.clear()
+        deliver_to(self, outlet, commit)
+
+    return patch.object(Deliverer, "_deliver_to", forgetful)
+
+
+def acknowledged_epochs_are_passed_over() -> AbstractContextManager[Any]:
+    """At-most-once: a driver that takes over tells of rows that its sink had acknowledged."""
+    catch_up = Deliverer.catch_up
+
+    def gloomy(self: Deliverer, commits: Any) -> None:
+        catch_up(self, commits)
+        for outlet in self._outlets.values():
+            for commit in commits if outlet.name in self._at_most_once else ():
+                self._pass_over(outlet, commit)
+
+    return patch.object(Deliverer, "catch_up", gloomy)

@@ -73,6 +73,12 @@ class Consumer:
             found[name] = known
         return found
 
+    def high_water(self, sink: str) -> int:
+        """The last epoch that a sink says it has."""
+        marks = self._disk.find(f"{self.outputs[sink].root}/_high_water")
+        names = marks.names if isinstance(marks, Directory) else ()
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
     def weak(self) -> dict[str, dict[int, list[list[Row]]]]:
         """Sink -> epoch -> the rows of each weak delivery that is there."""
         found: dict[str, dict[int, list[list[Row]]]] = {name: {} for name in self.outputs}
@@ -141,10 +147,7 @@ class Consumer:
                 raise Violation(f"sink {output.name}: epoch {commit['epoch']} was left out")
 
     def _check_high_water(self, output: Output, home: Directory) -> None:
-        marks = home.names.get("_high_water")
-        if not isinstance(marks, Directory):
-            return
-        water = max((int(name) for name in marks.names if name.isdigit()), default=0)
+        water = self.high_water(output.name)
         if water < output.high_water:
             raise Violation(f"sink {output.name}: its high-water went back to {water}")
         output.high_water = water

@@ -40,6 +40,8 @@ class LogChecker:
     def _reset(self) -> None:
         self.generation = 0
         self.commits: list[dict[str, Any]] = []
+        self.committed_by: list[int] = []
+        """The generation that wrote each of them."""
         self.plans: list[dict[str, Any]] = []
         self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
@@ -149,6 +151,7 @@ class LogChecker:
                     raise Violation(f"the {which[:-1]} watermark of {name} went back at {epoch}")
         self._open = None
         self.commits.append(commit)
+        self.committed_by.append(self.generation)
         self.note(f"epoch {epoch} is committed")
         self._count(commit)
 

@@ -21,6 +21,7 @@ from headrace.pipeline.topology import Topology
 from headrace.testing.simulator.chance import Chance
 from headrace.testing.simulator.consumer import Consumer
 from headrace.testing.simulator.contract import Outcome, Workload
+from headrace.testing.simulator.deliveries import Deliveries
 from headrace.testing.simulator.disk import SimulatedDisk
 from headrace.testing.simulator.interference import Interference
 from headrace.testing.simulator.life import Life
@@ -116,11 +117,21 @@ class Simulation:
         self.consumer = Consumer(
             self.disk, self.log, roots, may_lose, self.chance, self.workload.appeared
         )
+        self.deliveries = Deliveries(self.log, self.consumer, self._teller)
+        for outlet in outlets.values():
+            cast(SimulatedSink, outlet.sink).on_delivery = self.deliveries.begins
         meets = self._interference
         self.substrate.driver = lambda: meets.running
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
+
+    def _teller(self) -> tuple[int, int, int]:
+        """The driver at work: its number, its generation, and the rows it has told of as lost."""
+        life = self._interference.running
+        if life is None or life.driver is None:
+            raise Violation("a sink is handed an epoch, and no driver is at work")
+        return life.number, life.driver.log.generation, life.driver._deliverer.undelivered
 
     def _clock_s(self) -> float:
         return self.now / 1e6
@@ -253,6 +264,7 @@ class Simulation:
         self.log.catch_up()
         self.log.check_files()
         self.consumer.check_complete()
+        self.deliveries.check_lost()
         hooks = []
         for commit in self.log.commits:
             made: list[Hook] = []
@@ -268,15 +280,3 @@ class Simulation:
             self.log.voids,
             self.consumer.weak(),
         )
-
-    def undelivered(self) -> int:
-        """Rows that drivers have told to be undelivered, or were about to when they died."""
-        told = 0
-        for life in self._lives:
-            deliverer = getattr(life.driver, "_deliverer", None)
-            told += deliverer.undelivered if deliverer is not None else 0
-        for name, outlet in self.topology.graph.outlets.items():
-            passing = cast(SimulatedSink, outlet.sink).passing
-            for commit in (self.log.commits[epoch - 1] for epoch in sorted(passing)):
-                told += sum(f["rows"] for f in commit["staged"] if f["sink"] == name)
-        return told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from headrace.model.rows import Rows
@@ -22,20 +24,18 @@ class SimulatedSink(FileSink):
         self._name = name
         self._chance = chance
         self._fails_again = False
-        self.passing: set[int] = set()
-        """Epochs that a driver began to pass over (at-most-once), and did not come back from."""
+        self.on_delivery: Callable[[str, int, bool], None] = lambda sink, epoch, empty: None
+        """Hears of every delivery before it begins: name, epoch, and whether it brings nothing."""
 
     def encode(self, rows: Rows) -> bytes:
         pairs = zip(rows.timestamps.tolist(), rows.values(), strict=True)
         return _encoder.encode_lines(list(pairs))
 
     def deliver(self, delivery: Delivery) -> None:
-        self.passing |= set() if delivery.parts else {delivery.epoch}
+        self.on_delivery(self._name, delivery.epoch, not delivery.parts)
         self._fail("before", delivery.epoch)
         super().deliver(delivery)
         self._fail("after", delivery.epoch)
-        if not delivery.parts:
-            self.passing.discard(delivery.epoch)
 
     def _fail(self, when: str, epoch: int) -> None:
         """Before or after it applied an epoch; often twice in a row."""
