@@ -22,13 +22,14 @@ from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import Stored
 from headrace.worker import keystate
 from headrace.worker.emitter import keyed_origin
-from headrace.worker.keyless import describe, letter
+from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.table_context import BareTableContext
 from headrace.worker.table_timers import TableTimers
 
 if TYPE_CHECKING:
     from headrace.worker.keyed import KeyedRun
+from headrace.worker.traces import describe
 
 
 class KeyedTableContext(BareTableContext):
