@@ -28,4 +28,4 @@ clicks = p.read("clicks", sources.memory(CLICKS, timestamp="at", lateness="1m"))
 p.stream("late_clicks").write(sinks.jsonl("out/late_clicks"))
 
 if __name__ == "__main__":
-    p.run(checkpoint="out/sessions_state")
+    print(p.run(checkpoint="out/sessions_state"))

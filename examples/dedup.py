@@ -26,4 +26,4 @@ p = Pipeline("payments")
 )
 
 if __name__ == "__main__":
-    p.run(checkpoint="out/takings_state")
+    print(p.run(checkpoint="out/takings_state"))

@@ -18,4 +18,4 @@ p = Pipeline("fluent-word-count")
 )
 
 if __name__ == "__main__":
-    p.run(checkpoint="out/fluent_state")
+    print(p.run(checkpoint="out/fluent_state"))

@@ -35,4 +35,4 @@ p = Pipeline("nexmark-q5")
 )
 
 if __name__ == "__main__":
-    p.run(checkpoint="out/q5_state")
+    print(p.run(checkpoint="out/q5_state"))

@@ -59,4 +59,4 @@ def pipeline() -> Pipeline:
 
 
 if __name__ == "__main__":
-    pipeline().run(checkpoint="out/paid_state")
+    print(pipeline().run(checkpoint="out/paid_state"))

@@ -41,4 +41,4 @@ p = pipeline(
 )
 
 if __name__ == "__main__":
-    p.run(checkpoint="out/top_editions_state")
+    print(p.run(checkpoint="out/top_editions_state"))

@@ -31,4 +31,4 @@ p.compute(Count, inputs={"words": str}, outputs="counts")
 p.stream("counts").write(sinks.jsonl("out/counts"))
 
 if __name__ == "__main__":
-    p.run(checkpoint="out/state")
+    print(p.run(checkpoint="out/state"))

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.java import check_java
 from headrace.cli.options import Command
+from headrace.engine.java import check_java
 from headrace.errors import HeadraceError
 
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli.java import check_java
-from headrace.cli.quiet import LOG_NAME, filtered_stderr, write_log_settings
+from headrace.engine.java import check_java
+from headrace.engine.quiet import LOG_NAME, filtered_stderr, write_log_settings
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:

@@ -30,13 +30,6 @@ Clock = Callable[[], float]
 LINE_EVERY_S = 1.0
 RATE_OVER_S = 5.0
 
-_ENDINGS = {
-    "end": "all input was read",
-    "caught_up": "caught up with its input; a new start with the same checkpoint goes on from here",
-    "not_needed": "the driver that led has ended; this standby was not needed",
-    "stopped": "stopped; a new start with the same checkpoint goes on from here",
-}
-
 
 class ProgressView(ABC):
     """Shows a run while it goes on. A context manager: leaving it ends the live part."""
@@ -201,14 +194,5 @@ def progress_line(progress: EpochProgress, rate: RecentRate) -> str:
 
 def summary_lines(summary: RunSummary, seconds: float) -> list[str]:
     """How a run ended, in a few lines."""
-    ending = _ENDINGS.get(summary.reason, summary.reason)
-    rate = show_rate(summary.records, seconds)
-    lines = [
-        f"{summary.pipeline}: {ending}.",
-        f"{summary.records:,} records in {summary.epochs:,} epochs, "
-        f"{show_span(round(seconds * 1e6))}, {rate}; "
-        f"{summary.late:,} late, {summary.dead:,} dead letters.",
-    ]
-    lines += [f"  {name}: {count:,}" for name, count in sorted(summary.counts.items())]
-    lines += [f"Note: {note}" for note in summary.notes]
-    return lines
+    span, rate = show_span(round(seconds * 1e6)), show_rate(summary.records, seconds)
+    return summary.lines(f", {span}, {rate}")

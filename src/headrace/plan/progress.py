@@ -43,8 +43,16 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
 
 
+_ENDINGS = {
+    "end": "all input was read",
+    "caught_up": "caught up with its input; a new start with the same checkpoint goes on from here",
+    "not_needed": "the driver that led has ended; this standby was not needed",
+    "stopped": "stopped; a new start with the same checkpoint goes on from here",
+}
+
+
 class RunSummary(msgspec.Struct, frozen=True):
-    """How a run ended."""
+    """How a run ended; `print` it to have that in words."""
 
     pipeline: str
     epochs: int
@@ -60,3 +68,17 @@ class RunSummary(msgspec.Struct, frozen=True):
     """About how many records of sources an at-most-once pipeline has skipped after crashes."""
     undelivered: int = 0
     """Rows whose delivery was uncertain and that this run did not deliver again."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, pace: str = "") -> list[str]:
+        """The same, line by line; `pace` says how fast it went."""
+        lines = [
+            f"{self.pipeline}: {_ENDINGS.get(self.reason, self.reason)}.",
+            f"{self.records:,} records in {self.epochs:,} epochs{pace}; "
+            f"{self.late:,} late, {self.dead:,} dead letters.",
+        ]
+        lines += [f"  {name}: {count:,}" for name, count in sorted(self.counts.items())]
+        lines += [f"Note: {note}" for note in self.notes]
+        return lines

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from headrace.cli.quiet import LOG_NAME, write_log_settings
 from headrace.cli.spark import _reason, default_master, settings_for
+from headrace.engine.quiet import LOG_NAME, write_log_settings
 
 
 def test_the_default_master_retries_tasks() -> None:

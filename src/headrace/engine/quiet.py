@@ -1,8 +1,8 @@
 """Keeps the chatter of a starting JVM away from people who did not ask for it.
 
-Spark's own log goes to a file. What the JVM itself writes to standard error while it starts is
-dropped line by line if it is known noise; everything else, and everything later (the prints of user
-code in Python workers among it), comes through.
+Commands send Spark's own log to a file. What the JVM itself writes to standard error while it
+starts is dropped line by line if it is known noise; everything else, and everything later (the
+prints of user code in Python workers among it), comes through.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _NOISE = re.compile(
     rb"|Please consider reporting|Use --enable-native-access|Restricted methods"
     rb"|A (restricted|terminally deprecated) method|package .* not in java\.base)"
     rb"|Using Spark's default log4j profile|Setting default log level|To adjust logging level"
+    rb"|WARN NativeCodeLoader|WARN SparkConf: Note that spark.local.dir"
     rb"|Picked up (_JAVA_OPTIONS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS)"
 )
 
