@@ -76,13 +76,25 @@ class WindowedStream:
         self._window, self._by, self._late, self._emit = window, by, late, emit
         self._options = options
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"{self._stream.name}.window(...) has no {name!r}: first say what to compute over "
+                "each window: .count(), .aggregate(n=agg.count()) or .top(n, by=)"
+            )
+
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each window has, as the column `name`."""
         return self._aggregate("count", {name: Count(None)}, options)
 
-    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> KeyedStream[Any]:
         """Several aggregates at once, each as a column: `aggregate(n=agg.count())`."""
         where = f"{self._stream.name}.aggregate"
+        if unnamed:
+            raise InvalidPipeline(f"{where}: give each a name: aggregate(n=agg.count())")
         if not aggregates:
             raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
         for name, given in aggregates.items():
@@ -159,6 +171,8 @@ class WindowedStream:
         made = builder._free(where)
         source, helpers = stream.name, []
         outputs: dict[str, str] = {"": made}
+        if late is not None and late.stream == made:
+            raise InvalidPipeline(f"{where}: late=to({made!r}) is the stream of its own rows")
         if judged_there and late is not None:
             outputs["late"] = late.stream
         elif late is not None:

@@ -212,8 +212,8 @@ class Extreme(Aggregate):
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Numbers in numpy, everything else by sorting."""
         present = np.flatnonzero(np.bincount(groups.of, minlength=groups.count))
-        if pa.types.is_null(values.type):
-            return [pa.nulls(groups.count)]
+        if pa.types.is_null(values.type) or not len(values):
+            return [pa.nulls(groups.count, values.type)]
         if pa.types.is_int64(values.type) or pa.types.is_float64(values.type):
             given = values.to_numpy()
             found = np.zeros(groups.count, given.dtype)

@@ -197,7 +197,13 @@ def window_column(table: pa.Table, name: str) -> Ints:
         raise KeyError(
             f"same_window() needs rows that come from a window: there is no column {name!r}"
         )
-    return table.column(name).to_numpy().astype(np.int64)
+    column = table.column(name)
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise TypeError(
+            "same_window() needs rows that come from a window, each with microseconds in "
+            f"{name!r}: {column.null_count} of {len(column)} are null, the others {column.type}"
+        )
+    return column.to_numpy().astype(np.int64)
 
 
 def pane(window: Window) -> int:

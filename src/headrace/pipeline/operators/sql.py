@@ -32,6 +32,8 @@ class Sql(Computation):
 
     def __init__(self, query: str, where: str) -> None:
         self.query = checked_query(query, where)
+        self.named = _named_columns(_select(query, where)) or ()
+        """The columns that it names: those that no record of a table has are null there."""
 
     def setup(self) -> None:
         """A connection per worker; one thread keeps rows in their order."""
@@ -40,6 +42,10 @@ class Sql(Computation):
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
         given = values_of(table).append_column(_TIME, pa.array(record_times(table)))
+        have = {name.lower() for name in given.schema.names}
+        for name in self.named:
+            if name.lower() not in have:
+                given = given.append_column(name, pa.nulls(table.num_rows))
         connection = self.connection.cursor()
         connection.register("stream", given)
         made = connection.sql(self.query).to_arrow_table()
@@ -81,16 +87,11 @@ def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tupl
 
     Refuses names that are not among the known columns.
     """
-    connection = _duckdb(where).connect()
-    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
-    node = parsed["statements"][0]["node"]
+    node = _select(query, where)
     items = node["select_list"]
-    every = list(_expressions([items, node["where_clause"]]))
-    # A lambda has names of its own; then the first record tells.
-    if known is not None and not any(one["class"] == "LAMBDA" for one in every):
-        lower = {name.lower() for name in known} | {item["alias"].lower() for item in items}
-        lower |= {"stream", str(node["from_table"].get("alias", "")).lower()}
-        for name in [one["column_names"][0] for one in every if one["class"] == "COLUMN_REF"]:
+    if known is not None:
+        lower = {name.lower() for name in known}
+        for name in _named_columns(node) or ():
             if name.lower() not in lower:
                 check_column(name, known, where=where)
     found: list[str] = []
@@ -102,6 +103,30 @@ def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tupl
         else:
             return None
     return tuple(dict.fromkeys(found))
+
+
+def _select(query: str, where: str) -> dict[str, Any]:
+    connection = _duckdb(where).connect()
+    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    node: dict[str, Any] = parsed["statements"][0]["node"]
+    return node
+
+
+def _named_columns(node: dict[str, Any]) -> tuple[str, ...] | None:
+    """The stream's columns that a query names; None where they cannot be told apart."""
+    every = list(_expressions([node["select_list"], node["where_clause"]]))
+    if any(one["class"] == "LAMBDA" for one in every):
+        return None  # it has names of its own
+    tables = {"stream", str(node["from_table"].get("alias", "")).lower()}
+    own = {item["alias"].lower() for item in node["select_list"]}
+    found: dict[str, None] = {}
+    for one in every:
+        if one["class"] == "COLUMN_REF":
+            first, *rest = one["column_names"]
+            name = rest[0] if rest and first.lower() in tables else first
+            if name.lower() not in own:
+                found[name] = None
+    return tuple(found)
 
 
 def _narrowed(star: dict[str, Any]) -> bool:

@@ -46,8 +46,15 @@ class Bucketed(Computation):
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
         hashes = np.zeros(table.num_rows, np.uint64)
-        for name in self.id:
-            column = id_column(table, name)
+        columns = [column_of(table, name) for name in self.id]
+        nameless = np.logical_and.reduce([c.is_null().to_numpy(False) for c in columns])
+        if nameless.any():
+            row = dicts(values_of(table).slice(int(np.flatnonzero(nameless)[0]), 1))[0]
+            raise ValueError(
+                f"top: a row has no value in {', '.join(map(repr, self.id))} to know it by, the "
+                f"id: {row!r:.200}. Leave such rows out with filter before"
+            )
+        for column in columns:
             hashes = mixed(hashes ^ hash_column(column))
         buckets = pa.array((hashes % np.uint64(BUCKETS)).astype(np.int64))
         values = values_of(table).append_column(BUCKET, buckets)
@@ -71,7 +78,7 @@ class BucketTop(Computation):
         times = record_times(table)
         owners = table.column("key_index").to_pylist()
         scores = column_of(table, self.by).to_pylist()
-        ids = list(zip(*(id_column(table, name).to_pylist() for name in self.id), strict=True))
+        ids = list(zip(*(column_of(table, name).to_pylist() for name in self.id), strict=True))
         cells = [packed(value) for value in dicts(values_of(table).drop([BUCKET]))]
         stored = ctx.read()
         recent = [_times.decode(d) if d else {} for d in stored.column("recent").to_pylist()]
@@ -187,14 +194,6 @@ def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
     rows.sort(key=lambda row: row[1:])
     rows.sort(key=lambda row: in_order(row[0]), reverse=True)
     return rows[:n]
-
-
-def id_column(table: pa.Table, name: str) -> pa.Array:
-    """A column that ids are made of."""
-    if name not in table.schema.names:
-        have = ", ".join(n for n in values_of(table).schema.names if n != BUCKET)
-        raise KeyError(f"top: there is no column {name!r} to take the id from; there are: {have}")
-    return column_of(table, name)
 
 
 def _below(row: Ranked, other: Ranked) -> bool:
