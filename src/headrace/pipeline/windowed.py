@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidPipeline
@@ -11,6 +12,7 @@ from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
 from headrace.pipeline.operators.late import LateAside
 from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
+from headrace.pipeline.operators.sketches import Fold
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
@@ -88,6 +90,8 @@ class WindowedStream:
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each window has, as the column `name`."""
+        if not isinstance(name, str) or not name:
+            raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
         return self._aggregate("count", {name: Count(None)}, options)
 
     def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> KeyedStream[Any]:
@@ -151,6 +155,12 @@ class WindowedStream:
                 )
         for column in [c for a in aggregates.values() for c in a.columns()]:
             check_column(column, known, where=where)
+        schema = stream._builder._schemas.get(stream.name)
+        if schema is not None and schema.of_class:
+            aggregates = {
+                name: replace(one, schema=schema) if isinstance(one, Fold) else one
+                for name, one in aggregates.items()
+            }
         if kinds is None:
             kinds = _kinds(window, self._by, self._emit)
         options = {**stream._alone(), **self._options, **options}

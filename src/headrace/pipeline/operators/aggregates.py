@@ -290,7 +290,7 @@ def numbers(values: pa.Array, column: str | None) -> pa.Array:
     if pa.types.is_int64(kind) or pa.types.is_float64(kind):
         return values
     if pa.types.is_uint64(kind):
-        return values.cast(pa.float64())
+        return values
     raise TypeError(
         f"column {column!r} holds {kind}, not numbers: convert it with map or select before, or "
         "give the stream a schema"

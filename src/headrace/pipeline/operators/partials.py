@@ -98,7 +98,7 @@ class Partials:
         rows = [decode_value(cell) for cell in cells]
         columns = list(zip(*rows, strict=True)) if rows else [()] * (3 + parts)
         numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
-        return Partials._of(numbers, [pa.array(list(c)) for c in columns[3:]])
+        return Partials._of(numbers, [_inferred(list(c)) for c in columns[3:]])
 
     def followed_by(self, other: Partials) -> Partials:
         """These rows and others behind them."""
@@ -110,6 +110,14 @@ class Partials:
         numbers = [np.concatenate(pair) for pair in pairs]
         parts = [joined(a, b) for a, b in zip(self.parts, other.parts, strict=True)]
         return Partials._of(numbers, parts)
+
+
+def _inferred(cells: list[Any]) -> pa.Array:
+    try:
+        return pa.array(cells)
+    except OverflowError:  # integers from 2**63 on, alone or in lists
+        nested = any(isinstance(cell, list) for cell in cells)
+        return pa.array(cells, pa.list_(pa.uint64()) if nested else pa.uint64())
 
 
 def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.model.codec import decode_value, packed
 from headrace.model.rows import dicts, python_list, values_of
+from headrace.model.schema import Schema
 from headrace.pipeline.operators.aggregates import (
     Aggregate,
     Parts,
@@ -262,10 +263,16 @@ class Fold(Aggregate):
     add: Callable[[Any, Any], Any] | None = None
     join: Callable[[Any, Any], Any] | None = None
     result: Callable[[Any], Any] | None = None
+    schema: Schema | None = None
+    """The stream's, where records are objects of a class."""
 
     def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
         if self.column is not None:
             values = python_list(one_array(any_column(table, self.column)))
+        elif self.schema is not None:
+            given = values_of(table)
+            lists = [python_list(one_array(column)) for column in given.columns]
+            values = self.schema.make(given.schema.names, lists)
         else:
             values = dicts(values_of(table))
         found: list[Any] = [None] * groups.count
