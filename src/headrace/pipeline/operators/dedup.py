@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,47 @@ from headrace.pipeline.operators.stateless import record_times
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
+
+
+@dataclass
+class Passed:
+    """The times that have passed, by key: sorted, one key's behind the other's."""
+
+    times: Ints
+    counts: Ints
+
+    @property
+    def starts(self) -> Ints:
+        """Where each key's begin."""
+        return np.cumsum(self.counts) - self.counts
+
+    @staticmethod
+    def of_cells(cells: Sequence[bytes]) -> Passed:
+        """What `cells` made."""
+        counts = np.fromiter(map(len, cells), np.int64, len(cells)) // 8
+        return Passed(np.frombuffer(b"".join(cells), "<i8").astype(np.int64), counts)
+
+    def cells(self) -> list[bytes]:
+        """Each key's as it is stored."""
+        raw = self.times.astype("<i8").tobytes()
+        ends = (np.cumsum(self.counts) * 8).tolist()
+        return [raw[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def with_more(self, owners: Ints, times: Ints, *, since: int) -> Passed:
+        """These and others, without those before `since`."""
+        size = len(self.counts)
+        whose = np.concatenate([np.repeat(np.arange(size), self.counts), owners])
+        every = np.concatenate([self.times, times])
+        kept = every >= since
+        whose, every = whose[kept], every[kept]
+        order = np.lexsort((every, whose))
+        return Passed(every[order], np.bincount(whose, minlength=size))
+
+    def newest(self) -> Ints:
+        """Each key's newest; 0 where it has none."""
+        last = np.where(self.counts > 0, np.cumsum(self.counts) - 1, 0)
+        return np.where(self.counts > 0, self.times[last] if len(self.times) else 0, 0)
+
 
 ROUNDS_MAX = 16
 """So many records of an id may pass in one epoch before the others are looked at one by one."""
@@ -42,33 +85,28 @@ class DedupWithin(Computation):
         owners = table.column("key_index").to_numpy().astype(np.int64)
         times = record_times(table)
         old = times < ctx.watermark - self.within_us
-        stored = [np.frombuffer(cell, "<i8") for cell in ctx.read().column("passed").to_pylist()]
-        left = self._apart_from_stored(np.flatnonzero(~old), owners, times, stored)
+        known = Passed.of_cells(ctx.read().column("passed").to_pylist())
+        left = self._apart_from(known, np.flatnonzero(~old), owners, times)
         chosen = self._first_of_each(left, owners, times)
         for metric, n in (("late", old.sum()), ("duplicates", (~old).sum() - len(chosen))):
             if n:
                 ctx.count(metric, int(n))
-        for i in chosen.tolist():
-            owner = owners[i]
-            stored[owner] = np.append(stored[owner], times[i])
         reach = min(2 * self.within_us, END // 2)
-        kept = [np.unique(known[known >= ctx.watermark - reach]) for known in stored]
-        ctx.write(passed=[known.astype("<i8").tobytes() for known in kept])
+        known = known.with_more(owners[chosen], times[chosen], since=ctx.watermark - reach)
+        ctx.write(passed=known.cells())
         keys = np.unique(owners[chosen])
-        newest = np.array([kept[key].max(initial=0) for key in keys.tolist()], np.int64)
-        # From then on nothing that is not too late itself can be a duplicate of it.
-        until = np.minimum(newest, END - reach - 1) + reach + 1
+        # From then on nothing that is not too late itself can be a duplicate of the newest.
+        until = np.minimum(known.newest()[keys], END - reach - 1) + reach + 1
         ctx.set_timers(keys, until, hold=np.full(len(keys), END))
         ctx.pass_on(chosen)
 
-    def _apart_from_stored(self, rows: Ints, owners: Ints, times: Ints, stored: list[Any]) -> Ints:
+    def _apart_from(self, known: Passed, rows: Ints, owners: Ints, times: Ints) -> Ints:
         """The rows that are no duplicates of what has passed before."""
-        counts = np.array([len(known) for known in stored], np.int64)
-        for nth in range(int(counts.max(initial=0))):
-            known = np.array([t[nth] if nth < len(t) else 0 for t in stored], np.int64)
+        for nth in range(int(known.counts.max(initial=0))):
             mine = owners[rows]
-            near = (counts[mine] > nth) & (np.abs(times[rows] - known[mine]) <= self.within_us)
-            rows = rows[~near]
+            has = known.counts[mine] > nth
+            other = known.times[np.where(has, known.starts[mine] + nth, 0)]
+            rows = rows[~(has & (np.abs(times[rows] - other) <= self.within_us))]
         return rows
 
     def _first_of_each(self, rows: Ints, owners: Ints, times: Ints) -> Ints:

@@ -276,10 +276,11 @@ class Fold(Aggregate):
         else:
             values = dicts(values_of(table))
         found: list[Any] = [None] * groups.count
+        zero = self._zero()
         for owner, value in zip(groups.of.tolist(), values, strict=True):
             if value is None:
                 continue
-            before = self._decode(self._zero()) if found[owner] is None else found[owner]
+            before = self._decode(zero) if found[owner] is None else found[owner]
             found[owner] = self.add(before, value)  # type: ignore[misc]
             if found[owner] is None and self.zero is not None:
                 raise TypeError("fold: add returned None; it returns the new state")

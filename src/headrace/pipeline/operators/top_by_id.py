@@ -99,7 +99,7 @@ class BucketTop(Computation):
             after[owner] = packed(best)
             if after[owner] != before[owner]:
                 changed.append(owner)
-        passed = ctx.watermark_before
+        passed = ctx.watermark_after  # what comes in later epochs and is not late is as new
         left = [{n: t for n, t in sorted(known.items()) if t > passed} for known in recent]
         ctx.write(best=after, recent=[packed(times) if times else b"" for times in left])
         if changed:
