@@ -90,7 +90,7 @@ class WindowedStream:
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each window has, as the column `name`."""
-        if not isinstance(name, str) or not name:
+        if type(name) is not str or not name:
             raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
         return self._aggregate("count", {name: Count(None)}, options)
 

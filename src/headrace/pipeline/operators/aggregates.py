@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +38,12 @@ class Aggregate:
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads."""
         return () if self.column is None else (self.column,)
+
+    def meaning(self) -> tuple[Any, ...]:
+        """What its accumulators are made of; functions cannot be compared and are left out."""
+        given = [getattr(self, field.name) for field in fields(self)]
+        plain_ones = [v for v in given if isinstance(v, str | int | float | tuple | None)]
+        return (type(self).__name__, *plain_ones)
 
     nested: ClassVar[bool] = False
     """Whether it also takes lists and structs."""

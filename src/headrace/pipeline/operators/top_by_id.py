@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import IncompatibleState
 from headrace.model.codec import packed
 from headrace.model.computation import Computation
 from headrace.model.context import TableContext
@@ -68,6 +69,8 @@ class BucketTop(Computation):
     rows: Map[bytes, bytes] = state()
     best: bytes = state(b"")
     recent: bytes = state(b"")
+    ranking: str = state("")
+    """What the rows are ranked by."""
     """The times of ids' latest rows, of those that the watermark has not passed."""
 
     def __init__(self, n: int, by: str, id: tuple[str, ...]) -> None:
@@ -89,6 +92,13 @@ class BucketTop(Computation):
                 recent[owner][name] = time
                 row = None if scores[i] is None else (scores[i], name, cells[i])
                 latest[owner][name] = row
+        ranking = f"{self.n} {self.by} {self.id}"
+        others = set(stored.column("ranking").to_pylist()) - {"", ranking}
+        if others:
+            raise IncompatibleState(
+                "the rows in the checkpoint were ranked by another n, by= or id= than it has now. "
+                'Give the step another name, .named("..."), under which it begins anew'
+            )
         before = stored.column("best").to_pylist()
         after = list(before)
         changed: list[int] = []
@@ -101,7 +111,12 @@ class BucketTop(Computation):
                 changed.append(owner)
         passed = ctx.watermark_after  # what comes in later epochs and is not late is as new
         left = [{n: t for n, t in sorted(known.items()) if t > passed} for known in recent]
-        ctx.write(best=after, recent=[packed(times) if times else b"" for times in left])
+        ranked_by = [ranking] * len(after)
+        ctx.write(
+            best=after,
+            ranking=ranked_by,
+            recent=[packed(times) if times else b"" for times in left],
+        )
         if changed:
             newest = dict(sorted(zip(owners, times.tolist(), strict=True)))
             keys = ctx.read().column("key").combine_chunks().take(pa.array(changed))
