@@ -53,7 +53,7 @@ def deduplicated(
         return sorted(row["n"] for row in h.read("in.dedup"))
 
 
-@settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=15, phases=(Phase.explicit, Phase.generate))
 @given(
     given_records=RECORDS,
     cuts=st.lists(st.integers(0, 40), max_size=10),

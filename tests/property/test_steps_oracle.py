@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from headrace import Pipeline, agg, sources
 from headrace.testing import CRASH, Harness
 
+EXAMPLES = int(os.environ.get("HEADRACE_STEP_EXAMPLES", "6"))
 LATEST_US = 253_402_300_799_999_999
 LATENESS_US = 30
 RECORDS = st.lists(
@@ -98,7 +100,7 @@ def run(records: list[dict[str, Any]], cuts: list[int], crashes: bool) -> dict[s
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
 
-@settings(max_examples=15, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))
 @given(given_records=RECORDS, cuts=st.lists(st.integers(0, 30), max_size=6), crashes=st.booleans())
 def test_steps_agree_with_duckdb_however_the_input_is_cut(
     given_records: list[dict[str, Any]], cuts: list[int], crashes: bool
