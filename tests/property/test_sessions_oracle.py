@@ -7,6 +7,7 @@ every record is in one session or in the stream of late ones, however the input 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,7 @@ from headrace import Pipeline, agg, every, session, sources, to
 from headrace.testing import CRASH, Harness
 
 PHASES = (Phase.explicit, Phase.generate)
+EXAMPLES = int(os.environ.get("HEADRACE_STEP_EXAMPLES", "6"))
 GAP_US = 5
 TIMES = st.lists(st.integers(0, 60), max_size=30)
 CUTS = st.lists(st.integers(0, 30), max_size=8)
@@ -65,7 +67,7 @@ def standing(rows: list[dict[str, Any]]) -> dict[tuple[str, int, int], list[int]
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=EXAMPLES, phases=PHASES)
 @given(times=TIMES, cuts=CUTS, crashes=st.booleans())
 @example(times=[1, 14, 8, 25, 30, 3, 40], cuts=[1, 2, 3, 4, 5, 6], crashes=True)
 def test_rows_that_stand_are_the_sessions_of_duckdb(
@@ -119,7 +121,7 @@ def judged(
     return closed + open_sessions, late
 
 
-@settings(max_examples=25, phases=PHASES)
+@settings(max_examples=2 * EXAMPLES, phases=PHASES)
 @given(times=TIMES, cuts=CUTS, grace=st.sampled_from([0, 3, 20]), crashes=st.booleans())
 @example(times=[1, 40, 2, 37, 33, 3], cuts=[2, 3, 4, 5], grace=0, crashes=True)
 def test_a_late_record_is_in_one_session_or_aside_and_never_in_both(

@@ -6,6 +6,7 @@ voids that plan, as it could not be repeated with the new code.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -56,6 +57,16 @@ def _policy(policy: str | To) -> str:
 
 
 def _class_text(cls: type) -> str:
+    # Classes of the house stay as they are while a process lives, and parsing files takes time.
+    return _house_text(cls) if cls.__module__.startswith("headrace.") else _source_text(cls)
+
+
+@functools.lru_cache(maxsize=1000)
+def _house_text(cls: type) -> str:
+    return _source_text(cls)
+
+
+def _source_text(cls: type) -> str:
     try:
         return inspect.getsource(cls)
     except (OSError, TypeError):

@@ -221,6 +221,8 @@ def python_list(column: pa.Array) -> list[Any]:
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return column.to_numpy(zero_copy_only=False).tolist()
+    if pa.types.is_nested(kind):
+        return column.to_pylist(maps_as_pydicts="strict")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
         return [_plain(cell) for cell in column.to_pylist()]
     return column.to_pylist()

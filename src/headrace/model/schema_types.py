@@ -108,6 +108,7 @@ def _python(kind: pa.DataType) -> Any:
         (pa.types.is_timestamp, datetime.datetime),
         (pa.types.is_date, datetime.date),
         (pa.types.is_time, datetime.time),
+        (pa.types.is_duration, datetime.timedelta),
     ):
         if test(kind):
             return found

@@ -12,6 +12,7 @@ is the earlier.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any
@@ -94,14 +95,15 @@ def distinct(column: str, *, error: float | None = None) -> Aggregate:
     """How many different values: exactly, or with a standard error such as 0.01.
 
     Exact counts keep every value; approximate ones (HyperLogLog) at most as many numbers
-    as `(1.04 / error) ** 2`, rounded up to a power of two.
+    as `(1.04 / error) ** 2`, rounded up to a power of two, 128 or more.
     """
     _named(column, "distinct")
     if error is None:
         return Distinct(column)
-    if not 0.002 <= error <= 0.3:
+    if not _is_number(error) or not 0.002 <= error <= 0.3:
         raise InvalidPipeline(f"agg.distinct: error= is from 0.002 to 0.3, not {error!r}")
-    return DistinctApproximate(column, bits=math.ceil(2 * math.log2(1.04 / error)))
+    # With fewer than 128 registers the error would be larger than the formula says.
+    return DistinctApproximate(column, bits=builtins.max(7, math.ceil(2 * math.log2(1.04 / error))))
 
 
 def first(column: str) -> Aggregate:
@@ -128,9 +130,9 @@ def collect(column: str) -> Aggregate:
 
 def quantiles(column: str, *shares: float, error: float = 0.01) -> Aggregate:
     """Quantiles such as 0.5 and 0.99, as a list, each within the relative error (DDSketch)."""
-    if not shares or not all(0 <= share <= 1 for share in shares):
+    if not shares or not all(_is_number(share) and 0 <= share <= 1 for share in shares):
         raise InvalidPipeline('agg.quantiles: give shares from 0 to 1: quantiles("ms", 0.5, 0.99)')
-    if not 0.0001 <= error < 0.5:
+    if not _is_number(error) or not 0.0001 <= error < 0.5:
         raise InvalidPipeline(f"agg.quantiles: error= is from 0.0001 to 0.5, not {error!r}")
     return Quantiles(_named(column, "quantiles"), shares=tuple(shares), error=error)
 
@@ -157,6 +159,10 @@ def fold(
         if not callable(function):
             raise InvalidPipeline(f"agg.fold: {what} is a function, not {function!r:.80}")
     return Fold(column, zero=zero, add=add, join=merge, result=result)
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 def _named(column: Any, what: str) -> str:

@@ -189,7 +189,8 @@ class PipelineBuilder(Steps):
         if services or (services is None and node.shape.uses_services):
             node = replace(node, services=True)
         if concurrency > 1 and (node.keyless or node.shape.takes_table):
-            raise InvalidPipeline(f"{where}: concurrency= runs keys at once; it has none")
+            why = "it has none" if node.keyless else "it takes tables of many keys"
+            raise InvalidPipeline(f"{where}: concurrency= runs keys at once; {why}")
         for field in node.shape.fields:
             if field.name in vars(template):
                 raise InvalidPipeline(

@@ -48,7 +48,7 @@ def check_expression(
     try:
         acero.Declaration.from_sequence(steps).to_table(use_threads=False)
     except pa.ArrowException as error:
-        missing = _UNKNOWN_FIELD.match(str(error))
+        missing = UNKNOWN_FIELD.match(str(error))
         if missing:
             check_column(missing[1], [c for c in known if c != RECORD_TIME], where=where)
 
@@ -56,7 +56,8 @@ def check_expression(
 RECORD_TIME = "timestamp"
 """The records' own times, which stand beside the values of a table."""
 
-_UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ")
+UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ")
+"""How Arrow says that an expression names a column that is not there."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -99,9 +99,9 @@ class KeyedStream(Stream[V]):
         """How many records each key has had; sent with every epoch that changes it."""
         return self._all_time().count(name, **options)
 
-    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> KeyedStream[Any]:
         """Aggregates of all of a key's records; sent with every epoch that changes them."""
-        return self._all_time().aggregate(**aggregates)
+        return self._all_time().aggregate(*unnamed, **aggregates)
 
     def top(
         self, n: int, *, by: str, id: str | tuple[str, ...], **options: Any
@@ -180,6 +180,7 @@ class KeyedStream(Stream[V]):
                     f"{self.name}.join takes a stream with a key, not {right!r:.80}"
                 )
             )
+        self._check_same_pipeline(right, "join")
         windows = None if window is None else CutWindows(window)
         made, columns = join(
             self._builder, self._side(), right._side(), within=within, window=windows, grace=grace,
@@ -205,6 +206,7 @@ class KeyedStream(Stream[V]):
         """
         if not isinstance(right, KeyedStream):
             raise unkeyed(right, "join_asof")
+        self._check_same_pipeline(right, "join_asof")
         made, columns = join_asof(
             self._builder, self._side(), right._side(), within=within, how=how, select=select,
             late=late, **options,

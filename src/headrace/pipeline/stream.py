@@ -172,12 +172,14 @@ class Stream(Generic[V]):
 
     def union(self, *others: Stream[Any]) -> Stream[Any]:
         """The records of this stream and of others, as one stream."""
+        for other in others:
+            self._check_same_pipeline(other, "union")
         streams = [self.name, *(other.name for other in others)]
         if len(set(streams)) != len(streams):
             raise InvalidPipeline(f"{self.name}.union: a stream is named twice")
         made = self._step("union", PassOn(), inputs=dict.fromkeys(streams))
         schemas = [self._builder._schemas.get(stream) for stream in streams]
-        if all(schema is not None and schema is schemas[0] for schema in schemas):
+        if all(s is not None and schemas[0] and s.given == schemas[0].given for s in schemas):
             return self._alike(made)
         self._builder._poured(streams, made.name)
         return made
@@ -240,6 +242,8 @@ class Stream(Generic[V]):
             raise InvalidPipeline(
                 f"{where} takes names of columns, or one function, not {columns!r:.80}"
             )
+        if "" in columns or len(set(columns)) != len(columns):
+            raise InvalidPipeline(f"{where}: each column has a name, and once: {columns!r:.80}")
         for column in columns:
             check_column(column, self._known(), where=where)
         given: KeyGiven = columns[0] if len(columns) == 1 else tuple(columns)
@@ -280,6 +284,14 @@ class Stream(Generic[V]):
         return self._same_key(Stream(self._builder, name, made_by=(name,)))
 
     # How steps are made ---------------------------------------------------
+
+    def _check_same_pipeline(self, other: Any, step: str) -> None:
+        where = f"{self.name}.{step}"
+        if not isinstance(other, Stream):
+            raise InvalidPipeline(f"{where} takes streams, not {other!r:.80}")
+        if other._builder is not self._builder:
+            name = other._builder.name
+            raise InvalidPipeline(f"{where}: {other.name!r} belongs to another pipeline, {name!r}")
 
     def _known(self) -> tuple[str, ...] | None:
         """The columns, where they are known while building."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidPipeline
@@ -11,6 +12,7 @@ from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
 from headrace.pipeline.operators.late import LateAside
 from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
+from headrace.pipeline.operators.sketches import Fold
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
@@ -76,13 +78,27 @@ class WindowedStream:
         self._window, self._by, self._late, self._emit = window, by, late, emit
         self._options = options
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"{self._stream.name}.window(...) has no {name!r}: first say what to compute over "
+                "each window: .count(), .aggregate(n=agg.count()) or .top(n, by=)"
+            )
+
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
         """How many records each window has, as the column `name`."""
+        if type(name) is not str or not name:
+            raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
         return self._aggregate("count", {name: Count(None)}, options)
 
-    def aggregate(self, **aggregates: Aggregate) -> KeyedStream[Any]:
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> KeyedStream[Any]:
         """Several aggregates at once, each as a column: `aggregate(n=agg.count())`."""
         where = f"{self._stream.name}.aggregate"
+        if unnamed:
+            raise InvalidPipeline(f"{where}: give each a name: aggregate(n=agg.count())")
         if not aggregates:
             raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
         for name, given in aggregates.items():
@@ -139,6 +155,12 @@ class WindowedStream:
                 )
         for column in [c for a in aggregates.values() for c in a.columns()]:
             check_column(column, known, where=where)
+        schema = stream._builder._schemas.get(stream.name)
+        if schema is not None and schema.of_class:
+            aggregates = {
+                name: replace(one, schema=schema) if isinstance(one, Fold) else one
+                for name, one in aggregates.items()
+            }
         if kinds is None:
             kinds = _kinds(window, self._by, self._emit)
         options = {**stream._alone(), **self._options, **options}
@@ -159,6 +181,8 @@ class WindowedStream:
         made = builder._free(where)
         source, helpers = stream.name, []
         outputs: dict[str, str] = {"": made}
+        if late is not None and late.stream == made:
+            raise InvalidPipeline(f"{where}: late=to({made!r}) is the stream of its own rows")
         if judged_there and late is not None:
             outputs["late"] = late.stream
         elif late is not None:

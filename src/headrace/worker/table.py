@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, ServiceError, UserCodeError
+from headrace.errors import HeadraceError, IncompatibleState, ServiceError, UserCodeError
 from headrace.model.context import Input
 from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
@@ -128,6 +128,8 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
             check_parameters(live, obj)
         if context.broken is not None:
             raise context.broken
+    except IncompatibleState as error:
+        raise IncompatibleState(f"computation {live.node.name!r}: {error}") from None
     except HeadraceError as error:
         if not isinstance(error, ServiceError):
             raise

@@ -136,7 +136,11 @@ class KeyedTableContext(BareTableContext):
         columns: dict[str, Any] = {"key": self._key_array()}
         clocks = self._clocks.tolist()
         for field in self._fields:
-            cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
+            written = self._written.get(field.name)
+            if written is not None:  # by an earlier hook of this epoch
+                cells = [field.codec.decode(data) for data in written]
+            else:
+                cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
             kind = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
             columns[field.name] = pa.array(cells, kind.get(field.codec.type))
         return pa.table(columns)

@@ -9,10 +9,24 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from headrace import InvalidPipeline, Pipeline, UserCodeError, agg, same_window, sources, tumbling
+from headrace import (
+    InvalidPipeline,
+    Pipeline,
+    UserCodeError,
+    agg,
+    same_window,
+    sliding,
+    sources,
+    to,
+    tumbling,
+)
+from headrace.pipeline.operators.grouping import Groups
+from headrace.pipeline.operators.sketches import DistinctApproximate
 from headrace.testing import CRASH, Harness
 
 
@@ -61,6 +75,27 @@ def test_lists_and_structs_are_collected_counted_and_folded(cut: bool) -> None:
     lists = [[[3], [1, 2]], [[3]]] if cut else [[[3], [1, 2], [3]]]
     found = aggregated(lists, all=agg.collect("v"), different=agg.distinct("v"))
     assert found == {"all": [[3], [1, 2], [3]], "different": 2}
+
+
+def test_a_column_may_be_null_in_all_records_of_some_epochs() -> None:
+    aggregates = {
+        "max": agg.max("v"), "min": agg.min("v"), "first": agg.first("v"), "all": agg.collect("v"),
+        "top": agg.top(1, "v"), "n": agg.distinct("v"), "about": agg.distinct("v", error=0.1),
+    }  # fmt: skip
+    wanted = dict(zip(aggregates, ("y", "x", "y", ["y", "x"], ["y"], 2, 2), strict=True))
+    nothing = {**dict.fromkeys(aggregates), "all": [], "top": [], "n": 0, "about": 0}
+    for cut in ([["y", None], [None], ["x"], [None]], [[None], ["y", "x"]], [["y"], ["x"], [None]]):
+        assert aggregated(cut, **aggregates) == wanted
+    assert aggregated([[None], [None]], **aggregates) == nothing
+    p = Pipeline("newcomer")
+    kinds = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
+    s = p.read("in", sources.memory([], timestamp="t"), schema=kinds)
+    s.key_by("k").window(sliding("5us")).aggregate(**aggregates)
+    with Harness(p) as h:
+        for t in (1, 2, 30):
+            h.send("in", row("a", t, None))
+        h.end()
+        assert [{n: r[n] for n in nothing} for r in h.read("in.aggregate")] == [nothing] * 3
 
 
 def test_quantiles_hold_their_error_at_the_ends_of_floats() -> None:
@@ -267,3 +302,96 @@ def test_a_stream_may_be_split_twice() -> None:
     with Harness(p) as h:
         h.send("in", row("a", 1), row("b", 2, 2))
         assert [len(h.read(f"in.{name}")) for name in ("small", "large", "none")] == [1, 1, 1]
+
+
+# Records as they come -----------------------------------------------------
+
+
+def test_a_column_that_some_records_lack_is_null_whoever_comes_with_them() -> None:
+    p, s = begin()
+    s.filter((pc.field("w") > 1) | (pc.utf8_upper(pc.field("x")) == "A")).named("filtered")
+    s.select("k", more=pc.field("w") + 1, loud=pc.utf8_upper(pc.field("x"))).named("selected")
+    s.sql("SELECT k, w + 1 AS more, upper(x) AS loud FROM stream").named("queried")
+    records = [{"k": "a", "t": 1}, {"k": "b", "t": 2, "w": 5}, {"k": "c", "t": 3, "x": "a"}]
+    for cut in ([records], [[record] for record in records]):
+        with Harness(p) as h:
+            for epoch in cut:
+                h.send("in", *epoch)
+            h.end()
+            assert [r["k"] for r in h.read("filtered")] == ["b", "c"]
+            for name in ("selected", "queried"):
+                found = [(r["k"], r["more"], r["loud"]) for r in h.read(name)]
+                assert found == [("a", None, None), ("b", 6, None), ("c", None, "A")]
+
+
+def test_streams_of_one_class_are_united_as_that_class() -> None:
+    p = Pipeline("newcomer")
+    a, b = (p.read(name, sources.memory([]), schema=Visits) for name in "ab")
+    a.union(b).map(lambda visits: type(visits).__name__).named("kinds")
+    with Harness(p) as h:
+        h.send("a", {"pages": ["x"]})
+        h.send("b", {"pages": []})
+        assert h.read("kinds") == ["Visits", "Visits"]
+
+
+def with_times(kind: Any) -> Any:
+    return lambda t: t.drop(["timestamp"]).append_column("timestamp", pa.nulls(len(t), kind))
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.flat_map(lambda v: None), "flat_map: the function returned None"),
+        (lambda s: s.map_table(with_times(pa.int64())), "'timestamp' is int64 with 1 nulls"),
+        (lambda s: s.map_table(with_times(pa.string())), "'timestamp' is string"),
+        (lambda s: s.map_table(lambda t: [1]), "returned list, not an Arrow table"),
+        (lambda s: s.key_by().window(same_window()).count(), "needs rows that come from a window"),
+        (lambda s: s.key_by().top(1, by="v", id="zz"), "no value in 'zz' to know it by"),
+    ],
+)
+def test_what_a_record_cannot_give_is_told(build: Any, reason: str) -> None:
+    p, s = begin()
+    build(s)
+    with Harness(p) as h, pytest.raises(UserCodeError, match=reason):
+        h.send("in", {**row("a", 1), "window_start": 1, "window_end": None})
+        h.settle()
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.union(begin()[1].map(str)), "'in.map' belongs to another pipeline"),
+        (lambda s: s.key_by("k").join(begin()[1].key_by("k")), "belongs to another pipeline"),
+        (lambda s: s.union("other"), "takes streams"),
+        (lambda s: s.key_by("k").window(tumbling("1s"), late=to("in.count")).count(), "own rows"),
+        (lambda s: s.key_by("k").aggregate(agg.count()), "give each a name"),
+        (lambda s: s.key_by("k", "k"), "each column has a name, and once"),
+        (lambda s: s.key_by(""), "each column has a name"),
+        (lambda s: agg.distinct("v", error="x"), "error="),
+        (lambda s: agg.quantiles("v", "x"), "shares from 0 to 1"),
+    ],
+)
+def test_what_makes_no_sense_is_told_while_building(build: Any, reason: str) -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match=reason):
+        build(s)
+
+
+def test_a_window_asks_what_to_compute() -> None:
+    _, s = begin()
+    with pytest.raises(AttributeError, match=r"say what to compute over each window: .count"):
+        s.key_by("k").window(tumbling("1s")).map(str)
+
+
+@pytest.mark.parametrize("bits", [7, 9])
+def test_the_error_of_an_approximate_count_is_the_one_named_at_every_size(bits: int) -> None:
+    """Between small and large numbers, where HyperLogLog is known to be biased, too."""
+    dice, size = np.random.default_rng(bits), 2**bits
+    aggregate = DistinctApproximate("v", bits=bits)
+    for n in (1, size // 4, size, 5 * size // 2, 4 * size, 20 * size):
+        errors = []
+        for _ in range(100):
+            values = pa.array(dice.integers(-(2**62), 2**62, n))
+            (found,) = aggregate.start_values(values, None, Groups(np.zeros(n, np.int64), 1))
+            errors.append(aggregate.finish([found])[0].as_py() / n - 1)
+        assert math.sqrt(np.mean(np.square(errors))) <= 1.15 * 1.04 / math.sqrt(size), n

@@ -146,6 +146,6 @@ def test_ids_are_of_any_kind_and_a_missing_one_is_named():
     with Harness(changing()) as h:
         h.send("in", *({"name": name, "n": n, "t": 1} for n, name in enumerate((b"\xff", b"\xfe"))))
         assert [r["name"] for r in h.read("in.top")] == [b"\xfe", b"\xff"]
-    with Harness(changing()) as h, pytest.raises(UserCodeError, match="no column 'name'"):
+    with Harness(changing()) as h, pytest.raises(UserCodeError, match="no value in 'name'"):
         h.send("in", {"nmae": "a", "n": 1, "t": 1})
         h.settle()

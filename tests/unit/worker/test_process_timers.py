@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.unit.pipelines import at, one
 
-from headrace import Computation, InvalidPipeline, Map, UserCodeError, state
+from headrace import Computation, InvalidPipeline, Map, Pipeline, UserCodeError, sources, state
 from headrace.model.time import END
 from headrace.testing import CRASH, Harness
 
@@ -158,3 +158,30 @@ def test_process_timers_needs_process_table():
 
     with pytest.raises(InvalidPipeline, match="process_table beside"):
         one(Alone)
+
+
+def test_a_field_that_records_wrote_survives_a_timer_of_another_key():
+    class Latest(Computation):
+        seen: int = state(0)
+
+        def process_table(self, table, ctx):
+            seen = ctx.read().column("seen").to_numpy().copy()
+            seen[table.column("key_index").to_numpy()] += 1
+            ctx.write(seen=seen)
+            keys = np.unique(table.column("key_index").to_numpy())
+            newest = int(table.column("timestamp").to_numpy().max())
+            ctx.set_timers(keys, np.full(len(keys), newest + 10))
+
+        def process_timers(self, table, ctx):
+            seen = ctx.read().column("seen").to_numpy().copy()
+            seen[table.column("key_index").to_numpy()] = 0
+            ctx.write(seen=seen)
+
+    p = Pipeline("fields")
+    p.read("in", sources.memory([], timestamp="t"))
+    p.compute(Latest, inputs={"in": "k"}, outputs="out")
+    with Harness(p, slots=1) as h:
+        h.send("in", {"k": "a", "t": 1})
+        h.send("in", {"k": "b", "t": 30})  # the timer of a is due in the same epoch
+        assert h.keys("Latest") == ["b"]
+        assert h.state("Latest", "b").seen == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +38,12 @@ class Aggregate:
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads."""
         return () if self.column is None else (self.column,)
+
+    def meaning(self) -> tuple[Any, ...]:
+        """What its accumulators are made of; functions cannot be compared and are left out."""
+        given = [getattr(self, field.name) for field in fields(self)]
+        plain_ones = [v for v in given if isinstance(v, str | int | float | tuple | None)]
+        return (type(self).__name__, *plain_ones)
 
     nested: ClassVar[bool] = False
     """Whether it also takes lists and structs."""
@@ -212,10 +218,8 @@ class Extreme(Aggregate):
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Numbers in numpy, everything else by sorting."""
         present = np.flatnonzero(np.bincount(groups.of, minlength=groups.count))
-        if not len(values):
+        if pa.types.is_null(values.type) or not len(values):
             return [pa.nulls(groups.count, values.type)]
-        if pa.types.is_null(values.type):
-            return [pa.nulls(groups.count)]
         if pa.types.is_int64(values.type) or pa.types.is_float64(values.type):
             given = values.to_numpy()
             found = np.zeros(groups.count, given.dtype)
@@ -292,7 +296,7 @@ def numbers(values: pa.Array, column: str | None) -> pa.Array:
     if pa.types.is_int64(kind) or pa.types.is_float64(kind):
         return values
     if pa.types.is_uint64(kind):
-        return values.cast(pa.float64())
+        return values
     raise TypeError(
         f"column {column!r} holds {kind}, not numbers: convert it with map or select before, or "
         "give the stream a schema"

@@ -26,12 +26,18 @@ ZERO: Total = (0, 0)
 
 def totals_of_ints(values: Any, groups: Groups) -> list[Total]:
     """The sum of each group's integers."""
-    high, low = values >> 32, values & 0xFFFFFFFF
+    high, low = _halves(values)
     highs, lows = np.zeros(groups.count, np.int64), np.zeros(groups.count, np.int64)
     np.add.at(highs, groups.of, high)
     np.add.at(lows, groups.of, low)
     pairs = zip(highs.tolist(), lows.tolist(), strict=True)
     return [((h << 32) + low, 0) for h, low in pairs]
+
+
+def _halves(values: Any) -> tuple[Any, Any]:
+    """The upper 32 bits, with the sign of a signed integer, and the lower ones."""
+    low = values & values.dtype.type(0xFFFFFFFF)
+    return (values >> values.dtype.type(32)).astype(np.int64), low.astype(np.int64)
 
 
 def totals_of_floats(values: Any, groups: Groups) -> list[Total]:
@@ -42,7 +48,7 @@ def totals_of_floats(values: Any, groups: Groups) -> list[Total]:
 
 def squares_of_ints(values: Any, groups: Groups) -> list[Total]:
     """The sum of the squares of each group's integers."""
-    high, low = values >> 32, values & 0xFFFFFFFF
+    high, low = _halves(values)
     # (h * 2**32 + l)**2, with every factor below 2**32 and h signed.
     totals = [ZERO] * groups.count
     for left, right, shift in ((high, high, 64), (high, low, 33), (low, low, 0)):

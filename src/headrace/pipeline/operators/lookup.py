@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
-from headrace.pipeline.columns import check_column, did_you_mean
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.operators.side_input import SideInput, side_input
 
 if TYPE_CHECKING:
@@ -121,11 +121,8 @@ class Lookup(Computation):
 
     def _column(self, table: pa.Table, name: str, kind: pa.DataType) -> Any:
         if name not in table.column_names:
-            have = [n for n in table.column_names if n not in own_columns(table)]
-            raise InvalidRecord(
-                f"{self.where}: there is no column {name!r}{did_you_mean(name, have)}; "
-                f"there are: {', '.join(have)}"
-            )
+            # Whether one of these records has it depends on the cut: without it there is no match.
+            return pa.nulls(table.num_rows, kind)
         column = _plain(table.column(name))
         try:
             return column if column.type == kind else column.cast(kind)

@@ -22,6 +22,8 @@ from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowA
 class PanedAggregate(WindowAggregate):
     """Aggregates of hopping windows from panes."""
 
+    in_panes = True
+
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Merges what came into panes."""
         rows, groups = self._arrived(table)
@@ -31,7 +33,7 @@ class PanedAggregate(WindowAggregate):
             rows = rows.take(~too_late)
         rows = self._merge_stored(rows, ctx)
         if len(rows):
-            ctx.put_entries("open", rows.key, rows.windows(), rows.cells())
+            ctx.put_entries("open", rows.key, rows.windows(), rows.cells(self.maker))
             self._wake(rows, ctx.watermark_before, ctx)
 
     def _first_end(self, rows: Partials, passed: int) -> Ints:

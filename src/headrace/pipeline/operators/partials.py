@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import IncompatibleState
 from headrace.model.codec import decode_value, packed
 from headrace.model.rows import python_list
 from headrace.model.time import END
@@ -78,11 +79,12 @@ class Partials:
         cells = [_one(table.column(f"part {i}")) for i in range(parts)]
         return Partials(key, start, end, count, np.zeros(len(key), np.int64), newest, cells)
 
-    def cells(self) -> list[bytes]:
-        """Each row's counts and accumulators as they are stored."""
+    def cells(self, maker: int) -> list[bytes]:
+        """Each row's counts and accumulators as they are stored, with the mark of who made them."""
         columns = [self.count.tolist(), self.emitted.tolist(), self.newest.tolist()]
         columns += [python_list(part) for part in self.parts]
-        return [packed(row, what="an accumulator") for row in zip(*columns, strict=True)]
+        rows = zip([maker] * len(self), *columns, strict=True)
+        return [packed(row, what="an accumulator") for row in rows]
 
     def windows(self) -> list[bytes]:
         """Each row's window as the key of a map: its end and start, as bytes that sort alike."""
@@ -92,13 +94,19 @@ class Partials:
 
     @staticmethod
     def of_cells(
-        key: Sequence[int], windows: Sequence[bytes], cells: Sequence[bytes], parts: int
+        key: Sequence[int], windows: Sequence[bytes], cells: Sequence[bytes], parts: int, maker: int
     ) -> Partials:
-        """What `windows` and `cells` stored."""
+        """What `windows` and `cells` stored; a cell that somebody else made is refused."""
         rows = [decode_value(cell) for cell in cells]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * (3 + parts)
+        if any(row[0] != maker for row in rows):
+            raise IncompatibleState(
+                "the open windows in the checkpoint were made by another window or by other "
+                "aggregates than it has now. Let the old pipeline run until they have closed, or "
+                'give the step another name, .named("..."), under which it begins anew'
+            )
+        columns = list(zip(*rows, strict=True))[1:] if rows else [()] * (3 + parts)
         numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
-        return Partials._of(numbers, [pa.array(list(c)) for c in columns[3:]])
+        return Partials._of(numbers, [_inferred(list(c)) for c in columns[3:]])
 
     def followed_by(self, other: Partials) -> Partials:
         """These rows and others behind them."""
@@ -110,6 +118,14 @@ class Partials:
         numbers = [np.concatenate(pair) for pair in pairs]
         parts = [joined(a, b) for a, b in zip(self.parts, other.parts, strict=True)]
         return Partials._of(numbers, parts)
+
+
+def _inferred(cells: list[Any]) -> pa.Array:
+    try:
+        return pa.array(cells)
+    except OverflowError:  # integers from 2**63 on, alone or in lists
+        nested = any(isinstance(cell, list) for cell in cells)
+        return pa.array(cells, pa.list_(pa.uint64()) if nested else pa.uint64())
 
 
 def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
@@ -197,7 +213,13 @@ def window_column(table: pa.Table, name: str) -> Ints:
         raise KeyError(
             f"same_window() needs rows that come from a window: there is no column {name!r}"
         )
-    return table.column(name).to_numpy().astype(np.int64)
+    column = table.column(name)
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise TypeError(
+            "same_window() needs rows that come from a window, each with microseconds in "
+            f"{name!r}: {column.null_count} of {len(column)} are null, the others {column.type}"
+        )
+    return column.to_numpy().astype(np.int64)
 
 
 def pane(window: Window) -> int:

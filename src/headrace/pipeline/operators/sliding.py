@@ -39,7 +39,7 @@ class SlidingAggregate(WindowAggregate):
         over = (self._next(rows) <= ctx.watermark) & (rows.emitted > 0)
         gone, kept, left = rows.take(over), rows.take(due & ~over), rows.take(~over)
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
-        ctx.put_entries("open", kept.key, kept.windows(), kept.cells())
+        ctx.put_entries("open", kept.key, kept.windows(), kept.cells(self.maker))
         if len(left) and not ctx.final:
             keys = group([left.key])
             at = -keys.newest(-self._next(left))

@@ -35,6 +35,8 @@ class Sql(Computation):
 
     def __init__(self, query: str, stream: str) -> None:
         self.query, self.table = checked_query(query, stream)
+        self.named = _named_columns(_select(query, f"{stream}.sql")) or ()
+        """The columns that it names: those that no record of a table has are null there."""
 
     def setup(self) -> None:
         """A connection per worker; one thread keeps rows in their order."""
@@ -44,6 +46,10 @@ class Sql(Computation):
         """All rows of a task."""
         given = values_of(table).append_column(_TIME, pa.array(record_times(table)))
         given = given.append_column(_NUMBER, pa.array(np.arange(len(table))))
+        have = {name.lower() for name in given.schema.names}
+        for name in self.named:
+            if name.lower() not in have:
+                given = given.append_column(name, pa.nulls(table.num_rows))
         connection = self.connection.cursor()
         connection.register(self.table, given)
         made = connection.sql(self.query).to_arrow_table()
@@ -95,17 +101,11 @@ def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tupl
 
     Refuses names that are not among the known columns.
     """
-    connection = _duckdb(where).connect()
-    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
-    node = parsed["statements"][0]["node"]
+    node = _select(query, where)
     items = node["select_list"]
-    every = list(_expressions([items, node["where_clause"]]))
-    # A lambda has names of its own; then the first record tells.
-    if known is not None and not any(one["class"] == "LAMBDA" for one in every):
-        lower = {name.lower() for name in known} | {item["alias"].lower() for item in items}
-        table = node["from_table"]
-        lower |= {table["table_name"].lower(), table["alias"].lower()}
-        for name in [one["column_names"][0] for one in every if one["class"] == "COLUMN_REF"]:
+    if known is not None:
+        lower = {name.lower() for name in known}
+        for name in _named_columns(node) or ():
             if name.lower() not in lower:
                 check_column(name, known, where=where)
     found: list[str] = []
@@ -117,6 +117,30 @@ def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tupl
         else:
             return None
     return tuple(dict.fromkeys(found))
+
+
+def _select(query: str, where: str) -> dict[str, Any]:
+    connection = _duckdb(where).connect()
+    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    node: dict[str, Any] = parsed["statements"][0]["node"]
+    return node
+
+
+def _named_columns(node: dict[str, Any]) -> tuple[str, ...] | None:
+    """The stream's columns that a query names; None where they cannot be told apart."""
+    every = list(_expressions([node["select_list"], node["where_clause"]]))
+    if any(one["class"] == "LAMBDA" for one in every):
+        return None  # it has names of its own
+    tables = {node["from_table"][name].lower() for name in ("table_name", "alias")}
+    own = {item["alias"].lower() for item in node["select_list"]}
+    found: dict[str, None] = {}
+    for one in every:
+        if one["class"] == "COLUMN_REF":
+            first, *rest = one["column_names"]
+            name = rest[0] if rest and first.lower() in tables else first
+            if name.lower() not in own:
+                found[name] = None
+    return tuple(found)
 
 
 def _narrowed(star: dict[str, Any]) -> bool:

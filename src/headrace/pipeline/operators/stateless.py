@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from headrace.model.computation import Computation
-from headrace.model.rows import values_of
+from headrace.pipeline.columns import UNKNOWN_FIELD
+from headrace.pipeline.operators.grouping import plain
 
 if TYPE_CHECKING:
     from headrace.model.context import Context, TableContext
@@ -40,7 +42,10 @@ class FlatMapRecords(Computation):
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
         """One record."""
-        for value in self.function(record.value):
+        made = self.function(record.value)
+        if made is None:
+            raise TypeError("flat_map: the function returned None; let it give values, or []")
+        for value in made:
             ctx.produce(value)
 
 
@@ -82,10 +87,14 @@ class MapTable(Computation):
         made = self.function(table.drop([RECORD_TIME]) if taken else table)
         if isinstance(made, dict):
             made = pa.table(made)
+        if isinstance(made, pa.RecordBatch):
+            made = pa.Table.from_batches([made])
         if not isinstance(made, pa.Table):
-            raise TypeError(f"map_table: the function returned {type(made).__name__}, not a table")
+            raise TypeError(
+                f"map_table: the function returned {type(made).__name__}, not an Arrow table"
+            )
         if not taken and "timestamp" in made.schema.names:
-            times = made.column("timestamp").to_numpy()
+            times = _times(made.column("timestamp"))
             made = made.drop(["timestamp"])
         elif made.num_rows != table.num_rows:
             raise ValueError(
@@ -143,16 +152,63 @@ def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     return table.column(name).to_numpy()
 
 
+def _times(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    times = plain(column)
+    if times.null_count or not pa.types.is_int64(times.type):
+        raise TypeError(
+            f"map_table: the column 'timestamp' is {column.type} with {column.null_count} nulls; "
+            "every row has its time there, in microseconds or as an Arrow timestamp"
+        )
+    return times.to_numpy()
+
+
+_TYPES = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary(),
+          pa.timestamp("us", "UTC"), pa.list_(pa.null()))  # fmt: skip
+"""Of what types a column may have been that is null in all records of a table."""
+
+
 def evaluate(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
-    """A table of expressions over the columns of another."""
-    missing = [
-        given
-        for given in (str(e) for e in columns.values())
-        if given.isidentifier() and given not in table.schema.names
-    ]
-    if missing:
-        have = ", ".join(values_of(table).schema.names) or "none"
-        raise KeyError(f"there is no column {missing[0]!r}; there are: {have}")
+    """A table of expressions over the columns of another.
+
+    A column that no record of the table has is null, as in sparse JSON: whether one of them has
+    it depends on the cut, so it must not matter. Its type is any that the expressions take.
+    """
+    while True:
+        try:
+            return _evaluated(table, columns)
+        except pa.ArrowNotImplementedError as error:
+            return _as_another_type(table, columns, error)
+        except pa.ArrowInvalid as error:
+            missing = UNKNOWN_FIELD.match(str(error))
+            if missing is None or missing[1] in table.schema.names:
+                raise
+            table = table.append_column(missing[1], pa.nulls(table.num_rows))
+
+
+def _as_another_type(
+    table: pa.Table, columns: Mapping[str, pc.Expression], error: pa.ArrowException
+) -> pa.Table:
+    """Where a function does not take nulls without a type: each expression with types it takes."""
+    empty = [field.name for field in table.schema if pa.types.is_null(field.type)]
+    made: dict[str, pa.ChunkedArray] = {}
+    for name, expression in columns.items():
+        named = [column for column in empty if column in str(expression)][:3]
+        for kinds in product((pa.null(), *_TYPES), repeat=len(named)):
+            typed = table
+            for column, kind in zip(named, kinds, strict=True):
+                at = table.schema.get_field_index(column)
+                typed = typed.set_column(at, column, pa.nulls(table.num_rows, kind))
+            try:
+                made[name] = _evaluated(typed, {name: expression}).column(name)
+                break
+            except pa.ArrowNotImplementedError:
+                continue
+        else:
+            raise error
+    return pa.table(made)
+
+
+def _evaluated(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
     declaration = acero.Declaration.from_sequence(
         [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),

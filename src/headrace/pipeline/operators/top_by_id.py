@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import IncompatibleState
 from headrace.model.codec import packed
 from headrace.model.computation import Computation
 from headrace.model.context import TableContext
@@ -46,8 +47,15 @@ class Bucketed(Computation):
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
         hashes = np.zeros(table.num_rows, np.uint64)
-        for name in self.id:
-            column = id_column(table, name)
+        columns = [column_of(table, name) for name in self.id]
+        nameless = np.logical_and.reduce([c.is_null().to_numpy(False) for c in columns])
+        if nameless.any():
+            row = dicts(values_of(table).slice(int(np.flatnonzero(nameless)[0]), 1))[0]
+            raise ValueError(
+                f"top: a row has no value in {', '.join(map(repr, self.id))} to know it by, the "
+                f"id: {row!r:.200}. Leave such rows out with filter before"
+            )
+        for column in columns:
             hashes = mixed(hashes ^ hash_column(column))
         buckets = pa.array((hashes % np.uint64(BUCKETS)).astype(np.int64))
         values = values_of(table).append_column(BUCKET, buckets)
@@ -61,6 +69,8 @@ class BucketTop(Computation):
     rows: Map[bytes, bytes] = state()
     best: bytes = state(b"")
     recent: bytes = state(b"")
+    ranking: str = state("")
+    """What the rows are ranked by."""
     """The times of ids' latest rows, of those that the watermark has not passed."""
 
     def __init__(self, n: int, by: str, id: tuple[str, ...]) -> None:
@@ -71,7 +81,7 @@ class BucketTop(Computation):
         times = record_times(table)
         owners = table.column("key_index").to_pylist()
         scores = column_of(table, self.by).to_pylist()
-        ids = list(zip(*(id_column(table, name).to_pylist() for name in self.id), strict=True))
+        ids = list(zip(*(column_of(table, name).to_pylist() for name in self.id), strict=True))
         cells = [packed(value) for value in dicts(values_of(table).drop([BUCKET]))]
         stored = ctx.read()
         recent = [_times.decode(d) if d else {} for d in stored.column("recent").to_pylist()]
@@ -82,6 +92,13 @@ class BucketTop(Computation):
                 recent[owner][name] = time
                 row = None if scores[i] is None else (scores[i], name, cells[i])
                 latest[owner][name] = row
+        ranking = f"{self.n} {self.by} {self.id}"
+        others = set(stored.column("ranking").to_pylist()) - {"", ranking}
+        if others:
+            raise IncompatibleState(
+                "the rows in the checkpoint were ranked by another n, by= or id= than it has now. "
+                'Give the step another name, .named("..."), under which it begins anew'
+            )
         before = stored.column("best").to_pylist()
         after = list(before)
         changed: list[int] = []
@@ -92,9 +109,14 @@ class BucketTop(Computation):
             after[owner] = packed(best)
             if after[owner] != before[owner]:
                 changed.append(owner)
-        passed = ctx.watermark_before
+        passed = ctx.watermark_after  # what comes in later epochs and is not late is as new
         left = [{n: t for n, t in sorted(known.items()) if t > passed} for known in recent]
-        ctx.write(best=after, recent=[packed(times) if times else b"" for times in left])
+        ranked_by = [ranking] * len(after)
+        ctx.write(
+            best=after,
+            ranking=ranked_by,
+            recent=[packed(times) if times else b"" for times in left],
+        )
         if changed:
             newest = dict(sorted(zip(owners, times.tolist(), strict=True)))
             keys = ctx.read().column("key").combine_chunks().take(pa.array(changed))
@@ -187,14 +209,6 @@ def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
     rows.sort(key=lambda row: row[1:])
     rows.sort(key=lambda row: in_order(row[0]), reverse=True)
     return rows[:n]
-
-
-def id_column(table: pa.Table, name: str) -> pa.Array:
-    """A column that ids are made of."""
-    if name not in table.schema.names:
-        have = ", ".join(n for n in values_of(table).schema.names if n != BUCKET)
-        raise KeyError(f"top: there is no column {name!r} to take the id from; there are: {have}")
-    return column_of(table, name)
 
 
 def _below(row: Ranked, other: Ranked) -> bool:

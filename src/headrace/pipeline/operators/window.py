@@ -9,7 +9,8 @@ included.
 
 from __future__ import annotations
 
-from typing import Any
+import zlib
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,9 @@ class WindowAggregate(Computation):
     open: Map[bytes, bytes] = state()
     """(end, start) of a window -> its counts and accumulators; see `Partials`."""
 
+    in_panes: ClassVar[bool] = False
+    """Whether entries are pieces of windows, put together when one is due."""
+
     def __init__(
         self,
         window: Window,
@@ -61,6 +65,12 @@ class WindowAggregate(Computation):
         self.prompt = window.kind == "whole" and emit == "changes"
         self.combined = False
         self.part_count = partials.part_count(self.aggregates)
+        self.maker = self._mark(by)
+        """Stands for all that gives stored cells their meaning."""
+
+    def _mark(self, by: str) -> int:
+        parts = [type(self).in_panes, self.window, by, *(a.meaning() for a in self.aggregates)]
+        return zlib.crc32(repr(parts).encode())
 
     # Records --------------------------------------------------------------
 
@@ -158,16 +168,16 @@ class WindowAggregate(Computation):
         table = ctx.entries("open", keys)
         owners = table.column("key_index").to_pylist()
         if not owners:
-            return Partials.of_cells([], [], [], self.part_count)
+            return Partials.of_cells([], [], [], self.part_count, self.maker)
         windows = table.column("entry").to_pylist()
         cells = table.column("value").to_pylist()
         found = list(zip(owners, windows, cells, strict=True))
         if wanted is not None:
             found = [row for row in found if row[:2] in wanted]
         if not found:
-            return Partials.of_cells([], [], [], self.part_count)
+            return Partials.of_cells([], [], [], self.part_count, self.maker)
         key, chosen, data = zip(*found, strict=True)
-        return Partials.of_cells(key, chosen, data, self.part_count)
+        return Partials.of_cells(key, chosen, data, self.part_count, self.maker)
 
     def _changed(self, rows: Partials, ctx: TableContext) -> None:
         """Emits what this mode emits at once, stores the rows and sees to the timers."""
@@ -180,7 +190,7 @@ class WindowAggregate(Computation):
         else:
             out = np.zeros(len(rows), np.bool_)
         self._emit(rows, out, ctx)
-        ctx.put_entries("open", rows.key, rows.windows(), rows.cells())
+        ctx.put_entries("open", rows.key, rows.windows(), rows.cells(self.maker))
         self._set_timers(rows, ctx)
         if isinstance(self.emit, Every) and self.emit.micros:
             self._set_ticks(rows, ctx)
@@ -250,7 +260,7 @@ class WindowAggregate(Computation):
         self._emit(rows, out, ctx)
         gone, kept = rows.take(closing), rows.take(out & ~closing)
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
-        ctx.put_entries("open", kept.key, kept.windows(), kept.cells())
+        ctx.put_entries("open", kept.key, kept.windows(), kept.cells(self.maker))
         left = rows.take(~closing)
         if len(left) and not ctx.final:
             self._set_timers(left, ctx)
