@@ -169,12 +169,13 @@ class KeyedStream(Stream[V]):
                     f"{self.name}.join takes a stream with a key, not {right!r:.80}"
                 )
             )
+        self._check_pipeline(right, "join")
         windows = None if window is None else CutWindows(window)
-        made, columns = join(
+        made, columns, helpers = join(
             self._builder, self._side(), right._side(), within=within, window=windows, grace=grace,
             how=how, select=select, late=late, **options,
         )  # fmt: skip
-        return self._joined(made, columns)
+        return self._joined(made, columns, *helpers)
 
     def join_asof(
         self,
@@ -194,19 +195,29 @@ class KeyedStream(Stream[V]):
         """
         if not isinstance(right, KeyedStream):
             raise unkeyed(right, "join_asof")
-        made, columns = join_asof(
+        self._check_pipeline(right, "join_asof")
+        made, columns, helpers = join_asof(
             self._builder, self._side(), right._side(), within=within, how=how, select=select,
             late=late, **options,
         )  # fmt: skip
-        return self._joined(made, columns)
+        return self._joined(made, columns, *helpers)
+
+    def _check_pipeline(self, right: Stream[Any], step: str) -> None:
+        if right._builder is not self._builder:
+            raise InvalidPipeline(
+                f"{self.name}.{step}: {right.name!r} belongs to another pipeline "
+                f"({right._builder.name!r}); read it in {self._builder.name!r}"
+            )
 
     def _side(self) -> Side:
         return Side(self.name, self.key, self._known(), self.key_columns)
 
-    def _joined(self, made: str, columns: tuple[str, ...] | None) -> KeyedStream[Any]:
+    def _joined(
+        self, made: str, columns: tuple[str, ...] | None, *helpers: str
+    ) -> KeyedStream[Any]:
         if columns is not None:
             self._builder._known_columns[made] = columns
-        return self._rows_of(made)
+        return self._rows_of(made, *helpers)
 
     def _all_time(self) -> WindowedStream:
         return WindowedStream(self, whole(), emit="changes")

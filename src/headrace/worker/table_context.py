@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from headrace.causal.lineage import production_identity
 from headrace.causal.services import HookServices
@@ -117,6 +118,7 @@ class BareTableContext(TableCalls, TableContext):
         timestamp: Any = None,
         key_index: Any = None,
         causes: Any = None,
+        ties: str = "order",
     ) -> None:
         if isinstance(table, dict):
             table = pa.table(table)
@@ -131,23 +133,33 @@ class BareTableContext(TableCalls, TableContext):
             times = np.full(count, instant(timestamp, what="produce_table: timestamp="), np.int64)
         else:
             times = np.broadcast_to(np.asarray(timestamp, np.int64), (count,)).copy()
-        self._emit(Rows(times, columns=one_batch(table)), to, key_index, causes)
+        self._emit(Rows(times, columns=one_batch(table)), to, key_index, causes, ties)
 
     def produce_values(
-        self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
+        self,
+        values: Sequence[Any],
+        *,
+        to: str | None = None,
+        timestamp: Any,
+        key_index: Any = None,
+        ties: str = "order",
     ) -> None:
         times = np.asarray(timestamp, np.int64)
         if len(values) != len(times):
             raise ValueError(f"produce_values: {len(values)} values, {len(times)} timestamps")
         if len(values):
-            self._emit(Rows.of(values, times), to, key_index, None)
+            self._emit(Rows.of(values, times), to, key_index, None, ties)
 
-    def _emit(self, rows: Rows, to: str | None, key_index: Any, causes: Any) -> None:
+    def _emit(
+        self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
+    ) -> None:
         """`key_index` says whose rows they are, `causes` which input rows they come from."""
         self._emitter.counters.behind += int((rows.timestamps < self._behind).sum())
         stream = self._stream(to)
         if stream in self._emitter.runtime.topology.needs_origin:
             rows.origins = self._origins(len(rows), key_index, causes)
+            if ties == "content":
+                rows.origins = _by_content(rows)
             if stream in self._emitter.runtime.topology.needs_identity:
                 self._identify(stream, rows, causes)
         self._emitter.emit(stream, rows)
@@ -204,6 +216,14 @@ class KeylessTableContext(BareTableContext):
             for origin, cause in zip(origins, known[1], strict=True)
         ]
         rows.origins = pa.array(cells, pa.binary())
+
+
+def _by_content(rows: Rows) -> pa.Array:
+    """Origins that tell rows of one key and instant apart by what is in them."""
+    cells: Any = rows.as_packed().packed
+    origins: Any = rows.origins
+    pairs = zip(origins.to_pylist(), cells.to_pylist(), strict=True)
+    return pa.array([o + xxhash.xxh3_128_digest(cell) for o, cell in pairs], pa.binary())
 
 
 def _micros(column: pa.ChunkedArray, name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.columns import check_column
@@ -25,6 +26,24 @@ def own(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if row is None:
         return None
     return {n: v if type(v) in _WHOLE else copy.deepcopy(v) for n, v in row.items()}
+
+
+def own_windows(columns: Mapping[str, pa.Array], windows: Mapping[str, Ints], where: str) -> None:
+    """Refuses rows that name another window than the one in which they are joined."""
+    for name, window in windows.items():
+        if name in columns:
+            same = pc.all(pc.equal(columns[name], pa.array(window)), min_count=0)
+            if not same.as_py():
+                raise other_window(where)
+
+
+def other_window(where: str) -> InvalidPipeline:
+    """The error for a row that does."""
+    return InvalidPipeline(
+        f"{where}: joined rows have columns window_start and window_end of their window, but the "
+        "records have such columns of another window: rename those in select=, or join by "
+        "window=same_window()"
+    )
 
 
 def is_unequal(key: Any) -> bool:

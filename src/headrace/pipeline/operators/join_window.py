@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WINDOW_COLUMNS = ("window_start", "window_end")
 CLOSE = "close"
 SIDES = ("left", "right")
+FAR = 2**62
 _PLACE = struct.Struct(">qqq")
 """Entries: (end, start) of the window, and the epoch."""
 
@@ -41,6 +42,8 @@ class CutWindows:
     """Windows that are cut by the clock, or that the rows carry."""
 
     def __init__(self, window: Window) -> None:
+        if not isinstance(window, Window):
+            raise InvalidPipeline(f'a window is made like tumbling("10s"), not {window!r:.80}')
         if window.kind not in ("tumbling", "hopping", "same"):
             raise InvalidPipeline(
                 f"a window join takes tumbling(), hopping() or same_window(), not {window.kind}"
@@ -48,20 +51,22 @@ class CutWindows:
         self.kind, self.size_us = window.kind, window.size_us
         self.every_us = window.every_us or window.size_us
 
-    def windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
+    def windows(self, rows: SideRows, where: str) -> tuple[Ints, Ints, Ints]:
         """(position of the row, start, end) of each window that a row falls into."""
         if self.kind == "same":
-            found = [_carried(rows, name) for name in WINDOW_COLUMNS]
+            found = [_carried(rows, name, where) for name in WINDOW_COLUMNS]
             return np.arange(len(rows)), found[0], found[1]
-        last = rows.time // self.every_us * self.every_us
+        # A production may have any time of 64 bits: the last window ends with time itself.
+        time = np.clip(rows.time, -FAR, END)
+        last = time // self.every_us * self.every_us
         most = -(-self.size_us // self.every_us)
         starts = (last[:, None] - np.arange(most) * self.every_us).ravel()
         of = np.repeat(np.arange(len(rows)), most)
-        inside = starts > rows.time[of] - self.size_us
-        return of[inside], starts[inside], starts[inside] + self.size_us
+        starts, of = (kept[starts > time[of] - self.size_us] for kept in (starts, of))
+        return of, starts, np.minimum(starts, END - self.size_us) + self.size_us
 
 
-def _carried(rows: SideRows, name: str) -> Ints:
+def _carried(rows: SideRows, name: str, where: str) -> Ints:
     """A column that says where a row's window begins or ends."""
     known = rows.names()
     if name in known and rows.columns is not None:
@@ -73,8 +78,9 @@ def _carried(rows: SideRows, name: str) -> Ints:
         if all(type(cell) is int for cell in cells):
             return np.array(cells, np.int64)
     raise InvalidRecord(
-        "same_window(): there are no columns window_start and window_end of whole numbers; "
-        f"there are: {', '.join(known)}"
+        f"{where}: same_window() needs the columns window_start and window_end, whole numbers, in "
+        f"every record; there are: {', '.join(known)}. For a stream that has none: "
+        'window=tumbling("...")'
     )
 
 
@@ -109,7 +115,8 @@ class WindowJoin(Computation):
         new, starts, ends = [SideRows.empty()] * 2, [_NONE] * 2, [_NONE] * 2
         for given in ctx.inputs():
             rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
-            at, start, end = self.windows.windows(rows)
+            where = f"{self.pairing.where}, stream {given.stream!r}"
+            at, start, end = self.windows.windows(rows, where)
             before = 0 if given.feedback or ctx.watermark_before == END else ctx.watermark_before
             kept = (rows.time[at] >= before) | (self._closes(end) > before)
             if not kept.all():
