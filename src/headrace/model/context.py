@@ -205,11 +205,13 @@ class TableContext(Services):
         to: str | None = None,
         timestamp: Any,
         key_index: Any = None,
+        causes: Any = None,
         ties: str = "order",
     ) -> None:
         """Sends a record per value, of whatever form; `timestamp` is a column."""
 
     @abstractmethod
     def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
-        """Something that the hook makes for one key has raised, and is not made: its dead letter
-        goes where `errors=` says, or the pipeline stops, by that key's name."""
+        """Something that the hook makes for one key (without a key: for that row of the input) has
+        raised, and is not made: its dead letter goes where `errors=` says, or the pipeline
+        stops and says for whom."""

@@ -15,10 +15,12 @@ import xxhash
 from headrace.causal.lineage import production_identity
 from headrace.causal.services import HookServices
 from headrace.model.context import Input, TableContext
+from headrace.model.record import Record
 from headrace.model.rows import Rows, one_batch
 from headrace.model.time import BEGINNING, instant
-from headrace.pipeline.graph import Node
+from headrace.pipeline.graph import Node, To
 from headrace.worker.emitter import Emitter, identify, keyless_origin
+from headrace.worker.keyless import letter
 from headrace.worker.tablecalls import TableCalls
 
 
@@ -142,13 +144,14 @@ class BareTableContext(TableCalls, TableContext):
         to: str | None = None,
         timestamp: Any,
         key_index: Any = None,
+        causes: Any = None,
         ties: str = "order",
     ) -> None:
         times = np.asarray(timestamp, np.int64)
         if len(values) != len(times):
             raise ValueError(f"produce_values: {len(values)} values, {len(times)} timestamps")
         if len(values):
-            self._emit(Rows.of(values, times), to, key_index, None, ties)
+            self._emit(Rows.of(values, times), to, key_index, causes, ties)
 
     def _emit(
         self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
@@ -187,6 +190,21 @@ class KeylessTableContext(BareTableContext):
     def __init__(self, emitter: Emitter, node: Node, index: int, rows: Rows, hook: int) -> None:
         super().__init__(emitter, node, rows, hook)
         self._index, self._tables = index, 0
+
+    def inputs(self) -> Sequence[Input]:
+        stream = self._node.inputs[self._index].stream
+        return [Input(stream, 0, np.zeros(len(self._input), np.int32), self._input)]
+
+    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+        node, emitter = self._node, self._emitter
+        if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
+            raise error
+        stream = node.inputs[self._index].stream
+        told = letter(emitter, node, None, Record(value, timestamp, None, stream), error)
+        origins, identities = emitter.origins(stream, self._input.take(np.array([key_index])))
+        origin = origins[0] if origins else b""
+        identity = identities[0] if identities else b""
+        emitter.dead_letter(node.errors, told, timestamp, origin, identity)
 
     def _causes(self, count: int, chosen: Any) -> tuple[list[bytes], list[bytes]] | None:
         """Origins and identities of the rows that caused `count` rows, where that is known."""

@@ -66,7 +66,7 @@ class SideRows:
             if arrays:
                 return SideRows(key, rows.timestamps, arrays)
         objects = [as_row(value) for value in rows.values()]
-        columns = _uniform(objects)
+        columns = uniform(objects)
         return SideRows(key, rows.timestamps, columns, () if columns else objects)
 
     def take(self, rows: Any) -> SideRows:
@@ -196,7 +196,7 @@ def new_pairs(
     return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
 
 
-def _uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
+def uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
     """Columns of dicts that all have the same, each of one plain type; else None."""
     names = tuple(rows[0]) if rows else ()
     if not names or any(tuple(row) != names for row in rows):
