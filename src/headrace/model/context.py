@@ -211,7 +211,14 @@ class TableContext(Services):
         """Sends a record per value, of whatever form; `timestamp` is a column."""
 
     @abstractmethod
-    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
         """Something that the hook makes for one key (without a key: for that row of the input) has
         raised, and is not made: its dead letter goes where `errors=` says, or the pipeline
         stops and says for whom."""

@@ -89,7 +89,14 @@ class BareTableContext(TableCalls, TableContext):
     def cancel_timers(self, key_index: Any, *, tag: Any = "") -> None:
         raise self._keyless("timers")
 
-    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
         raise error
 
     def _keyless(self, what: str) -> ValueError:
@@ -195,11 +202,18 @@ class KeylessTableContext(BareTableContext):
         stream = self._node.inputs[self._index].stream
         return [Input(stream, 0, np.zeros(len(self._input), np.int32), self._input)]
 
-    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
         node, emitter = self._node, self._emitter
         if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
             raise error
-        stream = node.inputs[self._index].stream
+        stream = stream or node.inputs[self._index].stream
         told = letter(emitter, node, None, Record(value, timestamp, None, stream), error)
         origins, identities = emitter.origins(stream, self._input.take(np.array([key_index])))
         origin = origins[0] if origins else b""

@@ -609,3 +609,47 @@ def test_an_ordered_consumer_sees_pairs_in_one_order_however_the_input_is_cut(
             return h.read("seen")
 
     assert order_of([5]) == order_of([1, 2, 3, 4, 5]) == order_of([3, 5])
+
+
+def test_a_function_key_that_would_hide_a_column_or_lose_a_part_does_not() -> None:
+    def found(value: dict[str, Any], key: Any) -> list[Any]:
+        p = Pipeline("shop")
+        left = p.read("l", sources.memory([], timestamp="t")).key_by(key)
+        right = p.read("r", sources.memory([], timestamp="s")).key_by(key)
+        left.join(right.map(lambda v: {"n": v["n"], "id": v["id"]}).key_by(key), select=None)
+        with Harness(p) as h:
+            h.send("l", {"t": 1, "key": "x", **value})
+            h.send("r", {"s": 1, "n": 1, "id": "x"})
+            return h.read("l.join")
+
+    with pytest.raises(UserCodeError, match=r"comes out as the column 'key'.*key_by\(name="):
+        found({"key": "other", "who": "x"}, lambda v: v.get("who", v.get("id")))
+    assert found({"who": "x"}, lambda v: v.get("who", v.get("id")))[0]["key"] == "x"
+    (row,) = found(
+        {"key": {"part_0": "x", "part_1": 1}, "who": "x"}, lambda v: (v.get("who", v.get("id")), 1)
+    )
+    assert row["key"] == {"part_0": "x", "part_1": 1}
+
+
+@pytest.mark.parametrize("options", [{}, {"window": same_window()}])
+def test_records_that_cannot_be_joined_go_aside_alone(options: Any) -> None:
+    p = Pipeline("shop")
+    window = {"window_start": 0, "window_end": 10}
+    left, right = (
+        p.read(name, sources.memory([])).key_by(lambda v: "k") for name in ("left", "right")
+    )
+    select = {"n": "left.n"}
+    left.join(right, errors=to("dead"), select=select, **options).named("out")
+    with Harness(p) as h:
+        h.send("left", {"n": 1, **window}, "text", {"n": 2, **window})
+        h.send("right", 5, window)
+        h.end()
+        assert [v["n"] for v in h.read("out")] == [1, 2]
+        letters = [(d["value"], d["stream"], d["key"]) for d in h.read("dead")]
+        assert letters == [("text", "left", "k"), (5, "right", "k")]
+    if options:
+        with Harness(p) as h:
+            h.send("left", {"n": 1, **window}, {"n": 3}, {"n": 4, **window, "window_end": None})
+            h.send("right", window)
+            assert [v["n"] for v in h.read("out")] == [1]
+            assert [d["value"]["n"] for d in h.read("dead")] == [3, 4]

@@ -52,9 +52,13 @@ def is_unequal(key: Any) -> bool:
 
 
 def parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
-    if len(names) == 1 and not isinstance(key, tuple):
-        return {names[0]: key}
-    return dict(zip(names, key, strict=False)) if isinstance(key, tuple) else {}
+    if isinstance(key, tuple) and len(key) == len(names):
+        return dict(zip(names, key, strict=True))
+    if len(names) != 1:
+        return {}
+    # As in rows of windows: a function gave a key of several parts and one name.
+    several = isinstance(key, tuple)
+    return {names[0]: {f"part_{i}": part for i, part in enumerate(key)} if several else key}
 
 
 def key_columns(
@@ -74,6 +78,23 @@ def key_columns(
             column = column.cast(kind)
         columns[name] = column.take(pa.array(of))
     return columns
+
+
+def check_key(keys: Mapping[str, Any], *rows: Mapping[str, Any], where: str) -> None:
+    """Refuses rows with another cell under the name that the key is to have beside them."""
+    for name, part in keys.items():
+        for row in rows:
+            if name not in row:
+                continue
+            same = row[name] == part
+            if isinstance(part, pa.Array):
+                same = row[name].to_pylist() == part.to_pylist()
+            if not same:
+                raise InvalidPipeline(
+                    f"{where}: its key is a function and comes out as the column {name!r}, but the "
+                    "records have a column of that name with something else in it: name the key "
+                    "otherwise, key_by(name=function), or say select="
+                )
 
 
 def nulls(

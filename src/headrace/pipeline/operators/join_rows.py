@@ -25,6 +25,7 @@ from headrace.pipeline.columns import as_columns, did_you_mean
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.join_columns import (
+    check_key,
     choice,
     is_unequal,
     key_columns,
@@ -38,7 +39,7 @@ from headrace.pipeline.operators.join_columns import (
 from headrace.pipeline.operators.join_side import SideRows
 
 if TYPE_CHECKING:
-    from headrace.model.context import TableContext
+    from headrace.model.context import Input, TableContext
 
 Select = Mapping[str, str] | Callable[[Any, Any], Any]
 Columns = Mapping[str, Any]
@@ -118,8 +119,7 @@ class Pairing:
         """An epoch's rows of both sides, but those that can have no partner: they go at once."""
         new = [SideRows.empty(), SideRows.empty()]
         for given in ctx.inputs():
-            rows = SideRows.of(given.key_index, given.rows, self.row)
-            new[0 if given.stream == left_stream else 1] = rows
+            new[0 if given.stream == left_stream else 1] = self.side_rows(ctx, given)
         unequal = self.unequal(ctx)
         if unequal is None:
             return new
@@ -128,6 +128,23 @@ class Pairing:
             if outer[i]:
                 self.produce_alone(ctx, (alone[0], alone[1]), i)
         return [side.take(~unequal[side.key]) for side in new]
+
+    def side_rows(self, ctx: TableContext, given: Input) -> SideRows:
+        """What came from one input; what has no columns goes by the policy for errors."""
+        rows, keys = given.rows, given.key_index
+        if rows.columns is not None:
+            return SideRows.of(keys, rows, self.row)
+        objects, bad = [], []
+        for i, value in enumerate(rows.values()):
+            try:
+                objects.append(self.row(value))
+            except InvalidRecord as error:
+                bad.append(i)
+                ctx.set_aside(error, int(keys[i]), value, int(rows.timestamps[i]), given.stream)
+        times = rows.timestamps
+        if bad:
+            keys, times = np.delete(keys, bad), np.delete(times, bad)
+        return SideRows.of_objects(keys, times, objects)
 
     def columns(self) -> tuple[str, ...] | None:
         """The columns of joined rows, where they are known."""
@@ -148,6 +165,7 @@ class Pairing:
         if self._chosen is not None:
             return self._select({"left": left, "right": right})
         keys = parts(self._added, key) if self._added else {}
+        check_key(keys, left or {}, right or {}, where=self.where)
         if left is not None and right is not None:
             if not self._checked:
                 self._check(left, right)
@@ -224,8 +242,9 @@ class Pairing:
         ]
         left, right = both
         try:
+            keys = key_columns(self._added, ctx, key, {})
+            check_key(keys, left or {}, right or {}, where=self.where)
             if left is not None:
-                keys = key_columns(self._added, ctx, key, {})
                 if right is not None:
                     if not self._checked:
                         self._check(left, right)
