@@ -189,18 +189,36 @@ class TableContext(Services):
         timestamp: str | np.ndarray[Any, Any] | int | None = None,
         key_index: Any = None,
         causes: Any = None,
+        ties: str = "order",
     ) -> None:
         """Sends a record per row. `timestamp` is a column's name, an array or one instant;
         `key_index` says whose record each row is, `causes` which row of the input (without a
-        key) each comes from: ordered consumers sort by it."""
+        key) each comes from: ordered consumers sort by it. Rows of one key and instant reach
+        them in this order or, where that depends on how the input was cut, with
+        `ties="content"`, by what is in them."""
 
     @abstractmethod
     def produce_values(
-        self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
+        self,
+        values: Sequence[Any],
+        *,
+        to: str | None = None,
+        timestamp: Any,
+        key_index: Any = None,
+        causes: Any = None,
+        ties: str = "order",
     ) -> None:
         """Sends a record per value, of whatever form; `timestamp` is a column."""
 
     @abstractmethod
-    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
-        """Something that the hook makes for one key has raised, and is not made: its dead letter
-        goes where `errors=` says, or the pipeline stops, by that key's name."""
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
+        """Something that the hook makes for one key (without a key: for that row of the input) has
+        raised, and is not made: its dead letter goes where `errors=` says, or the pipeline
+        stops and says for whom."""

@@ -53,6 +53,8 @@ def duration(value: Duration, *, what: str = "a duration") -> int:
         raise TypeError(f'{what} needs a unit: write "10s" or a timedelta, not the bare {value!r}')
     if micros < 0:
         raise ValueError(f"{what} cannot be negative: {value!r}")
+    if micros > LATEST:
+        raise ValueError(f"{what} is longer than time itself (8,030 years): {value!r}")
     return micros
 
 

@@ -182,11 +182,11 @@ class KeyedStream(Stream[V]):
             )
         self._check_same_pipeline(right, "join")
         windows = None if window is None else CutWindows(window)
-        made, columns = join(
+        made, columns, helpers = join(
             self._builder, self._side(), right._side(), within=within, window=windows, grace=grace,
             how=how, select=select, late=late, **options,
         )  # fmt: skip
-        return self._joined(made, columns)
+        return self._joined(made, columns, *helpers)
 
     def join_asof(
         self,
@@ -207,19 +207,21 @@ class KeyedStream(Stream[V]):
         if not isinstance(right, KeyedStream):
             raise unkeyed(right, "join_asof")
         self._check_same_pipeline(right, "join_asof")
-        made, columns = join_asof(
+        made, columns, helpers = join_asof(
             self._builder, self._side(), right._side(), within=within, how=how, select=select,
             late=late, **options,
         )  # fmt: skip
-        return self._joined(made, columns)
+        return self._joined(made, columns, *helpers)
 
     def _side(self) -> Side:
         return Side(self.name, self.key, self._known(), self.key_columns)
 
-    def _joined(self, made: str, columns: tuple[str, ...] | None) -> KeyedStream[Any]:
+    def _joined(
+        self, made: str, columns: tuple[str, ...] | None, *helpers: str
+    ) -> KeyedStream[Any]:
         if columns is not None:
             self._builder._known_columns[made] = columns
-        return self._rows_of(made)
+        return self._rows_of(made, *helpers)
 
     def _all_time(self) -> WindowedStream:
         return WindowedStream(self, whole(), emit="changes")

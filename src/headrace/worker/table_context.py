@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from headrace.causal.lineage import production_identity
 from headrace.causal.services import Drawing
 from headrace.model.context import Input, TableContext
+from headrace.model.record import Record
 from headrace.model.rows import Rows, one_batch
 from headrace.model.time import BEGINNING, instant
-from headrace.pipeline.graph import Node
+from headrace.pipeline.graph import Node, To
 from headrace.worker.emitter import Emitter, identify, keyless_origin
+from headrace.worker.keyless import letter
 from headrace.worker.tablecalls import TableCalls
 
 
@@ -74,7 +77,14 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     def cancel_timers(self, key_index: Any, *, tag: Any = "") -> None:
         raise self._keyless("timers")
 
-    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
         raise error
 
     def _keyless(self, what: str) -> ValueError:
@@ -105,6 +115,7 @@ class BareTableContext(Drawing, TableCalls, TableContext):
         timestamp: Any = None,
         key_index: Any = None,
         causes: Any = None,
+        ties: str = "order",
     ) -> None:
         if isinstance(table, dict):
             table = pa.table(table)
@@ -119,23 +130,34 @@ class BareTableContext(Drawing, TableCalls, TableContext):
             times = np.full(count, instant(timestamp, what="produce_table: timestamp="), np.int64)
         else:
             times = np.broadcast_to(np.asarray(timestamp, np.int64), (count,)).copy()
-        self._emit(Rows(times, columns=one_batch(table)), to, key_index, causes)
+        self._emit(Rows(times, columns=one_batch(table)), to, key_index, causes, ties)
 
     def produce_values(
-        self, values: Sequence[Any], *, to: str | None = None, timestamp: Any, key_index: Any = None
+        self,
+        values: Sequence[Any],
+        *,
+        to: str | None = None,
+        timestamp: Any,
+        key_index: Any = None,
+        causes: Any = None,
+        ties: str = "order",
     ) -> None:
         times = np.asarray(timestamp, np.int64)
         if len(values) != len(times):
             raise ValueError(f"produce_values: {len(values)} values, {len(times)} timestamps")
         if len(values):
-            self._emit(Rows.of(values, times), to, key_index, None)
+            self._emit(Rows.of(values, times), to, key_index, causes, ties)
 
-    def _emit(self, rows: Rows, to: str | None, key_index: Any, causes: Any) -> None:
+    def _emit(
+        self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
+    ) -> None:
         """`key_index` says whose rows they are, `causes` which input rows they come from."""
         self._emitter.counters.behind += int((rows.timestamps < self._behind).sum())
         stream = self._stream(to)
         if stream in self._emitter.runtime.topology.needs_origin:
             rows.origins = self._origins(len(rows), key_index, causes)
+            if ties == "content":
+                rows.origins = _by_content(rows)
             if stream in self._emitter.runtime.topology.needs_identity:
                 self._identify(stream, rows, causes)
         self._emitter.emit(stream, rows)
@@ -163,6 +185,28 @@ class KeylessTableContext(BareTableContext):
     def __init__(self, emitter: Emitter, node: Node, index: int, rows: Rows, hook: int) -> None:
         super().__init__(emitter, node, rows, hook)
         self._index, self._tables = index, 0
+
+    def inputs(self) -> Sequence[Input]:
+        stream = self._node.inputs[self._index].stream
+        return [Input(stream, 0, np.zeros(len(self._input), np.int32), self._input)]
+
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
+        node, emitter = self._node, self._emitter
+        if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
+            raise error
+        stream = stream or node.inputs[self._index].stream
+        told = letter(emitter, node, None, Record(value, timestamp, None, stream), error)
+        origins, identities = emitter.origins(stream, self._input.take(np.array([key_index])))
+        origin = origins[0] if origins else b""
+        identity = identities[0] if identities else b""
+        emitter.dead_letter(node.errors, told, timestamp, origin, identity)
 
     def _causes(self, count: int, chosen: Any) -> tuple[list[bytes], list[bytes]] | None:
         """Origins and identities of the rows that caused `count` rows, where that is known."""
@@ -192,6 +236,14 @@ class KeylessTableContext(BareTableContext):
             for origin, cause in zip(origins, known[1], strict=True)
         ]
         rows.origins = pa.array(cells, pa.binary())
+
+
+def _by_content(rows: Rows) -> pa.Array:
+    """Origins that tell rows of one key and instant apart by what is in them."""
+    cells: Any = rows.as_packed().packed
+    origins: Any = rows.origins
+    pairs = zip(origins.to_pylist(), cells.to_pylist(), strict=True)
+    return pa.array([o + xxhash.xxh3_128_digest(cell) for o, cell in pairs], pa.binary())
 
 
 def _micros(column: pa.ChunkedArray, name: str) -> Any:

@@ -216,13 +216,20 @@ class KeyedTableContext(BareTableContext):
         columns.update(timestamp=pa.array(ats, pa.int64()), clock=pa.array(clocks))
         return pa.table(columns)
 
-    def set_aside(self, error: Exception, key_index: int, value: Any, timestamp: int) -> None:
+    def set_aside(
+        self,
+        error: Exception,
+        key_index: int,
+        value: Any,
+        timestamp: int,
+        stream: str | None = None,
+    ) -> None:
         node, key = self._node, self._shown[key_index]
         if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
-            what = f"{value!r:.300} at {timestamp}"
+            what = f"{value!r:.300} at {timestamp}" + (f" of {stream!r}" if stream else "")
             raise UserCodeError(describe(node, key, what, error)) from error
         told = letter(self._emitter, node, key, None, error)
-        told.update(value=value, timestamp=timestamp)
+        told.update(value=value, timestamp=timestamp, stream=stream)
         origin = keyed_origin(node.name, self._keys[key_index])
         self._aside += 1
         identity = f"{self._emitter.label}:{self.epoch}:{self._aside}".encode()

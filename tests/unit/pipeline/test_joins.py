@@ -467,3 +467,189 @@ def test_a_joined_value_that_cannot_be_stored_and_a_column_that_is_not_there_go_
     assert len(errors) == 3
     assert "select= names right.nn" in errors[0]
     assert "cannot be encoded" in errors[1]
+
+
+def test_windows_of_the_records_that_are_not_the_windows_of_the_join_are_a_clash() -> None:
+    def counted(size: str) -> Any:
+        p, orders, payments = streams()
+        counts = orders.window(tumbling("10s")).count("n")
+        counts.join(payments, window=tumbling(size)).named("out")
+        with Harness(p) as h:
+            h.send("orders", order("a", 1))
+            h.send("payments", order("a", 2))
+            h.advance("1h")
+            return h.read("out")
+
+    assert [v["window_end"] for v in counted("10s")] == [10 * SECOND]
+    with pytest.raises(UserCodeError, match="of another window.*select="):
+        counted("1m")
+
+
+def test_a_stream_is_joined_with_itself_twice() -> None:
+    p = Pipeline("pairs")
+    keyed = p.read("in", sources.memory([], timestamp="t")).key_by("id")
+    keyed.join(keyed, within=interval("1us", "5s"), select=SELECT).named("one")
+    keyed.join(keyed, within=interval("2s", "5s"), select=SELECT).named("two")
+    keyed.join_asof(keyed, select=SELECT).named("three")
+    with Harness(p) as h:
+        h.send("in", order("a", 1), order("a", 2), order("a", 4))
+        h.end()
+        assert [len(h.read(name)) for name in ("one", "two", "three")] == [3, 2, 3]
+
+
+def test_mistakes_in_the_options_of_a_join_are_told_when_it_is_built() -> None:
+    p, orders, payments = streams()
+    select: Any
+    for select in ({}, ["id"], "left.id"):
+        with pytest.raises(InvalidPipeline, match="select= is a mapping"):
+            orders.join(payments, select=select)
+    with pytest.raises(InvalidPipeline, match="something else in select="):
+        orders.join(payments, window=tumbling("1s"), select={"window_end": "left.t"})
+    for late in ("process", "keep"):
+        with pytest.raises(InvalidPipeline, match="late= of a window join"):
+            orders.join(payments, window=tumbling("1s"), late=late)
+    with pytest.raises(InvalidPipeline, match="a window is made like"):
+        orders.join(payments, window="1s")
+    with pytest.raises(InvalidPipeline, match="is by key"):
+        orders.join(payments, on="id")
+    with pytest.raises(InvalidPipeline, match="another pipeline"):
+        orders.join(streams()[2])
+    with pytest.raises(ValueError, match="longer than time itself"):
+        interval("0s", "106000000d")
+    orders.join(payments, select=SELECT).named("out")
+    p.validate()  # nothing is left of what was refused
+
+
+def test_keys_of_different_types_are_refused_where_schemas_tell_and_never_meet_otherwise() -> None:
+    class Numbered(msgspec.Struct):
+        id: int
+        t: int
+
+    _, orders, payments = streams(Order, Numbered)
+    with pytest.raises(InvalidPipeline, match="'id' of 'orders' is string.*is int64.*never equal"):
+        orders.join(payments, select=SELECT)
+    p, orders, payments = streams()
+    orders.join(payments, select=SELECT).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("1", 1))
+        h.send("payments", {"id": 1, "t": SECOND})
+        h.end()
+        assert h.read("out") == []
+
+
+def test_key_columns_of_one_name_in_one_place_are_one_column() -> None:
+    p, orders, payments = streams()
+    left = orders.select("id", "x").key_by("id", "x")
+    left.join(payments.select("id", "y", "z").key_by("id", "y"), how="full").named("out")
+    with Harness(p) as h:
+        h.send("orders", order("a", 1, x=1))
+        h.send("payments", order("a", 2, y=1, z=3), order("b", 2, y=1, z=4))
+        h.end()
+        assert h.read("out") == [
+            {"id": "a", "x": 1, "y": 1, "z": 3},
+            {"id": "b", "x": 1, "y": 1, "z": 4},
+        ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"within": interval("0s", "2000000d")},
+        {"within": interval("-2000000d", "0s")},
+        {"window": hopping("2000000d", every="1500000d")},
+    ],
+)
+@pytest.mark.parametrize("at", [0, 2**62, 2**63 - 2, 2**63 - 1])
+def test_any_time_of_64_bits_joins_itself_once(options: Any, at: int) -> None:
+    class Stamped(Computation):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            ctx.produce({"id": "a", "side": record.stream}, timestamp=at)
+
+    p, _, _ = streams()
+    for name in ("orders", "payments"):
+        p.compute(Stamped, inputs={name: "id"}, outputs=f"{name}.at", name=f"{name}.at")
+    left, right = (p.stream(f"{name}.at").key_by("id") for name in ("orders", "payments"))
+    select = {"left": "left.side", "right": "right.side"}
+    late = {} if "window" in options else {"late": "process"}
+    left.join(right, how="full", select=select, **options, **late).named("out")
+    with Harness(p) as h:
+        h.send("orders", order("a", 1))
+        h.send("payments", order("a", 1))
+        h.end()
+        found = h.records("out")
+    assert {(v["left"], v["right"]) for v, _ in found} == {("orders", "payments")}
+    windows = [v["window_start"] for v, _ in found if "window_start" in v]
+    assert len(set(windows)) == len(found) if windows else len(found) == 1
+    assert all(t >= min(at, 2**63 - 2) for _, t in found)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"within": interval("-2s", "2s")}, {"window": hopping("4s", every="2s")}]
+)
+@pytest.mark.parametrize("select", [SELECT, lambda left, right: [left and left["t"], right]])
+def test_an_ordered_consumer_sees_pairs_in_one_order_however_the_input_is_cut(
+    options: Any, select: Any
+) -> None:
+    class InOrder(Computation, ordered=True):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            ctx.produce(record.value)
+
+    def order_of(cuts: list[int]) -> list[Any]:
+        p, orders, payments = streams()
+        orders.join(payments, how="full", select=select, **options).named("out")
+        p.compute(InOrder, inputs={"out": ()}, outputs="seen")
+        with Harness(p, twice=False) as h:
+            start = 0
+            for end in cuts:
+                for stream in ("payments", "orders"):
+                    rows = [order(id, t) for t in range(start, end) for id in ("a", "b", "a")]
+                    h.send(stream, *rows)
+                start = end
+            h.end()
+            return h.read("seen")
+
+    assert order_of([5]) == order_of([1, 2, 3, 4, 5]) == order_of([3, 5])
+
+
+def test_a_function_key_that_would_hide_a_column_or_lose_a_part_does_not() -> None:
+    def found(value: dict[str, Any], key: Any) -> list[Any]:
+        p = Pipeline("shop")
+        left = p.read("l", sources.memory([], timestamp="t")).key_by(key)
+        right = p.read("r", sources.memory([], timestamp="s")).key_by(key)
+        left.join(right.map(lambda v: {"n": v["n"], "id": v["id"]}).key_by(key), select=None)
+        with Harness(p) as h:
+            h.send("l", {"t": 1, "key": "x", **value})
+            h.send("r", {"s": 1, "n": 1, "id": "x"})
+            return h.read("l.join")
+
+    with pytest.raises(UserCodeError, match=r"comes out as the column 'key'.*key_by\(name="):
+        found({"key": "other", "who": "x"}, lambda v: v.get("who", v.get("id")))
+    assert found({"who": "x"}, lambda v: v.get("who", v.get("id")))[0]["key"] == "x"
+    (row,) = found(
+        {"key": {"part_0": "x", "part_1": 1}, "who": "x"}, lambda v: (v.get("who", v.get("id")), 1)
+    )
+    assert row["key"] == {"part_0": "x", "part_1": 1}
+
+
+@pytest.mark.parametrize("options", [{}, {"window": same_window()}])
+def test_records_that_cannot_be_joined_go_aside_alone(options: Any) -> None:
+    p = Pipeline("shop")
+    window = {"window_start": 0, "window_end": 10}
+    left, right = (
+        p.read(name, sources.memory([])).key_by(lambda v: "k") for name in ("left", "right")
+    )
+    select = {"n": "left.n"}
+    left.join(right, errors=to("dead"), select=select, **options).named("out")
+    with Harness(p) as h:
+        h.send("left", {"n": 1, **window}, "text", {"n": 2, **window})
+        h.send("right", 5, window)
+        h.end()
+        assert [v["n"] for v in h.read("out")] == [1, 2]
+        letters = [(d["value"], d["stream"], d["key"]) for d in h.read("dead")]
+        assert letters == [("text", "left", "k"), (5, "right", "k")]
+    if options:
+        with Harness(p) as h:
+            h.send("left", {"n": 1, **window}, {"n": 3}, {"n": 4, **window, "window_end": None})
+            h.send("right", window)
+            assert [v["n"] for v in h.read("out")] == [1]
+            assert [d["value"]["n"] for d in h.read("dead")] == [3, 4]

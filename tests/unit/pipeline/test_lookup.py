@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources
+from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources, to
 from headrace.engine.fingerprint import fingerprint
 from headrace.pipeline.operators.lookup import lookup
 from headrace.pipeline.operators.side_input import SideInput, side_input
@@ -114,19 +115,91 @@ def test_mistakes_are_found_when_the_pipeline_is_built() -> None:
         run(CITIES, [], on="city", how="full")
     with pytest.raises(InvalidPipeline, match="not int"):
         run(5, [], on="city")
+    with pytest.raises(InvalidPipeline, match="a list has dicts, not tuple"):
+        run([("a", 1)], [], on="city")
+    with pytest.raises(InvalidPipeline, match="cannot be looked up by 'city', a column of list"):
+        run([{"city": ["a"], "country": 1}], [], on="city")
 
 
 def test_mistakes_in_records_say_which_column() -> None:
     with pytest.raises(InvalidPipeline, match="both have a column 'country'"):
         run(CITIES, [{"t": 0, "city": "a", "country": 3}], on="city")
-    with pytest.raises(InvalidRecord, match="'city' is"):
+    with pytest.raises(InvalidRecord, match="no column 'city'.*there are: t"):
+        run(CITIES, [{"t": 0}], on="city")
+    with pytest.raises(InvalidRecord, match="'city' is list.*is text"):
         run(CITIES, [{"t": 0, "city": [1]}], on="city")
 
 
-def test_a_record_without_the_column_has_no_match_whoever_comes_with_it() -> None:
-    for records in ([{"t": 0}], [{"t": 0}, {"t": 1, "city": "a"}]):
-        row, time = run(CITIES, records, on="city")[0]
-        assert (time, {name for name, cell in row.items() if cell is not None}) == (0, {"t"})
+@pytest.mark.parametrize(
+    ("table", "cell", "message"),
+    [
+        ({1: "one"}, "1", "'n' is text.*is a number: make them alike"),
+        ({"1": "one"}, 1, "'n' is a number.*is text"),
+        ({1: "one"}, True, "'n' is a truth value.*is a number"),
+    ],
+)
+def test_text_and_numbers_are_not_alike_and_are_told_apart(
+    table: Any, cell: Any, message: str
+) -> None:
+    with pytest.raises(InvalidRecord, match=message):
+        run(table, [{"t": 0, "n": cell}], on="n")
+    for errors in (to("dead"), to("dead", only=ValueError)):
+        p = Pipeline("looked up")
+        p.read("in", sources.memory([], timestamp="t"))
+        lookup(p, "in", table, on="n", name="out", errors=errors)
+        with pytest.raises(InvalidRecord) if errors.only[0] is ValueError else nullcontext():
+            with Harness(p) as h:
+                h.send("in", {"t": 0, "n": cell}, {"t": 1, "n": None}, {"t": 2})
+                assert [v["n"] for v in h.read("out")] == [None]
+                assert [(d["value"], d["stream"]) for d in h.read("dead")] == [
+                    ({"t": 0, "n": cell}, "in"),
+                    ({"t": 2}, "in"),
+                ]
+
+
+def test_numbers_are_equal_by_value_whatever_their_types() -> None:
+    table = {1: "one", 2: "two"}
+    found = run(table, [{"t": 0, "n": n} for n in (1, 1.0, 1.5, 2**70 % 2**64)], on="n")
+    assert [v["value"] for v, _ in found] == ["one", "one", None, None]
+    found = run(pa.table({"n": [1.0, 2.5], "value": ["a", "b"]}), [{"t": 0, "n": 1}], on="n")
+    assert [v["value"] for v, _ in found] == ["a"]
+
+
+def test_entries_of_a_dict_may_have_different_columns_and_an_empty_one_matches_nothing() -> None:
+    table = {"a": {"x": 1}, "b": {"y": 2}, "c": 3}
+    found = run(table, visits("a", "b", "c"), on="city")
+    assert [(v["x"], v["y"], v["value"]) for v, _ in found] == [
+        (1, None, None), (None, 2, None), (None, None, 3),
+    ]  # fmt: skip
+    assert [v for v, _ in run({}, visits("a"), on="city")] == visits("a")
+
+
+def test_a_named_index_of_pandas_and_categories_of_polars_are_columns() -> None:
+    frame = pd.DataFrame({"country": [1]}, index=pd.Index(["a"], name="city"))
+    assert [v["country"] for v, _ in run(frame, visits("a"), on="city")] == [1]
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    frame = polars_frame().with_columns(polars.col("city").cast(polars.Categorical))
+    assert [v["country"] for v, _ in run(frame, visits("b"), on="city")] == [2]
+
+
+def test_records_of_all_forms_look_the_same_however_the_input_is_cut() -> None:
+    rows = [{"t": 0, "city": "a"}, {"t": 1, "city": "a", "x": 1}, {"t": 2, "city": "b", "x": 1.5},
+            {"t": 3, "city": None}, {"t": 4, "city": "b", "x": [1]}]  # fmt: skip
+
+    def found(cuts: list[int]) -> list[str]:
+        p = Pipeline("looked up")
+        p.read("in", sources.memory([], timestamp="t"))
+        lookup(p, "in", CITIES, on="city", name="out")
+        with Harness(p) as h:
+            for start, end in zip([0, *cuts], cuts, strict=False):
+                h.send("in", *rows[start:end])
+            return [repr(v) for v in h.read("out")]
+
+    assert found([5]) == found([1, 2, 3, 4, 5])
+    assert found([5])[:2] == [
+        "{'t': 0, 'city': 'a', 'country': 1}",
+        "{'t': 1, 'city': 'a', 'x': 1, 'country': 1}",
+    ]
 
 
 def test_a_side_input_is_part_of_the_fingerprint_and_unpacked_once() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.columns import check_column
@@ -27,15 +28,37 @@ def own(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {n: v if type(v) in _WHOLE else copy.deepcopy(v) for n, v in row.items()}
 
 
+def own_windows(columns: Mapping[str, pa.Array], windows: Mapping[str, Ints], where: str) -> None:
+    """Refuses rows that name another window than the one in which they are joined."""
+    for name, window in windows.items():
+        if name in columns:
+            same = pc.all(pc.equal(columns[name], pa.array(window)), min_count=0)
+            if not same.as_py():
+                raise other_window(where)
+
+
+def other_window(where: str) -> InvalidPipeline:
+    """The error for a row that does."""
+    return InvalidPipeline(
+        f"{where}: joined rows have columns window_start and window_end of their window, but the "
+        "records have such columns of another window: rename those in select=, or join by "
+        "window=same_window()"
+    )
+
+
 def is_unequal(key: Any) -> bool:
     """Whether a key has a part that is missing: that equals nothing, as NULL in SQL."""
     return type(key) is tuple and None in key
 
 
 def parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
-    if len(names) == 1 and not isinstance(key, tuple):
-        return {names[0]: key}
-    return dict(zip(names, key, strict=False)) if isinstance(key, tuple) else {}
+    if isinstance(key, tuple) and len(key) == len(names):
+        return dict(zip(names, key, strict=True))
+    if len(names) != 1:
+        return {}
+    # As in rows of windows: a function gave a key of several parts and one name.
+    several = isinstance(key, tuple)
+    return {names[0]: {f"part_{i}": part for i, part in enumerate(key)} if several else key}
 
 
 def key_columns(
@@ -55,6 +78,23 @@ def key_columns(
             column = column.cast(kind)
         columns[name] = column.take(pa.array(of))
     return columns
+
+
+def check_key(keys: Mapping[str, Any], *rows: Mapping[str, Any], where: str) -> None:
+    """Refuses rows with another cell under the name that the key is to have beside them."""
+    for name, part in keys.items():
+        for row in rows:
+            if name not in row:
+                continue
+            same = row[name] == part
+            if isinstance(part, pa.Array):
+                same = row[name].to_pylist() == part.to_pylist()
+            if not same:
+                raise InvalidPipeline(
+                    f"{where}: its key is a function and comes out as the column {name!r}, but the "
+                    "records have a column of that name with something else in it: name the key "
+                    "otherwise, key_by(name=function), or say select="
+                )
 
 
 def nulls(

@@ -151,8 +151,8 @@ class IntervalJoin(Computation):
         codes = key * size + np.searchsorted(times, time)
         order = np.argsort(codes, kind="stable")
         at, base = both[0].time[lefts], both[0].key[lefts] * size
-        low = base + np.searchsorted(times, at + self.lower_us, "left")
-        high = base + np.searchsorted(times, at + self.upper_us, "right")
+        low = base + np.searchsorted(times, _later(at, self.lower_us), "left")
+        high = base + np.searchsorted(times, _later(at, self.upper_us), "right")
         ordered = codes[order]
         return expand(np.searchsorted(ordered, low), np.searchsorted(ordered, high), order)
 
@@ -178,7 +178,7 @@ class IntervalJoin(Computation):
 
     def _expires(self, side: int, time: Ints) -> Ints:
         """From which watermark on nobody can match the rows of these times any more."""
-        return np.minimum(time + self.last_us[side], END - 1) + 1
+        return np.minimum(_later(time, self.last_us[side]), END - 1) + 1
 
     def _stored(
         self, ctx: TableContext, side: int, keys: Ints
@@ -222,7 +222,8 @@ class IntervalJoin(Computation):
         if not len(kept):
             return _NONE, _NONE
         rows, expires, matched = rows.take(kept), expires[kept], matched[kept]
-        sweeps = -(-expires // self.sweep_us) * self.sweep_us
+        sweep = -(-expires // self.sweep_us)
+        sweeps = np.where(sweep > END // self.sweep_us, END, sweep * self.sweep_us)
         groups = group([rows.key, sweeps])
         first, chunks = rows.chunks(groups)
         key, sweep = rows.key[first], sweeps[first]
@@ -386,6 +387,11 @@ class IntervalJoin(Computation):
         if left and not ctx.final:
             owners_left, sweeps = np.array(left, np.int64).T
             self._set_sweeps(ctx, owners_left, sweeps)
+
+
+def _later(time: Ints, by: int) -> Ints:
+    """Times so much later, as far as time goes: a production may have any time of 64 bits."""
+    return np.minimum(time, END - by) + by if by > 0 else np.maximum(time, -END - by) + by
 
 
 def _but(found: Waiting, gone: Iterable[int]) -> list[tuple[int, int]]:

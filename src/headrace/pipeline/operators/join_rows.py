@@ -25,18 +25,21 @@ from headrace.pipeline.columns import as_columns, did_you_mean
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.join_columns import (
+    check_key,
     choice,
     is_unequal,
     key_columns,
     nothing,
     nulls,
+    other_window,
     own,
+    own_windows,
     parts,
 )
 from headrace.pipeline.operators.join_side import SideRows
 
 if TYPE_CHECKING:
-    from headrace.model.context import TableContext
+    from headrace.model.context import Input, TableContext
 
 Select = Mapping[str, str] | Callable[[Any, Any], Any]
 Columns = Mapping[str, Any]
@@ -77,14 +80,26 @@ class Pairing:
         self._one_column = isinstance(left.key, str) or isinstance(right.key, str)
         self._keys = left.key_columns
         self._added = () if left.key_columns else left.names
-        both = set(left.key_columns) & set(right.key_columns) if _alike(left, right) else set()
-        self._shared = frozenset(both | set(shared))
+        pairs = zip(left.key_columns, right.key_columns, strict=False)
+        self._shared = frozenset({a for a, b in pairs if a == b} | set(shared))
         self._left_columns, self._right_columns = left.columns, right.columns
         self._function: Callable[[Any, Any], Any] | None = None
         self._chosen: tuple[tuple[str, str, str], ...] | None = None
         if callable(select):
             self._function = select
         elif select is not None:
+            given: Any = select
+            if not isinstance(given, Mapping) or not given:
+                raise InvalidPipeline(
+                    f'{where}: select= is a mapping such as {{"price": "left.price"}} or a '
+                    f"function of both rows, not {given!r:.80}"
+                )
+            for name in shared:
+                if name in select and select[name] not in (f"left.{name}", f"right.{name}"):
+                    raise InvalidPipeline(
+                        f"{where}: joined rows have a column {name!r}, of their window; call "
+                        f"{select[name]!r} something else in select="
+                    )
             sides = {"left": left.columns, "right": right.columns}
             self._chosen = tuple(choice(n, c, sides, where) for n, c in select.items())
         else:
@@ -104,8 +119,7 @@ class Pairing:
         """An epoch's rows of both sides, but those that can have no partner: they go at once."""
         new = [SideRows.empty(), SideRows.empty()]
         for given in ctx.inputs():
-            rows = SideRows.of(given.key_index, given.rows, self.row)
-            new[0 if given.stream == left_stream else 1] = rows
+            new[0 if given.stream == left_stream else 1] = self.side_rows(ctx, given)
         unequal = self.unequal(ctx)
         if unequal is None:
             return new
@@ -114,6 +128,23 @@ class Pairing:
             if outer[i]:
                 self.produce_alone(ctx, (alone[0], alone[1]), i)
         return [side.take(~unequal[side.key]) for side in new]
+
+    def side_rows(self, ctx: TableContext, given: Input) -> SideRows:
+        """What came from one input; what has no columns goes by the policy for errors."""
+        rows, keys = given.rows, given.key_index
+        if rows.columns is not None:
+            return SideRows.of(keys, rows, self.row)
+        objects, bad = [], []
+        for i, value in enumerate(rows.values()):
+            try:
+                objects.append(self.row(value))
+            except InvalidRecord as error:
+                bad.append(i)
+                ctx.set_aside(error, int(keys[i]), value, int(rows.timestamps[i]), given.stream)
+        times = rows.timestamps
+        if bad:
+            keys, times = np.delete(keys, bad), np.delete(times, bad)
+        return SideRows.of_objects(keys, times, objects)
 
     def columns(self) -> tuple[str, ...] | None:
         """The columns of joined rows, where they are known."""
@@ -134,6 +165,7 @@ class Pairing:
         if self._chosen is not None:
             return self._select({"left": left, "right": right})
         keys = parts(self._added, key) if self._added else {}
+        check_key(keys, left or {}, right or {}, where=self.where)
         if left is not None and right is not None:
             if not self._checked:
                 self._check(left, right)
@@ -164,14 +196,17 @@ class Pairing:
         key = sides[side].key[at[side]]
         try:
             columns = self._columnar(ctx, sides, at, key)
+            if columns is not None:
+                own_windows(columns, more or {}, self.where)
         except (InvalidPipeline, InvalidRecord) as error:
             raise UserCodeError(str(error)) from error  # seen only now, with these records
         if columns is not None:
             columns.update({name: pa.array(column) for name, column in (more or {}).items()})
-            ctx.produce_table(columns, to=to, timestamp=times, key_index=key)
+            ctx.produce_table(columns, to=to, timestamp=times, key_index=key, ties="content")
             return
         values, made = self._one_by_one(ctx, sides, at, key, times, more or {})
-        ctx.produce_values(values, to=to, timestamp=times[made], key_index=key[made])
+        times, key = times[made], key[made]
+        ctx.produce_values(values, to=to, timestamp=times, key_index=key, ties="content")
 
     def produce_alone(
         self,
@@ -207,8 +242,9 @@ class Pairing:
         ]
         left, right = both
         try:
+            keys = key_columns(self._added, ctx, key, {})
+            check_key(keys, left or {}, right or {}, where=self.where)
             if left is not None:
-                keys = key_columns(self._added, ctx, key, {})
                 if right is not None:
                     if not self._checked:
                         self._check(left, right)
@@ -258,7 +294,10 @@ class Pairing:
             try:
                 value = self(own(left), own(right), shown[owner])
                 if added and isinstance(value, dict):
-                    value = {**value, **{name: int(cell) for name, cell in added[i].items()}}
+                    cells = {name: int(cell) for name, cell in added[i].items()}
+                    if any(value.get(name) not in (None, cells[name]) for name in cells):
+                        raise other_window(self.where)
+                    value.update(cells)
                 values.append(msgspec.Raw(packed(value, what="the joined value")))
             except InvalidPipeline as error:
                 raise UserCodeError(str(error)) from error  # no matter of this pair alone
@@ -297,8 +336,3 @@ class Pairing:
                 f'select={{"left_{clash[0]}": "left.{clash[0]}", '
                 f'"right_{clash[0]}": "right.{clash[0]}", ...}}'
             )
-
-
-def _alike(left: Side, right: Side) -> bool:
-    """Whether the same columns, in the same places, make both keys."""
-    return left.key_columns == right.key_columns

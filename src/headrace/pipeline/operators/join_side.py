@@ -65,9 +65,13 @@ class SideRows:
             arrays = {n: _plain(batch.column(i)) for i, n in enumerate(batch.schema.names)}
             if arrays:
                 return SideRows(key, rows.timestamps, arrays)
-        objects = [as_row(value) for value in rows.values()]
-        columns = _uniform(objects)
-        return SideRows(key, rows.timestamps, columns, () if columns else objects)
+        return SideRows.of_objects(key, rows.timestamps, [as_row(value) for value in rows.values()])
+
+    @staticmethod
+    def of_objects(key: Any, time: Ints, objects: Sequence[Mapping[str, Any]]) -> SideRows:
+        """Rows that are given one by one."""
+        columns = uniform(objects)
+        return SideRows(np.asarray(key, np.int64), time, columns, () if columns else objects)
 
     def take(self, rows: Any) -> SideRows:
         """Some of the rows: positions or a mask."""
@@ -196,7 +200,7 @@ def new_pairs(
     return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
 
 
-def _uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
+def uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
     """Columns of dicts that all have the same, each of one plain type; else None."""
     names = tuple(rows[0]) if rows else ()
     if not names or any(tuple(row) != names for row in rows):

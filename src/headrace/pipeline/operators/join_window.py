@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.map import Map
+from headrace.model.rows import python_list
 from headrace.model.state import state
 from headrace.model.time import END
 from headrace.pipeline.operators.grouping import Ints, group
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 WINDOW_COLUMNS = ("window_start", "window_end")
 CLOSE = "close"
 SIDES = ("left", "right")
+FAR = 2**62
 _PLACE = struct.Struct(">qqq")
 """Entries: (end, start) of the window, and the epoch."""
 
@@ -41,6 +43,8 @@ class CutWindows:
     """Windows that are cut by the clock, or that the rows carry."""
 
     def __init__(self, window: Window) -> None:
+        if not isinstance(window, Window):
+            raise InvalidPipeline(f'a window is made like tumbling("10s"), not {window!r:.80}')
         if window.kind not in ("tumbling", "hopping", "same"):
             raise InvalidPipeline(
                 f"a window join takes tumbling(), hopping() or same_window(), not {window.kind}"
@@ -51,31 +55,24 @@ class CutWindows:
     def windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
         """(position of the row, start, end) of each window that a row falls into."""
         if self.kind == "same":
-            found = [_carried(rows, name) for name in WINDOW_COLUMNS]
+            found = [np.array(_cells(rows, name), np.int64) for name in WINDOW_COLUMNS]
             return np.arange(len(rows)), found[0], found[1]
-        last = rows.time // self.every_us * self.every_us
+        # A production may have any time of 64 bits: the last window ends with time itself.
+        time = np.clip(rows.time, -FAR, END)
+        last = time // self.every_us * self.every_us
         most = -(-self.size_us // self.every_us)
         starts = (last[:, None] - np.arange(most) * self.every_us).ravel()
         of = np.repeat(np.arange(len(rows)), most)
-        inside = starts > rows.time[of] - self.size_us
-        return of[inside], starts[inside], starts[inside] + self.size_us
+        starts, of = (kept[starts > time[of] - self.size_us] for kept in (starts, of))
+        return of, starts, np.minimum(starts, END - self.size_us) + self.size_us
 
 
-def _carried(rows: SideRows, name: str) -> Ints:
-    """A column that says where a row's window begins or ends."""
-    known = rows.names()
-    if name in known and rows.columns is not None:
-        column = rows.columns[name]
-        if pa.types.is_integer(column.type) and not column.null_count:
-            return column.to_numpy().astype(np.int64)
-    elif name in known:
-        cells = [row.get(name) for row in rows.objects]
-        if all(type(cell) is int for cell in cells):
-            return np.array(cells, np.int64)
-    raise InvalidRecord(
-        "same_window(): there are no columns window_start and window_end of whole numbers; "
-        f"there are: {', '.join(known)}"
-    )
+def _cells(rows: SideRows, name: str) -> list[Any]:
+    """The cells that say where rows' windows begin or end."""
+    if rows.columns is not None:
+        column = rows.columns.get(name)
+        return [None] * len(rows) if column is None else python_list(column)
+    return [row.get(name) for row in rows.objects]
 
 
 class WindowJoin(Computation):
@@ -108,7 +105,9 @@ class WindowJoin(Computation):
         """Pairs the rows of an epoch within each of their windows that is still open."""
         new, starts, ends = [SideRows.empty()] * 2, [_NONE] * 2, [_NONE] * 2
         for given in ctx.inputs():
-            rows = SideRows.of(given.key_index, given.rows, self.pairing.row)
+            rows = self.pairing.side_rows(ctx, given)
+            if self.windows.kind == "same":
+                rows = self._with_windows(ctx, given.stream, rows)
             at, start, end = self.windows.windows(rows)
             before = 0 if given.feedback or ctx.watermark_before == END else ctx.watermark_before
             kept = (rows.time[at] >= before) | (self._closes(end) > before)
@@ -140,6 +139,22 @@ class WindowJoin(Computation):
         key, end = (np.concatenate(columns) for columns in zip(*open_ones, strict=True))
         if len(key):
             self._set_timers(ctx, key, end)
+
+    def _with_windows(self, ctx: TableContext, stream: str, rows: SideRows) -> SideRows:
+        """The rows that carry a window; all others go by the policy for errors."""
+        cells = zip(*(_cells(rows, name) for name in WINDOW_COLUMNS), strict=True)
+        good = np.array([type(a) is int and type(b) is int for a, b in cells], np.bool_)
+        if good.all():
+            return rows
+        for i in np.flatnonzero(~good).tolist():
+            row = rows.take(np.array([i])).dicts()[0]
+            error = InvalidRecord(
+                f"{self.pairing.where}, stream {stream!r}: same_window() needs the columns "
+                f"window_start and window_end, whole numbers; there are: {', '.join(row)}. For a "
+                'stream that has none: window=tumbling("...")'
+            )
+            ctx.set_aside(error, int(rows.key[i]), row, int(rows.time[i]), stream)
+        return rows.take(good)
 
     def _pair(
         self,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.time import Duration, duration
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import To
 from headrace.pipeline.operators.join_asof import AsOfJoin
 from headrace.pipeline.operators.join_history import HistoryJoin
@@ -18,6 +22,10 @@ if TYPE_CHECKING:
     from headrace.model.context import Context
     from headrace.model.record import Record
     from headrace.pipeline.builder import PipelineBuilder
+
+
+Made = tuple[str, tuple[str, ...] | None, tuple[str, ...]]
+"""A step's name, its columns where they are known, and the names of steps that help it."""
 
 
 class Relay(Computation):
@@ -41,10 +49,11 @@ def join(
     late: str | To | None = None,
     name: str | None = None,
     **options: Any,
-) -> tuple[str, tuple[str, ...] | None]:
-    """Joins two streams by key; gives the joined stream's name and, if known, its columns."""
+) -> Made:
+    """Joins two streams by key; gives the joined stream's name, its columns and helping steps."""
     name = name or f"{left.stream}.join"
     where = f"join {name!r}"
+    _check_options(options, where)
     _check_how(how, ("inner", "left", "full"), where)
     if within is not None and window is not None:
         raise InvalidPipeline(f"{where} takes within= or window=, not both")
@@ -53,11 +62,22 @@ def join(
     grace_us = duration(grace, what=f"{where}: grace=")
     if grace_us and window is None:
         raise InvalidPipeline(f"{where}: grace= is for window joins")
-    right = _apart(builder, left, right, name)
-    _check_keys(left, right, where)
-    shared = WINDOW_COLUMNS if window is not None else ()
+    if window is not None and late is not None and late != "drop" and not isinstance(late, To):
+        raise InvalidPipeline(
+            f'{where}: late= of a window join is "drop" or to(stream), not {late!r}: a closed '
+            "window takes no more records; grace= keeps it open for longer"
+        )
+    _check_keys(builder, left, right, where)
+    shared = () if window is None else WINDOW_COLUMNS
     pairing = Pairing(left, right, select=select, where=where, shared=shared)
-    outputs: Any = name
+    if window is not None and window.kind == "same":
+        for side in (left, right):
+            for column in WINDOW_COLUMNS:
+                check_column(
+                    column, side.columns, where=f"{where}, same_window() of {side.stream!r}"
+                )
+    outputs: Any = (name := builder._free(name))
+    right, helpers = _apart(builder, left, right, name)
     columns = pairing.columns()
     computation: Computation
     if within is not None:
@@ -75,7 +95,7 @@ def join(
         late = "process" if late is None else late
     inputs = {left.stream: left.key, right.stream: right.key}
     made = builder._add(name, computation, inputs, outputs, late=late, **options)
-    return made, columns
+    return made, columns, helpers
 
 
 def join_asof(
@@ -89,19 +109,22 @@ def join_asof(
     late: str | To = "drop",
     name: str | None = None,
     **options: Any,
-) -> tuple[str, tuple[str, ...] | None]:
+) -> Made:
     """Each left record with the newest right one at or before it, at most `within` older."""
     name = name or f"{left.stream}.join_asof"
     where = f"as-of join {name!r}"
+    _check_options(options, where)
     _check_how(how, ("inner", "left"), where)
-    right = _apart(builder, left, right, name)
-    _check_keys(left, right, where)
+    _check_keys(builder, left, right, where)
     tolerance = None if within is None else duration(within, what=f"{where}: within=")
     pairing = Pairing(left, right, select=select, where=where)
+    name = builder._free(name)
+    right, helpers = _apart(builder, left, right, name)
     # The right side first: of records of one instant, the table's change comes before the look-up.
     inputs = {right.stream: right.key, left.stream: left.key}
     computation = AsOfJoin(pairing, left.stream, how, tolerance)
-    return builder._add(name, computation, inputs, name, late=late, **options), pairing.columns()
+    made = builder._add(name, computation, inputs, name, late=late, **options)
+    return made, pairing.columns(), helpers
 
 
 def _check_how(how: str, words: tuple[str, ...], where: str) -> None:
@@ -110,7 +133,12 @@ def _check_how(how: str, words: tuple[str, ...], where: str) -> None:
         raise InvalidPipeline(f"{where}: how= is one of {choices}, not {how!r}")
 
 
-def _check_keys(left: Side, right: Side, where: str) -> None:
+def _check_options(options: Mapping[str, Any], where: str) -> None:
+    if "on" in options:
+        raise InvalidPipeline(f"{where} is by key: key_by(...) on both sides, instead of on=")
+
+
+def _check_keys(builder: PipelineBuilder, left: Side, right: Side, where: str) -> None:
     for side, name in ((left, "left"), (right, "right")):
         if side.key is None:
             raise InvalidPipeline(
@@ -123,12 +151,40 @@ def _check_keys(left: Side, right: Side, where: str) -> None:
             f"{where}: the left side is keyed by {left.key!r}, the right one by {right.key!r}: "
             "such keys are never equal"
         )
+    for mine, theirs in zip(left.key_columns, right.key_columns, strict=False):
+        kinds = [
+            (side.stream, column, kind, _kind(kind))
+            for side, column in ((left, mine), (right, theirs))
+            if (kind := _type(builder, side.stream, column)) is not None
+        ]
+        if len(kinds) == 2 and kinds[0][3] != kinds[1][3]:
+            of = [f"{column!r} of {stream!r} is {kind}" for stream, column, kind, _ in kinds]
+            raise InvalidPipeline(
+                f"{where}: {of[0]}, {of[1]}: such keys are never equal. Make them alike before"
+            )
 
 
-def _apart(builder: PipelineBuilder, left: Side, right: Side, name: str) -> Side:
-    """The right side under a name of its own, if it is the left side's stream."""
+def _type(builder: PipelineBuilder, stream: str, column: str) -> pa.DataType | None:
+    schema = builder._schemas.get(stream)
+    known = schema is not None and column in schema.names
+    return schema.arrow.field(column).type if schema is not None and known else None
+
+
+def _kind(given: pa.DataType) -> str:
+    """Types whose values can be equal keys; a key is text, a whole number or bytes."""
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if pa.types.is_string(given) or pa.types.is_large_string(given):
+        return "text"
+    return "number" if pa.types.is_integer(given) else str(given)
+
+
+def _apart(
+    builder: PipelineBuilder, left: Side, right: Side, name: str
+) -> tuple[Side, tuple[str, ...]]:
+    """The right side under a name of its own, if it is the left side's stream; who gives it."""
     if left.stream != right.stream:
-        return right
+        return right, ()
     again = f"{name}.right"
     builder.compute(Relay, inputs={right.stream: None}, outputs=again, name=again)
-    return Side(again, right.key, right.columns, right.names)
+    return Side(again, right.key, right.columns, right.names), (again,)

@@ -7,8 +7,9 @@ pipeline's fingerprint, and is unpacked once per worker process.
 
 from __future__ import annotations
 
+import importlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import xxhash
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.rows import one_batch
 from headrace.model.source import Source, Workspace
+from headrace.pipeline.operators.side_index import plain
 
 BYTES_MAX = 1 << 30
 _READ_RECORDS = 100_000
@@ -50,14 +52,19 @@ def side_input(given: Any, *, key: tuple[str, ...], where: str) -> SideInput:
     """
     try:
         table = _table(given, key, where)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise InvalidPipeline(
             f"{where}: {type(given).__name__} cannot be turned into Arrow columns: {error}"
         ) from error
     repeated = [name for name in table.column_names if table.column_names.count(name) > 1]
     if repeated:
         raise InvalidPipeline(f"{where}: two columns are called {repeated[0]!r}")
-    return SideInput(table.replace_schema_metadata(None).combine_chunks())
+    table = table.replace_schema_metadata(None)
+    for i, field in enumerate(table.schema):
+        # Every form of text is text: tasks see one.
+        if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
+            table = table.set_column(i, field.name, plain(table.column(i)))
+    return SideInput(table.combine_chunks())
 
 
 def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
@@ -65,13 +72,15 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     if isinstance(given, Source):
         return _read(given, where)
     if isinstance(given, Mapping):
-        return pa.Table.from_pylist([_entry(k, v, key, where) for k, v in given.items()])
+        rows = [_entry(k, v, key, where) for k, v in given.items()]
+        return _of_dicts(rows) if rows else pa.table({name: pa.nulls(0) for name in key})
     if isinstance(given, list):
-        return pa.Table.from_pylist(given)
+        return _of_dicts(given)
     if isinstance(given, pa.Table):
         return given
     if module == "pandas":
-        return pa.Table.from_pandas(given, preserve_index=False)
+        named = any(name is not None for name in given.index.names)
+        return pa.Table.from_pandas(given.reset_index() if named else given, preserve_index=False)
     if hasattr(given, "toArrow"):  # Spark
         if given.isStreaming:
             raise InvalidPipeline(
@@ -80,12 +89,24 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
         return given.toArrow()
     if hasattr(given, "collect"):  # a lazy frame of Polars
         given = given.collect()
+    if module == "polars" and hasattr(given, "to_arrow"):
+        level = importlib.import_module("polars").CompatLevel.oldest()
+        return given.to_arrow(compat_level=level)  # its newest forms of text are Polars' own
     if hasattr(given, "__arrow_c_stream__") or isinstance(given, pa.RecordBatch):
         return pa.table(given)
     raise InvalidPipeline(
         f"{where}: a side input is a pandas, Polars, Arrow or Spark frame, a dict, a list of "
         f"dicts or a bounded source, not {type(given).__name__}"
     )
+
+
+def _of_dicts(rows: Sequence[Any]) -> pa.Table:
+    """Columns of all names that occur in any of the dicts; Arrow takes those of the first."""
+    strange = [row for row in rows if not isinstance(row, Mapping)]
+    if strange:
+        raise TypeError(f"a list has dicts, not {type(strange[0]).__name__} as {strange[0]!r:.60}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
 
 
 def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
