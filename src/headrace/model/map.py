@@ -138,7 +138,7 @@ class Map(Generic[K, V]):
         if not entry.present:
             self._know(encode_part(key))
         entry.present, entry.value = True, value
-        entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
+        entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
         entry.written = None  # also a write of the same value is a write
 
     def __delitem__(self, key: K) -> None:
@@ -271,7 +271,7 @@ class Map(Generic[K, V]):
             data = self._codec.encode(entry.value) if entry.present else None
             if data != entry.written:
                 wrote, entry.written = True, data
-                entry.expires = END if self._ttl_us is None else self.clock + self._ttl_us
+                entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
         self._fresh.clear()
         return wrote
 

@@ -37,6 +37,11 @@ _UNITS = {
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 
 
+def oldest_on_time(watermark: int) -> int:
+    """The oldest time that is not late under a watermark; once that is final, nothing is (D2)."""
+    return BEGINNING if watermark == END else watermark
+
+
 def duration(value: Duration, *, what: str = "a duration") -> int:
     """Microseconds of a duration given as text or `timedelta`."""
     if isinstance(value, timedelta):

@@ -33,14 +33,17 @@ class Dedup(Computation):
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
         """Judges one record."""
-        if record.timestamp < ctx.watermark - self.slack_us:
+        ended = ctx.watermark == END  # then nothing is late any more, and ids stay
+        if not ended and record.timestamp < ctx.watermark - self.slack_us:
             ctx.count("late")
         elif self.seen:
             ctx.count("duplicates")
         else:
             self.seen = 1
-            # From then on its duplicates are too late themselves, so the id may go.
-            ctx.set_timer(at=max(record.timestamp, ctx.watermark) + self.slack_us + 1, hold=END)
+            if not ended:
+                # From then on its duplicates are too late themselves, so the id may go.
+                until = max(record.timestamp, ctx.watermark) + self.slack_us + 1
+                ctx.set_timer(at=until, hold=END)
             ctx.produce(record.value)
 
     def process_timer(self, timer: Any, ctx: Context) -> None:

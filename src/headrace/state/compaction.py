@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.rows import one_batch
+from headrace.model.time import END
 from headrace.plan.epoch import Entry
 from headrace.plan.ring import Interval
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment
@@ -95,7 +96,9 @@ def merge(
     if bottom:
         gone = table.column("tombstone").to_numpy()
         state = np.isin(table.column("kind").to_numpy(), (FIELD, ENTRY))
-        expired = state & (table.column("expires").to_numpy() <= expired_before)
+        expires = table.column("expires").to_numpy()
+        # END is never, also when the watermark is there.
+        expired = state & (expires <= expired_before) & (expires != END)
         keep &= ~(gone | expired)
     kept = table.filter(pa.array(keep)).drop_columns(["age"])
     return one_batch(kept.cast(SCHEMA))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.model.codec import decode_value
 from headrace.model.record import Record
 from headrace.model.rows import Rows, python_list, zipped
-from headrace.model.time import END
+from headrace.model.time import oldest_on_time
 from headrace.plan.parcel import Parcel
 
 
@@ -128,7 +128,7 @@ class Grouped:
         start, end = span
         stream, times = self.arrival.stream, self.times[start:end]
         values = [None] * (end - start) if bare else self.values(start, end, shown)
-        if self.arrival.feedback or before == END or min(times) >= before:
+        if self.arrival.feedback or min(times) >= (before := oldest_on_time(before)):
             return [Record(v, t, shown, stream, False) for v, t in zip(values, times, strict=True)]
         return [Record(v, t, shown, stream, t < before) for v, t in zip(values, times, strict=True)]
 

@@ -103,6 +103,11 @@ class Answers:
         """What a call came to: once in a task, though a key's hooks may run again."""
         emitter, request = self._emitter, question.request
         known = emitter.determinants.get(name)
+        if known is not None and known.request != request:
+            # The key's hooks run again, without a record that had failed. What the first pass was
+            # told stays in the log: a replay goes through both.
+            name = f"{name}:again"
+            known = emitter.determinants.get(name)
         if known is None:
             if emitter.task.answers is None:
                 known = outside.tried(

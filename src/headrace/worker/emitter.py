@@ -24,6 +24,7 @@ from headrace.log import paths
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
 from headrace.model.schema import Schema
+from headrace.model.time import oldest_on_time
 from headrace.pipeline.graph import Input, Node, To
 from headrace.plan.epoch import (
     Control,
@@ -191,7 +192,7 @@ class Emitter:
 
     def _on_time(self, node: Node, parcel: Parcel) -> Parcel:
         """Judges lateness before rows are combined; see `keep_on_time` for all others."""
-        late = parcel.rows.timestamps < self.task.ins.get(node.name, 0)
+        late = parcel.rows.timestamps < oldest_on_time(self.task.ins.get(node.name, 0))
         if node.template.counts_late:
             self.counters.late += int(late.sum())
         if node.late != "drop" or not late.any():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 from headrace.model.keys import decode_key
@@ -22,3 +25,13 @@ def what_failed(failure: Failed) -> str:
         return f"record {failure.record.value!r:.200} of {failure.record.stream!r}"
     _, clock, at, entry = failure.hook
     return f"{clock} timer {decode_key(entry)!r} at {at}"
+
+
+def copies_of(values: list[Any]) -> Callable[[], list[Any]]:
+    """Gives the values as they are now, as often as asked, whatever hooks do to them."""
+    try:
+        data = pickle.dumps(values)
+    except Exception:  # classes that travelled with the pipeline have no module to be found in
+        kept = copy.deepcopy(values)
+        return lambda: copy.deepcopy(kept)
+    return lambda: list(pickle.loads(data))

@@ -11,7 +11,6 @@ is loaded again and its hooks run again, this time each with a way back.
 from __future__ import annotations
 
 import heapq
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from headrace.causal.lineage import timer_identity
 from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.keys import decode_key
 from headrace.model.record import Record, Timer
-from headrace.model.time import END
+from headrace.model.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph import To
 from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
@@ -28,7 +27,7 @@ from headrace.worker.asking import BROKEN
 from headrace.worker.calls import Identities, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
-from headrace.worker.failed import Failed, what_failed
+from headrace.worker.failed import Failed, copies_of, what_failed
 from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
@@ -63,6 +62,8 @@ class KeyedHooks:
         """`before` is in(e-1), `now` is in(e)."""
         self.emitter, self.live, self.slot, self.timers = emitter, live, slot, timers
         self.before, self.now = before, now
+        self._since = oldest_on_time(before)
+        """The oldest that a hook's own time can be: after the end a record's own time counts."""
         self.outputs = outputs
         self.wall = emitter.task.plan.wall
         self._traced = (
@@ -118,7 +119,7 @@ class KeyedHooks:
                 raise self._stop(failure) from failure.error
             return state
         rewind = self._rewinder(key)
-        values = pickle.dumps([record.value for record in records])
+        copies = copies_of([record.value for record in records])
         try:
             self._run(key, shown, state, records, due, due_wall)
             keystate.check(self.live, state)
@@ -128,10 +129,10 @@ class KeyedHooks:
             # after each, from the stored state and with values that no hook has had in its hands.
             rewind()
         state = keystate.load(self.live, key, stored)
-        self._originals = pickle.loads(values)
+        self._originals = copies()
         again = [
             Record(value, r.timestamp, r.key, r.stream, r.late)
-            for value, r in zip(pickle.loads(values), records, strict=True)
+            for value, r in zip(copies(), records, strict=True)
         ]
         self._careful = True
         self._run(key, shown, state, again, due, due_wall)
@@ -246,7 +247,7 @@ class KeyedHooks:
             raise Failed(("record", context.hook), record, failed) from error
         self.emitter.counters.hooks += len(records)
         if records:
-            self.last_time[key] = max(records[-1].timestamp, self.before)
+            self.last_time[key] = max(records[-1].timestamp, self._since)
 
     def _record(self, record: Record[Any], hook: tuple[Any, ...]) -> None:
         context, state = self.context, self._state
@@ -314,7 +315,7 @@ class KeyedHooks:
         context.watermark = at if self._ordered and clock == "event" else self.now
         timer = Timer(decode_key(entry), at, clock)
         undo = self._undoer(state) if self._careful else None
-        hook_clock = self._begin(at if clock == "event" else self.before)
+        hook_clock = self._begin(at if clock == "event" else self._since)
         try:
             state.object.process_timer(timer, context)
             self._end(hook_clock, state)
@@ -335,7 +336,9 @@ class KeyedHooks:
     def _begin(self, time: int) -> int:
         """A hook's own time (D11); hides what has expired by then."""
         key = self.context.key_bytes
-        clock = self.wall if self._wall_ttl else max(time, self.before)
+        if time == END:
+            time = BEGINNING  # A timer at the end of time has none of its own.
+        clock = self.wall if self._wall_ttl else max(time, self._since)
         self.last_time[key] = clock
         if self._ttl_us is not None:
             name = "wall" if self._wall_ttl else "event"

@@ -20,7 +20,7 @@ from headrace.log import paths
 from headrace.model.codec import decode_value, encode_value
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.record import Record
-from headrace.model.time import END
+from headrace.model.time import END, oldest_on_time
 from headrace.pipeline.graph import Node, To
 from headrace.plan.epoch import SlotDelta, TaskPlan
 from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_segment
@@ -73,7 +73,7 @@ class KeyedRun:
 
     def new_outputs(self) -> Outputs:
         """Where productions are collected."""
-        behind = self.task.outs.get(self.node.name, 0)
+        behind = oldest_on_time(self.task.outs.get(self.node.name, 0))
         return Outputs(self.node, behind, traced=names_outputs(self.emitter, self.node))
 
     def run(self, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
@@ -213,7 +213,7 @@ class KeyedRun:
         epoch = self.task.plan.epoch
         for group in groups:
             index, stream = group.arrival.index, group.arrival.stream
-            before = 0 if group.arrival.feedback or self.before == END else self.before
+            before = 0 if group.arrival.feedback else oldest_on_time(self.before)
             for key, (start, end) in group.spans.items():
                 shown = decode_key(key)
                 for position in range(start, end):

@@ -150,7 +150,7 @@ def note_writes(live: Live, state: KeyState, clock: int) -> bool:
             wrote = True
             state.written[field.name] = data
             if field.ttl_us is not None:
-                state.expires[field.name] = clock + field.ttl_us
+                state.expires[field.name] = min(clock + field.ttl_us, END)
     for field in live.shape.maps:
         wrote = _map_of(live, state, field).note() or wrote
     return wrote

@@ -15,7 +15,7 @@ from headrace.model.context import Input
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
 from headrace.model.state import Field
-from headrace.model.time import BEGINNING, END
+from headrace.model.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph import Node, To
 from headrace.state.entries import MapEntries
 from headrace.state.segment import ENTRY, FIELD, Cell
@@ -49,7 +49,7 @@ class KeyedTableContext(BareTableContext):
         self.apart = inputs_apart(run.node)
         timestamps = rows.timestamps
         self._run = run
-        self._behind = run.task.outs.get(run.node.name, BEGINNING)
+        self._behind = oldest_on_time(run.task.outs.get(run.node.name, BEGINNING))
         self._live = run.live
         self._fields = run.live.shape.plain
         self._version = run.live.shape.options.version
@@ -60,7 +60,7 @@ class KeyedTableContext(BareTableContext):
         if run.live.shape.options.clock == "wall":
             clocks = np.full(len(keys), run.task.plan.wall, np.int64)
         else:
-            clocks = np.full(len(keys), run.before, np.int64)
+            clocks = np.full(len(keys), oldest_on_time(run.before), np.int64)
             np.maximum.at(clocks, codes, timestamps)
         self._clocks = clocks
         self._written: dict[str, list[bytes]] = {}
@@ -270,7 +270,7 @@ class KeyedTableContext(BareTableContext):
                 # With a TTL also the same value is a write: it lives from now on.
                 if cell is not None and cell[0] == data and field.ttl_us is None:
                     continue
-                expires = END if field.ttl_us is None else clocks[i] + field.ttl_us
+                expires = END if field.ttl_us is None else min(clocks[i] + field.ttl_us, END)
                 found.append(
                     Cell(
                         hashes[i],

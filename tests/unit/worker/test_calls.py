@@ -622,3 +622,31 @@ def test_a_call_of_a_table_that_failed_stops_the_pipeline_with_its_reason():
     with pytest.raises(UserCodeError, match="process_table over 1 records.*refused"):
         with Harness(one(RefuseTable)) as h:
             h.send("in", at(1))
+
+
+def test_hooks_that_run_again_without_a_failed_record_may_ask_something_else(outside):
+    asked = []
+
+    @service(log="with the commit")
+    def shout(text: str) -> str:
+        asked.append(text)
+        return f"{text}, {len(asked)}"
+
+    class Careless(Computation):
+        n: int = state(0)
+
+        def process_record(self, record, ctx):
+            if record.value["n"] == "bad":
+                self.n = "no number"  # found out at the end of the key
+            else:
+                told = ctx.call(shout, f"{record.value['n']} after {self.n}")
+                ctx.produce(told)
+
+    with Harness(one(Careless, errors=to("dead")), twice=False) as h:
+        h.send("in", at(1, n="first"), at(2, n="bad"), at(3, n="last"))
+        h.settle()
+        assert asked == ["first after 0", "last after no number", "last after 0"]
+        assert h.read("out") == ["first after 0, 1", "last after 0, 3"]
+        assert len(h.read("dead")) == 1
+        assert h.replay(h.epoch).equal
+        assert len(asked) == 3, "a replay goes through both passes and calls nobody"

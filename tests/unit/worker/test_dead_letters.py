@@ -1,5 +1,7 @@
 """`errors=to(...)`: a failed record leaves a letter, and otherwise no trace."""
 
+from dataclasses import dataclass
+
 import pytest
 from tests.unit.pipelines import at, one
 
@@ -282,3 +284,27 @@ def test_a_record_without_a_usable_time_stops_the_pipeline_or_goes_aside(value, 
         [letter] = h.read("dead")
         assert (letter["stream"], letter["position"]) == ("in", 1)
         assert reason in letter["error"]
+
+
+def test_values_of_classes_that_no_module_has_go_aside_too():
+    @dataclass
+    class Order:
+        id: str
+        n: int
+
+    class Sum(Computation):
+        n: int = state(0)
+
+        def process_record(self, record, ctx):
+            record.value.n += 1  # the letter has it as it came
+            if record.value.n > 5:
+                raise ValueError("too many")
+            self.n += record.value.n
+
+    p = Pipeline("orders")
+    p.read("in", sources.memory([]), schema=Order)
+    p.compute(Sum, inputs={"in": "id"}, outputs="out", name="Sum", errors=to("dead"))
+    with Harness(p) as h:
+        h.send("in", {"id": "a", "n": 1}, {"id": "a", "n": 7}, {"id": "a", "n": 2})
+        assert h.state("Sum", "a").n == 5
+        assert [letter["value"] for letter in h.read("dead")] == [{"id": "a", "n": 7}]

@@ -22,7 +22,7 @@ from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.rows import python_list
 from headrace.model.state import state
-from headrace.model.time import END
+from headrace.model.time import END, oldest_on_time
 from headrace.pipeline.operators.grouping import Ints, group
 from headrace.pipeline.operators.join_rows import Pairing
 from headrace.pipeline.operators.join_side import SideRows, matching, new_pairs
@@ -109,7 +109,7 @@ class WindowJoin(Computation):
             if self.windows.kind == "same":
                 rows = self._with_windows(ctx, given.stream, rows)
             at, start, end = self.windows.windows(rows)
-            before = 0 if given.feedback or ctx.watermark_before == END else ctx.watermark_before
+            before = 0 if given.feedback else oldest_on_time(ctx.watermark_before)
             kept = (rows.time[at] >= before) | (self._closes(end) > before)
             if not kept.all():
                 lost = np.ones(len(rows), np.bool_)
