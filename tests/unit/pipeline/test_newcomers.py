@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -122,6 +124,33 @@ def test_times_of_day_are_microseconds_as_other_times_are() -> None:
         (found,) = h.read("in.aggregate")
     assert (found["v"], found["m"], found["b"], found["n"]) == (9 * 3600 * 10**6, 0.5, b"xy", 2)
     assert found["d"] == datetime.datetime(2026, 1, 7, tzinfo=datetime.UTC).timestamp() * 10**6
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(20, 2), pa.decimal128(38, 6), pa.decimal256(60, 3)])
+def test_sums_of_decimals_are_exact_and_rounded_once(kind: pa.DataType) -> None:
+    dice = random.Random(str(kind))
+    digits = [2, 5, kind.precision - 3]
+    unscaled = [dice.randint(-(10 ** dice.choice(digits)), 10 ** digits[1]) for _ in range(30)]
+    values = [Decimal(n).scaleb(-kind.scale, context=Context(prec=80)) for n in unscaled]
+    p = Pipeline("newcomer")
+    kinds = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", kind)])
+    s = p.read("in", sources.memory([], timestamp="t"), schema=kinds)
+    s.key_by("k").window(tumbling("1s")).aggregate(
+        sum=agg.sum("v"), mean=agg.mean("v"), variance=agg.variance("v")
+    )
+    whole = Fraction(sum(unscaled), 10**kind.scale)
+    squares = Fraction(sum(n * n for n in unscaled), 100**kind.scale)
+    for cut in ([30], [1] * 30, [7, 1, 22]):
+        with Harness(p) as h:
+            t = 0
+            for size in cut:
+                h.send("in", *(row("a", i, values[i]) for i in range(t, t + size)))
+                t += size
+            h.end()
+            (found,) = h.read("in.aggregate")
+        assert found["sum"] == float(whole)
+        assert found["mean"] == float(whole / 30)
+        assert found["variance"] == float((30 * squares - whole * whole) / (30 * 29))
 
 
 @dataclass
