@@ -8,7 +8,7 @@ pipeline's fingerprint, and is unpacked once per worker process.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -65,9 +65,9 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     if isinstance(given, Source):
         return _read(given, where)
     if isinstance(given, Mapping):
-        return pa.Table.from_pylist([_entry(k, v, key, where) for k, v in given.items()])
+        return _of_dicts([_entry(k, v, key, where) for k, v in given.items()], where)
     if isinstance(given, list):
-        return pa.Table.from_pylist(given)
+        return _of_dicts(given, where)
     if isinstance(given, pa.Table):
         return given
     if module == "pandas":
@@ -86,6 +86,18 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
         f"{where}: a side input is a pandas, Polars, Arrow or Spark frame, a dict, a list of "
         f"dicts or a bounded source, not {type(given).__name__}"
     )
+
+
+def _of_dicts(rows: Sequence[Any], where: str) -> pa.Table:
+    """A column for each name that occurs in any of them; Arrow would take the first one's."""
+    odd = [row for row in rows if not isinstance(row, Mapping)]
+    if odd:
+        raise InvalidPipeline(f"{where}: rows of a side input are dicts, not {odd[0]!r:.80}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    try:
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+    except (pa.ArrowException, OverflowError) as error:
+        raise InvalidPipeline(f"{where}: the side input is no table: {error}") from None
 
 
 def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -120,7 +132,7 @@ def _read(source: Source, where: str) -> pa.Table:
                     if reading.columns is not None:
                         tables.append(pa.Table.from_batches([reading.columns]))
                     elif reading.values:
-                        tables.append(pa.Table.from_pylist(reading.values))
+                        tables.append(_of_dicts(reading.values, where))
                     if found.last:
                         break
                     at = found.end
