@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace import Pipeline, agg, hopping, same_window, sinks, sources, tumbling
+from headrace import Pipeline, agg, hopping, same_window, session, sinks, sources, tumbling
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +24,32 @@ def records() -> list[dict[str, object]]:
     ]
 
 
+@dataclass
+class Sums:
+    page: str = ""
+    hits: int = 0
+
+
+def added(hit: dict[str, Any], sums: Sums) -> Sums:
+    sums.page, sums.hits = hit["page"], sums.hits + 1
+    return sums
+
+
+def islands() -> Counter[tuple[str, int, int]]:
+    """Pages' hits that follow each other within less than 250 ms, by a loop."""
+    found: Counter[tuple[str, int, int]] = Counter()
+    times: dict[str, list[int]] = {}
+    for hit in records():
+        times.setdefault(hit["page"], []).append(hit["at"])
+    for page, ats in times.items():
+        start = 0
+        for i, at in enumerate(ats):
+            if i + 1 == len(ats) or ats[i + 1] - at >= 250_000:
+                found[page, ats[start], at + 250_000] = i + 1 - start
+                start = i + 1
+    return found
+
+
 def test_windows_give_on_spark_what_a_plain_loop_gives(spark: SparkSession, tmp_path: Path):
     p = Pipeline("fluent on spark")
     slow, busiest = sinks.memory(), sinks.memory()
@@ -32,6 +60,12 @@ def test_windows_give_on_spark_what_a_plain_loop_gives(spark: SparkSession, tmp_
     hits.key_by("page").window(hopping("10s", every="5s")).count("num").key_by().window(
         same_window()
     ).top(1, by="num", ties=True).write(busiest)
+    visits, sums, once = sinks.memory(), sinks.memory(), sinks.memory()
+    early = hits.key_by("page").window(session("250ms"), emit="changes")
+    early.count("n").named("visits").write(visits)
+    # State of a class of this module, and a class made for it: both travel to the workers.
+    hits.key_by("page").reduce(added, Sums(), ttl="1h").write(sums)
+    hits.dedup("page", within="250ms").write(once)
     p.run(checkpoint=str(tmp_path / "state"), spark=spark, slots=2, epoch_records=1_500)
 
     totals: dict[tuple[str, int], list[float]] = {}
@@ -51,3 +85,21 @@ def test_windows_give_on_spark_what_a_plain_loop_gives(spark: SparkSession, tmp_
         most = Counter(inside).most_common(1)
         wanted |= {(start, page) for page, n in Counter(inside).items() if n == most[0][1]}
     assert {(row["window_start"], row["page"]) for row, _ in busiest.records} == wanted
+
+    standing: dict[tuple[str, int, int], int] = {}
+    for row, _ in visits.records:
+        window = (row["page"], row["window_start"], row["window_end"])
+        if row["withdrawn"]:
+            del standing[window]
+        else:
+            standing[window] = row["n"]
+    assert standing == islands()
+    last = {row["page"]: row["hits"] for row, _ in sums.records}
+    assert last == Counter(hit["page"] for hit in records())
+    passed: dict[str, int] = {}
+    first = []
+    for hit in records():
+        if hit["at"] - passed.get(hit["page"], -(10**9)) > 250_000:
+            passed[hit["page"]] = hit["at"]
+            first.append((hit["page"], hit["at"]))
+    assert sorted((row["page"], row["at"]) for row, _ in once.records) == sorted(first)

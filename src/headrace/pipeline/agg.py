@@ -4,10 +4,10 @@
         clicks=agg.count(), pages=agg.distinct("page"), landing=agg.first("page"))
 
 They take columns by name and leave out nulls, as SQL does; a column that a record does not
-have is null. Times come out as microseconds, decimals as floats. Results do not depend on how
-the input is cut into epochs: sums are exact and rounded once; `first`, `last` and
-`collect` go by (timestamp, value), so of records with one timestamp the smaller value
-is the earlier.
+have is null. Times come out as microseconds, decimals as floats (a sum of them is exact, and
+rounded once). Results do not depend on how the input is cut into epochs: sums are exact and
+rounded once; `first`, `last` and `collect` go by (timestamp, value), so of records with one
+timestamp the smaller value is the earlier.
 """
 
 from __future__ import annotations

@@ -95,11 +95,11 @@ class Steps:
         checked_name(new, "a step")
         users = [n.name for n in self._nodes.values() if n.name not in nodes]
         users = [n for n in users if any(i.stream == old for i in self._nodes[n].inputs)]
-        users += [o.name for o in self._outlets.values() if o.stream == old]
+        users = [f"{name!r} reads" for name in users]
+        users += [f"the sink {o.name!r} takes" for o in self._outlets.values() if o.stream == old]
         if users:
             raise InvalidPipeline(
-                f"named({new!r}): {users[0]!r} reads {old!r} already; call named() right behind "
-                "the step"
+                f"named({new!r}): {users[0]} {old!r} already; call named() right behind the step"
             )
 
         def renamed(name: str) -> str:

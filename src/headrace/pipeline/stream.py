@@ -32,6 +32,7 @@ from headrace.pipeline.operators.stateless import (
     PassOn,
     Select,
     SplitRecords,
+    SplitTable,
 )
 
 if TYPE_CHECKING:
@@ -184,19 +185,31 @@ class Stream(Generic[V]):
         self._builder._poured(streams, made.name)
         return made
 
-    def split(self, **ports: Callable[[V], Any] | None) -> dict[str, Stream[V]]:
-        """Sends each value to the first stream whose function holds.
+    def split(self, **ports: Callable[[V], Any] | pc.Expression | None) -> dict[str, Stream[V]]:
+        """Sends each value to the first stream whose function, or Arrow expression, holds.
 
         `parts = lines.split(errors=is_error, rest=None)` gives the streams `lines.errors` and
-        `lines.rest`; None takes what is left. Values that no function takes are dropped.
+        `lines.rest`; None takes what is left. Values that none takes are dropped.
         """
         if not ports:
             raise InvalidPipeline(f"{self.name}.split: name at least one stream")
+        where = f"{self.name}.split"
+        given = [condition for condition in ports.values() if condition is not None]
+        in_columns = bool(given) and all(isinstance(one, pc.Expression) for one in given)
+        for port, condition in ports.items():
+            if in_columns and condition is not None:
+                check_expression(condition, self._fields(), where=where)
+            elif condition is not None and not callable(condition):
+                raise InvalidPipeline(
+                    f"{where}: {port} is a function or None (or all are Arrow expressions), not "
+                    f"{condition!r:.80}"
+                )
+        step = SplitTable(ports) if in_columns else SplitRecords(ports)
         outputs = {port: f"{self.name}.{port}" for port in ports}
         name = f"{self.name}.split"
         if name in self._builder._nodes:  # its streams are named by the parts, so why not it too
             name = f"{name} {' '.join(ports)}"
-        self._builder._add(name, SplitRecords(ports), {self.name: None}, outputs)
+        self._builder._add(name, step, {self.name: None}, outputs)
         made = {port: Stream[V](self._builder, stream) for port, stream in outputs.items()}
         for stream in made.values():
             self._alike(stream)

@@ -115,7 +115,7 @@ def test_mistakes_are_found_when_the_pipeline_is_built() -> None:
         run(CITIES, [], on="city", how="full")
     with pytest.raises(InvalidPipeline, match="not int"):
         run(5, [], on="city")
-    with pytest.raises(InvalidPipeline, match="a list has dicts, not tuple"):
+    with pytest.raises(InvalidPipeline, match="rows of a side input are dicts, not"):
         run([("a", 1)], [], on="city")
     with pytest.raises(InvalidPipeline, match="cannot be looked up by 'city', a column of list"):
         run([{"city": ["a"], "country": 1}], [], on="city")

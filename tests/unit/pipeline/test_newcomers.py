@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from headrace import (
     UserCodeError,
     agg,
     same_window,
+    sinks,
     sliding,
     sources,
     to,
@@ -122,6 +125,33 @@ def test_times_of_day_are_microseconds_as_other_times_are() -> None:
         (found,) = h.read("in.aggregate")
     assert (found["v"], found["m"], found["b"], found["n"]) == (9 * 3600 * 10**6, 0.5, b"xy", 2)
     assert found["d"] == datetime.datetime(2026, 1, 7, tzinfo=datetime.UTC).timestamp() * 10**6
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(20, 2), pa.decimal128(38, 6), pa.decimal256(60, 3)])
+def test_sums_of_decimals_are_exact_and_rounded_once(kind: pa.DataType) -> None:
+    dice = random.Random(str(kind))
+    digits = [2, 5, kind.precision - 3]
+    unscaled = [dice.randint(-(10 ** dice.choice(digits)), 10 ** digits[1]) for _ in range(30)]
+    values = [Decimal(n).scaleb(-kind.scale, context=Context(prec=80)) for n in unscaled]
+    p = Pipeline("newcomer")
+    kinds = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", kind)])
+    s = p.read("in", sources.memory([], timestamp="t"), schema=kinds)
+    s.key_by("k").window(tumbling("1s")).aggregate(
+        sum=agg.sum("v"), mean=agg.mean("v"), variance=agg.variance("v")
+    )
+    whole = Fraction(sum(unscaled), 10**kind.scale)
+    squares = Fraction(sum(n * n for n in unscaled), 100**kind.scale)
+    for cut in ([30], [1] * 30, [7, 1, 22]):
+        with Harness(p) as h:
+            t = 0
+            for size in cut:
+                h.send("in", *(row("a", i, values[i]) for i in range(t, t + size)))
+                t += size
+            h.end()
+            (found,) = h.read("in.aggregate")
+        assert found["sum"] == float(whole)
+        assert found["mean"] == float(whole / 30)
+        assert found["variance"] == float((30 * squares - whole * whole) / (30 * 29))
 
 
 @dataclass
@@ -395,3 +425,63 @@ def test_the_error_of_an_approximate_count_is_the_one_named_at_every_size(bits: 
             (found,) = aggregate.start_values(values, None, Groups(np.zeros(n, np.int64), 1))
             errors.append(aggregate.finish([found])[0].as_py() / n - 1)
         assert math.sqrt(np.mean(np.square(errors))) <= 1.15 * 1.04 / math.sqrt(size), n
+
+
+def test_a_stream_is_split_by_expressions_in_columns() -> None:
+    p, s = begin()
+    s.split(many=pc.field("v") > 1, some=pc.field("v") > 0, rest=None)
+    with Harness(p) as h:
+        h.send("in", row("a", 1, 5), row("b", 2, 1), row("c", 3, None), row("d", 4, 0))
+        found = {name: [r["k"] for r in h.read(f"in.{name}")] for name in ("many", "some", "rest")}
+        assert found == {"many": ["a"], "some": ["b"], "rest": ["c", "d"]}
+    assert p.freeze().depth == 0
+
+
+def test_queries_see_the_time_of_records_and_name_columns_once() -> None:
+    p, s = begin()
+    s.sql("SELECT k, timestamp + 1 AS after FROM stream")
+    with Harness(p) as h:
+        h.send("in", row("a", 7))
+        assert h.read("in.sql") == [{"k": "a", "after": 8}]
+
+
+def test_rows_of_a_side_input_need_not_all_have_the_same_columns() -> None:
+    p, s = begin()
+    s.lookup([{"k": "a"}, {"k": "b", "city": "Ulm"}], on="k")
+    with Harness(p) as h:
+        h.send("in", row("a", 1), row("b", 2))
+        assert [r["city"] for r in h.read("in.lookup")] == [None, "Ulm"]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.split(a=pc.field("v") > 1, b=bool), "all are Arrow expressions"),
+        (lambda s: s.split(a="v > 1"), "a is a function or None"),
+        (lambda s: s.lookup([1], on="k"), "are dicts, not 1"),
+        (lambda s: s.lookup([{"k": 1}, {"k": "x"}], on="k"), "no table"),
+        (lambda s: s.sql(""), "takes a query"),
+        (lambda s: s.map(dict).write(sinks.memory()).named("x"), "the sink 'in.map' takes"),
+    ],
+)
+def test_what_a_step_cannot_take_is_told(build: Any, reason: str) -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match=reason):
+        build(s)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.filter(pc.field("v")), "filter: v gives int64, not true or false"),
+        (lambda s: s.sql("SELECT k, k FROM stream"), "two columns are called 'k'"),
+    ],
+)
+def test_what_an_expression_cannot_be_is_told_with_the_first_record(
+    build: Any, reason: str
+) -> None:
+    p, s = begin()
+    build(s)
+    with Harness(p) as h, pytest.raises(UserCodeError, match=reason):
+        h.send("in", row("a", 1))
+        h.settle()

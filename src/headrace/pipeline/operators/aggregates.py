@@ -21,9 +21,20 @@ import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.operators import exact
-from headrace.pipeline.operators.grouping import Groups, Ints, plain, runs, sorted_rows, spread
+from headrace.pipeline.operators.grouping import (
+    Groups,
+    Ints,
+    one_array,
+    plain,
+    runs,
+    sorted_rows,
+    spread,
+)
 
 Parts = list[pa.Array]
+
+FLOAT, DECIMAL = 1, 2
+"""Kinds of sums."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +59,12 @@ class Aggregate:
     nested: ClassVar[bool] = False
     """Whether it also takes lists and structs."""
 
+    decimals: ClassVar[bool] = False
+    """Whether it takes decimals as they are; others take them as floats."""
+
     def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
         """One accumulator per group of records."""
-        values = column_of(table, self.column or "", nested=self.nested)
+        values = column_of(table, self.column or "", nested=self.nested, decimals=self.decimals)
         if not values.null_count:
             return self.start_values(values, times, groups)
         rows = np.flatnonzero(values.is_valid().to_numpy(False))
@@ -69,12 +83,17 @@ class Aggregate:
         return parts[0]
 
 
-def column_of(table: pa.Table, name: str, *, nested: bool = False) -> pa.Array:
+def column_of(
+    table: pa.Table, name: str, *, nested: bool = False, decimals: bool = False
+) -> pa.Array:
     """A column in plain types. Where no record of a table has it, as in sparse JSON, it is null:
     whether one of them has it depends on the cut, so it must not matter."""
     if name not in table.schema.names:
         return pa.nulls(table.num_rows)
-    values = plain(table.column(name))
+    column = table.column(name)
+    if decimals and pa.types.is_decimal(column.type):
+        return one_array(column)
+    values = plain(column)
     if pa.types.is_map(values.type) or (pa.types.is_nested(values.type) and not nested):
         also = "" if nested else ", and only count, distinct, first, last, collect and fold lists"
         raise TypeError(
@@ -106,20 +125,26 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Sum(Aggregate):
-    """The exact sum, rounded once at the end. Parts: count, number, power, not finite, float?"""
+    """The exact sum, rounded once at the end. Parts: count, number, power, not finite, kind.
+
+    The kind is 0 of integers, 1 of floats, 2 + n of decimals with n digits behind the point.
+    """
 
     parts: ClassVar[int] = 5
     squared: ClassVar[bool] = False
+    decimals: ClassVar[bool] = True
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Numbers only."""
-        values = numbers(values, self.column)
+        kind, values = 0, numbers(values, self.column)
         counts = pa.array(np.bincount(groups.of, minlength=groups.count))
-        if not pa.types.is_floating(values.type):
-            given = values.to_numpy()
+        if pa.types.is_decimal(values.type):
+            kind, values = DECIMAL + values.type.scale, exact.unscaled(values)
+        if not isinstance(values, pa.Array) or not pa.types.is_floating(values.type):
+            given = values.to_numpy() if isinstance(values, pa.Array) else values
             totals = exact.totals_of_ints(given, groups)
             squares = exact.squares_of_ints(given, groups) if self.squared else None
-            return self._parts(counts, totals, squares, _nothing(groups.count), False)
+            return self._parts(counts, totals, squares, _nothing(groups.count), kind)
         given = values.to_numpy()
         finite = np.isfinite(given)
         strange = np.zeros(groups.count)
@@ -130,7 +155,7 @@ class Sum(Aggregate):
         totals = exact.totals_of_floats(given, groups)
         squares = exact.squares_of_floats(given, groups) if self.squared else None
         marked = pa.array(strange, mask=strange == 0)
-        return self._parts(counts, totals, squares, marked, True)
+        return self._parts(counts, totals, squares, marked, FLOAT)
 
     @staticmethod
     def _parts(
@@ -138,34 +163,48 @@ class Sum(Aggregate):
         totals: list[exact.Total],
         squares: list[exact.Total] | None,
         strange: pa.Array,
-        floats: bool | pa.Array,
+        kind: int | Ints,
     ) -> Parts:
-        flags = pa.array([floats] * len(counts)) if isinstance(floats, bool) else floats
+        kinds = pa.array(np.broadcast_to(np.asarray(kind, np.int64), (len(counts),)))
         more = [] if squares is None else exact.stored(squares)
-        return [counts, *exact.stored(totals), strange, flags, *more]
+        return [counts, *exact.stored(totals), strange, kinds, *more]
 
     def merge(self, parts: Parts, groups: Groups) -> Parts:
         counts = pa.array(groups.sums(parts[0].to_numpy()))
-        totals = exact.merged(parts[1], parts[2], groups)
+        kinds, tens = self._kinds(parts[0].to_numpy(), parts[4].to_numpy(), groups)
+        totals = exact.merged(parts[1], parts[2], groups, tens)
         strange = np.zeros(groups.count)
         given = pc.fill_null(parts[3].cast(pa.float64()), 0.0)  # null alone has no type yet
         with np.errstate(invalid="ignore"):  # inf - inf is nan, as it should be
             np.add.at(strange, groups.of, given.to_numpy(False))
-        floats = np.zeros(groups.count, np.bool_)
-        np.logical_or.at(floats, groups.of, parts[4].to_numpy(False))
-        squares = exact.merged(parts[5], parts[6], groups) if self.squared else None
+        twice = None if tens is None else 2 * tens
+        squares = exact.merged(parts[5], parts[6], groups, twice) if self.squared else None
         marked = pa.array(strange, mask=strange == 0)
-        return self._parts(counts, totals, squares, marked, pa.array(floats))
+        return self._parts(counts, totals, squares, marked, kinds)
+
+    def _kinds(self, counts: Any, given: Any, groups: Groups) -> tuple[Ints, Ints | None]:
+        """The kind of each group, and by how many digits each row is to be moved to it."""
+        given = np.where(counts > 0, given, 0)
+        kinds = np.zeros(groups.count, np.int64)
+        np.maximum.at(kinds, groups.of, given)
+        if (kinds < DECIMAL).all():
+            return kinds, None
+        wanted = kinds[groups.of]
+        if ((wanted >= DECIMAL) & (given == FLOAT)).any():
+            raise TypeError(
+                f"column {self.column!r} holds decimals and floats: make them alike with map before"
+            )
+        return kinds, np.maximum(wanted - np.maximum(given, DECIMAL), 0)
 
     def finish(self, parts: Parts) -> pa.Array:
         found: list[Any] = []
-        for count, total, strange, is_float in _facts(parts):
+        for count, total, strange, kind in _facts(parts):
             if not count:
                 found.append(None)
             elif strange is not None:
                 found.append(strange)
             else:
-                found.append(exact.ratio(total) if is_float else total[0] << total[1])
+                found.append(exact.ratio(total, _unit(kind)) if kind else total[0] << total[1])
         return _array(found, self.column)
 
 
@@ -175,8 +214,12 @@ class Mean(Sum):
 
     def finish(self, parts: Parts) -> pa.Array:
         found = [
-            None if not count else strange if strange is not None else exact.ratio(total, count)
-            for count, total, strange, _ in _facts(parts)
+            None
+            if not count
+            else strange
+            if strange is not None
+            else exact.ratio(total, count * _unit(kind))
+            for count, total, strange, kind in _facts(parts)
         ]
         return pa.array(found, pa.float64())
 
@@ -194,7 +237,8 @@ class Variance(Sum):
     def finish(self, parts: Parts) -> pa.Array:
         found: list[float | None] = []
         squares = zip(parts[5].to_pylist(), parts[6].to_pylist(), strict=True)
-        for (count, total, strange, _), (data, power) in zip(_facts(parts), squares, strict=True):
+        facts = zip(_facts(parts), squares, strict=True)
+        for (count, total, strange, kind), (data, power) in facts:
             if count < (1 if self.population else 2):
                 found.append(None)
                 continue
@@ -204,7 +248,8 @@ class Variance(Sum):
             square = (int.from_bytes(data, "big", signed=True), power)
             # (n * sum of squares - square of the sum) / (n * (n - 1 or n))
             above = exact.add((count * square[0], square[1]), (-total[0] * total[0], 2 * total[1]))
-            value = exact.ratio(above, count * (count if self.population else count - 1))
+            below = count * (count if self.population else count - 1) * _unit(kind) ** 2
+            value = exact.ratio(above, below)
             found.append(math.sqrt(value) if self.root else value)
         return pa.array(found, pa.float64())
 
@@ -295,7 +340,7 @@ def numbers(values: pa.Array, column: str | None) -> pa.Array:
         return values.cast(pa.int64())
     if pa.types.is_int64(kind) or pa.types.is_float64(kind):
         return values
-    if pa.types.is_uint64(kind):
+    if pa.types.is_uint64(kind) or pa.types.is_decimal(kind):
         return values
     raise TypeError(
         f"column {column!r} holds {kind}, not numbers: convert it with map or select before, or "
@@ -307,11 +352,16 @@ def _nothing(count: int) -> pa.Array:
     return pa.nulls(count, pa.float64())
 
 
-def _facts(parts: Parts) -> Sequence[tuple[int, exact.Total, float | None, bool]]:
+def _unit(kind: int) -> int:
+    """What one is in sums of this kind."""
+    return int(10 ** max(0, kind - DECIMAL))
+
+
+def _facts(parts: Parts) -> Sequence[tuple[int, exact.Total, float | None, int]]:
     lists = [part.to_pylist() for part in parts[:5]]
     return [
-        (count, (int.from_bytes(data, "big", signed=True), power), strange, is_float)
-        for count, data, power, strange, is_float in zip(*lists, strict=True)
+        (count, (int.from_bytes(data, "big", signed=True), power), strange, kind)
+        for count, data, power, strange, kind in zip(*lists, strict=True)
     ]
 
 

@@ -8,6 +8,7 @@ numbers per group, is put together as one Python integer with one exponent.
 from __future__ import annotations
 
 import math
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,32 @@ ZERO: Total = (0, 0)
 
 def totals_of_ints(values: Any, groups: Groups) -> list[Total]:
     """The sum of each group's integers."""
+    if values.dtype == object:
+        return _totals_of_objects(values, groups)
     high, low = _halves(values)
     highs, lows = np.zeros(groups.count, np.int64), np.zeros(groups.count, np.int64)
     np.add.at(highs, groups.of, high)
     np.add.at(lows, groups.of, low)
     pairs = zip(highs.tolist(), lows.tolist(), strict=True)
     return [((h << 32) + low, 0) for h, low in pairs]
+
+
+def unscaled(decimals: pa.Array) -> Any:
+    """Decimals without their point, as integers; as Python's where 64 bits do not hold them."""
+    wide = decimals.cast(pa.decimal256(76, decimals.type.scale))
+    words = np.frombuffer(wide.buffers()[1], "<i8").reshape(-1, 4)
+    words = words[wide.offset : wide.offset + len(wide)]
+    if (words[:, 1:] == (words[:, :1] >> 63)).all():
+        return words[:, 0].copy()
+    shift = decimals.type.scale
+    return np.array([int(cell.scaleb(shift)) for cell in decimals.to_pylist()], object)
+
+
+def _totals_of_objects(values: Any, groups: Groups) -> list[Total]:
+    found = [0] * groups.count
+    for owner, value in zip(groups.of.tolist(), values.tolist(), strict=True):
+        found[owner] += value
+    return [(number, 0) for number in found]
 
 
 def _halves(values: Any) -> tuple[Any, Any]:
@@ -48,6 +69,8 @@ def totals_of_floats(values: Any, groups: Groups) -> list[Total]:
 
 def squares_of_ints(values: Any, groups: Groups) -> list[Total]:
     """The sum of the squares of each group's integers."""
+    if values.dtype == object:
+        return _totals_of_objects(values * values, groups)
     high, low = _halves(values)
     # (h * 2**32 + l)**2, with every factor below 2**32 and h signed.
     totals = [ZERO] * groups.count
@@ -101,13 +124,15 @@ def add(a: Total, b: Total) -> Total:
     return (a[0] << (a[1] - power)) + (b[0] << (b[1] - power)), power
 
 
-def merged(numbers: pa.Array, powers: pa.Array, groups: Groups) -> list[Total]:
-    """Adds up stored totals per group."""
+def merged(numbers: pa.Array, powers: pa.Array, groups: Groups, tens: Any = None) -> list[Total]:
+    """Adds up stored totals per group, each times its power of ten."""
     totals = [ZERO] * groups.count
-    for owner, data, power in zip(
-        groups.of.tolist(), numbers.to_pylist(), powers.to_pylist(), strict=True
+    moved = repeat(0) if tens is None else tens.tolist()
+    for owner, data, power, ten in zip(
+        groups.of.tolist(), numbers.to_pylist(), powers.to_pylist(), moved, strict=False
     ):
-        totals[owner] = add(totals[owner], (int.from_bytes(data, "big", signed=True), power))
+        number = int.from_bytes(data, "big", signed=True)
+        totals[owner] = add(totals[owner], (number * 10**ten if ten else number, power))
     return totals
 
 

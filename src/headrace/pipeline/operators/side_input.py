@@ -73,9 +73,9 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
         return _read(given, where)
     if isinstance(given, Mapping):
         rows = [_entry(k, v, key, where) for k, v in given.items()]
-        return _of_dicts(rows) if rows else pa.table({name: pa.nulls(0) for name in key})
+        return _of_dicts(rows, where) if rows else pa.table({name: pa.nulls(0) for name in key})
     if isinstance(given, list):
-        return _of_dicts(given)
+        return _of_dicts(given, where)
     if isinstance(given, pa.Table):
         return given
     if module == "pandas":
@@ -100,13 +100,16 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     )
 
 
-def _of_dicts(rows: Sequence[Any]) -> pa.Table:
-    """Columns of all names that occur in any of the dicts; Arrow takes those of the first."""
-    strange = [row for row in rows if not isinstance(row, Mapping)]
-    if strange:
-        raise TypeError(f"a list has dicts, not {type(strange[0]).__name__} as {strange[0]!r:.60}")
+def _of_dicts(rows: Sequence[Any], where: str) -> pa.Table:
+    """A column for each name that occurs in any of them; Arrow would take the first one's."""
+    odd = [row for row in rows if not isinstance(row, Mapping)]
+    if odd:
+        raise InvalidPipeline(f"{where}: rows of a side input are dicts, not {odd[0]!r:.80}")
     names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    try:
+        return pa.table({name: [row.get(name) for row in rows] for name in names})
+    except (pa.ArrowException, OverflowError) as error:
+        raise InvalidPipeline(f"{where}: the side input is no table: {error}") from None
 
 
 def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def _read(source: Source, where: str) -> pa.Table:
                     if reading.columns is not None:
                         tables.append(pa.Table.from_batches([reading.columns]))
                     elif reading.values:
-                        tables.append(pa.Table.from_pylist(reading.values))
+                        tables.append(_of_dicts(reading.values, where))
                     if found.last:
                         break
                     at = found.end

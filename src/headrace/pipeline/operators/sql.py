@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.rows import values_of
-from headrace.pipeline.columns import check_column
+from headrace.pipeline.columns import RECORD_TIME, check_column
 from headrace.pipeline.operators.stateless import record_times
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class Sql(Computation):
         given = given.append_column(_NUMBER, pa.array(np.arange(len(table))))
         have = {name.lower() for name in given.schema.names}
         for name in self.named:
-            if name.lower() not in have:
+            if name.lower() == RECORD_TIME not in have:
+                given = given.append_column(name, pa.array(record_times(table)))
+            elif name.lower() not in have:
                 given = given.append_column(name, pa.nulls(table.num_rows))
         connection = self.connection.cursor()
         connection.register(self.table, given)
@@ -56,6 +58,9 @@ class Sql(Computation):
         times, causes = (made.column(name).to_numpy() for name in _HIDDEN.values())
         hidden = {*_HIDDEN, *_HIDDEN.values()}
         names = [name for name in made.schema.names if name not in hidden]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"sql: two columns are called {twice[0]!r}: give one another name, AS")
         ctx.produce_table(made.select(names), timestamp=times, causes=causes)
 
 
@@ -65,6 +70,8 @@ def checked_query(query: str, stream: str) -> tuple[str, str]:
     Refuses what does not go row by row.
     """
     where = f"{stream}.sql"
+    if type(query) is not str or not query.strip():
+        raise InvalidPipeline(f"{where} takes a query such as SELECT * FROM stream, not {query!r}")
     connection = _duckdb(where).connect()
     parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
     if parsed.get("error"):
@@ -104,7 +111,7 @@ def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tupl
     node = _select(query, where)
     items = node["select_list"]
     if known is not None:
-        lower = {name.lower() for name in known}
+        lower = {RECORD_TIME, *(name.lower() for name in known)}
         for name in _named_columns(node) or ():
             if name.lower() not in lower:
                 check_column(name, known, where=where)

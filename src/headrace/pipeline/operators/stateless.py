@@ -70,8 +70,7 @@ class FilterTable(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        kept = evaluate(table, {"kept": self.expression}).column("kept")
-        ctx.pass_on(pc.fill_null(kept, False).to_numpy())
+        ctx.pass_on(holds(table, self.expression, "filter"))
 
 
 class MapTable(Computation):
@@ -144,6 +143,35 @@ class SplitRecords(Computation):
             if function is None or function(record.value):
                 ctx.produce(record.value, to=port)
                 return
+
+
+class SplitTable(Computation):
+    """The same by Arrow expressions."""
+
+    def __init__(self, ports: Mapping[str, pc.Expression | None]) -> None:
+        self.ports = tuple(ports)
+        self.expressions = tuple(ports.values())
+        self.text = str({port: str(given) for port, given in ports.items()})
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        left = np.ones(table.num_rows, np.bool_)
+        for port, expression in zip(self.ports, self.expressions, strict=True):
+            mine = left if expression is None else left & holds(table, expression, "split")
+            ctx.pass_on(mine, to=port)
+            left = left & ~mine
+
+
+def holds(table: pa.Table, expression: pc.Expression, step: str) -> np.ndarray[Any, Any]:
+    """For which rows an expression is true; null is not."""
+    found = evaluate(table, {"holds": expression}).column("holds")
+    if pa.types.is_null(found.type):
+        return np.zeros(table.num_rows, np.bool_)
+    if not pa.types.is_boolean(found.type):
+        raise TypeError(
+            f"{step}: {expression} gives {found.type}, not true or false: compare it with something"
+        )
+    return pc.fill_null(found, False).to_numpy()
 
 
 def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
