@@ -72,6 +72,9 @@ class Computation:
     """Whether `process_table` looks at values. One that only passes rows on need not have them
     put into columns, which values of all kinds might not fit."""
 
+    calls_users: bool = True
+    """Whether hooks run code that is not Headrace's own, of which nothing is known."""
+
     counts_late: bool = True
     """Whether late records are counted here. Not where a step before it, with the same watermark,
     has counted them."""

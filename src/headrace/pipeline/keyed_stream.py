@@ -203,6 +203,8 @@ class KeyedStream(Stream[V]):
         `right` is a table that changes: each record replaces its key's row from its time on.
         Records wait for the watermark, so the answer is exact. `within`: how old the row may be.
         `how`: "left" keeps records without such a row, "inner" drops them. `select` as in `join`.
+        `late`: "drop" (counted), `to(stream)` or "process": a late row of the table then counts for
+        what comes after it, and a late record finds the newest row, or none if that is younger.
         """
         if not isinstance(right, KeyedStream):
             raise unkeyed(right, "join_asof")

@@ -15,8 +15,8 @@ from headrace.model.state import Field
 from headrace.state.segment import ENTRY
 from headrace.state.view import SlotView
 
-Entries = dict[tuple[int, bytes], bytes | None]
-"""(key's index, entry) -> its bytes, or None where it is gone."""
+Entries = dict[int, dict[bytes, bytes | None]]
+"""Key's index -> entry -> its bytes, or None where it is gone. Keys without any are not there."""
 
 
 class MapEntries:
@@ -39,22 +39,29 @@ class MapEntries:
     def read(self, name: str, key_index: Sequence[int] | None) -> pa.Table:
         """`key_index, entry, value` of every entry of these keys, each key's in entry order."""
         field = self._field(name)
-        indexes = list(range(len(self._keys)) if key_index is None else key_index)
+        indexes = range(len(self._keys)) if key_index is None else key_index
         self._load(name, indexes)
-        rows: Any = self._stored[name].items()
-        if self._written[name]:
-            rows = (self._stored[name] | self._written[name]).items()
-        if len(indexes) < len(self._loaded[name]) or self._written[name]:
-            wanted = set(indexes)
-            rows = [row for row in rows if row[0][0] in wanted]
-        places = {i: at for at, i in enumerate(indexes)}
-        found = sorted((places[i], entry, data) for (i, entry), data in rows if data is not None)
+        stored, written = self._stored[name], self._written[name]
+        owners: list[int] = []
+        entries: list[bytes] = []
+        values: list[bytes] = []
+        for i in indexes:
+            now = stored.get(i)
+            if i in written:
+                now = written[i] if now is None else now | written[i]
+            if now is None:
+                continue
+            for entry, data in sorted(now.items()) if len(now) > 1 else now.items():
+                if data is not None:
+                    owners.append(i)
+                    entries.append(entry)
+                    values.append(data)
         decode = field.codec.decode
         return pa.table(
             {
-                "key_index": pa.array([indexes[at] for at, _, _ in found], pa.int32()),
-                "entry": _column([decode_key(entry) for _, entry, _ in found]),
-                "value": pa.array([decode(data) for _, _, data in found]),
+                "key_index": pa.array(owners, pa.int32()),
+                "entry": _column([decode_key(entry) for entry in entries]),
+                "value": pa.array([decode(data) for data in values]),
             }
         )
 
@@ -70,21 +77,27 @@ class MapEntries:
         encode, written = self._field(name).codec.encode, self._written[name]
         for i, key, cell in zip(key_index, entry, value, strict=True):
             place = encode_part(tuple(key) if type(key) is list else key)
-            written[i, place] = None if cell is None else encode(cell)
+            data = None if cell is None else encode(cell)
+            if i in written:
+                written[i][place] = data
+            else:
+                written[i] = {place: data}
 
     def changes(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
         """(map, key's index, entry, bytes or None where it is gone) of what is to be written."""
         for name, written in self._written.items():
             stored, loaded = self._stored[name], self._loaded[name]
-            for place, data in written.items():
-                if place[0] not in loaded or data != stored.get(place):
-                    yield name, place[0], place[1], data
+            for i, changed in written.items():
+                before = stored.get(i, {}) if i in loaded else None
+                for place, data in changed.items():
+                    if before is None or data != before.get(place):
+                        yield name, i, place, data
 
     def shown_changes(self) -> Iterator[tuple[str, int, Any, Any, Any]]:
         """The same decoded, (map, key's index, entry, before, after), for people to look at."""
         for name, i, place, data in sorted(self.changes(), key=itemgetter(0, 1, 2)):
             self._load(name, [i])
-            decode, was = self._field(name).codec.decode, self._stored[name].get((i, place))
+            decode, was = self._field(name).codec.decode, self._stored[name].get(i, {}).get(place)
             before = None if was is None else decode(was)
             yield name, i, decode_key(place), before, None if data is None else decode(data)
 
@@ -102,9 +115,7 @@ class MapEntries:
             loaded.update(missing)
             keys = [self._keys[i] for i in missing]
             found = stored_entries(self._view, name, keys, self._hashes[missing])
-            self._stored[name].update(
-                ((missing[owner], entry), data) for (owner, entry), data in found.items()
-            )
+            self._stored[name].update((missing[owner], found[owner]) for owner in found)
 
 
 def stored_entries(
@@ -132,8 +143,11 @@ def stored_entries(
         columns = segment.rows(rows[chosen], (4, 5, 9))
         for owner, entry, value, gone in zip(owners[chosen].tolist(), *columns, strict=True):
             # Parts come newest first, so the first version of an entry counts.
-            found.setdefault((owner, entry), None if gone else value)
-    return {place: data for place, data in found.items() if data is not None}
+            if owner in found:
+                found[owner].setdefault(entry, None if gone else value)
+            else:
+                found[owner] = {entry: None if gone else value}
+    return found
 
 
 def _column(entries: list[Any]) -> pa.Array:

@@ -3,7 +3,8 @@
 A slot's epoch makes hundreds of thousands of small objects that all live to its end, and
 keeps as many between epochs. Python looks through the young ones after every 700, finds
 nothing, and through all of them now and then: two fifths of a join's time. It is not
-switched off: a hook may leave cycles behind, and an epoch may be long.
+switched off: a table's hook may leave cycles behind, and an epoch may be long. Hooks per
+record, the user's own, run under the usual thresholds: theirs may be many and large.
 """
 
 from __future__ import annotations

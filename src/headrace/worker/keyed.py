@@ -216,6 +216,7 @@ class KeyedRun:
             before = 0 if group.arrival.feedback else oldest_on_time(self.before)
             for key, (start, end) in group.spans.items():
                 shown = decode_key(key)
+                values: list[Any] | None = None
                 for position in range(start, end):
                     timestamp = group.times[position]
                     carried = group.origins[position] if group.origins else b""
@@ -224,9 +225,9 @@ class KeyedRun:
                         traced = stream in with_identity
                         origin = origin_part(carried) if traced else carried
                         order = (timestamp, index, origin, epoch, position)
-                        record = Record(
-                            group.value(position, shown), timestamp, shown, stream, late
-                        )
+                        if values is None:
+                            values = group.values(start, end, shown)
+                        record = Record(values[position - start], timestamp, shown, stream, late)
                         ready.setdefault(key, []).append((order, record, identity_part(carried)))
                         continue
                     cell = (key, stream, _HELD_ENTRY.pack(timestamp, epoch, index, position))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 
 from headrace.errors import HeadraceError
 from headrace.model.time import END
@@ -38,10 +39,13 @@ def run_level(
         if slot not in plan.rings[name].slots:
             continue
         node = topology.keyed[name]
-        with seldom_collecting():
-            rows, report = _run(runtime, task, node, slot, mine)
+        rows, report = _run(runtime, task, node, slot, mine)
         header = Header(topology.depth + 1, slot, REPORT, report.label)
         yield from addressed(topology, plan, level, [*rows, (header, encode_report(report))])
+
+
+def _is_table(node: Node) -> bool:
+    return node.shape.takes_table or not node.template.calls_users
 
 
 def _run(
@@ -58,8 +62,10 @@ def _run(
         arrivals = received.arrivals(runtime, task, node, slot)
         mark = received.input_mark(topology, task, node)
         emitter = Emitter(runtime, task, node.name, label)
-        run = KeyedRun(runtime, task, node, slot, emitter, now=mark.value)
-        delta, hold = run.run(arrivals)
+        # A hook per record may leave a cycle per record behind, and each may be large.
+        with seldom_collecting() if _is_table(node) else nullcontext():
+            run = KeyedRun(runtime, task, node, slot, emitter, now=mark.value)
+            delta, hold = run.run(arrivals)
         lag = node.template.lag_us
         after = _output_mark(node.name in topology.in_cycle, mark.lagging(lag), hold)
         digest, rows = emitter.finish(after, run_fused)

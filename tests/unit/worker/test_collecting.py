@@ -11,18 +11,24 @@ from headrace.testing import Harness
 from headrace.worker.collecting import THRESHOLDS, seldom_collecting
 
 
-def test_a_hook_runs_while_collections_are_seldom_and_they_are_frequent_again_afterwards() -> None:
+def test_tables_run_while_collections_are_seldom_and_hooks_per_record_as_usual() -> None:
     class Looks(Computation):
         def process_record(self, record: Any, ctx: Any) -> None:
             ctx.produce(list(gc.get_threshold()))
 
+    class LooksOnce(Computation):
+        def process_table(self, table: Any, ctx: Any) -> None:
+            ctx.produce_values([list(gc.get_threshold())], timestamp=[1])
+
     p = Pipeline("p")
     p.read("in", sources.memory([]))
-    p.compute(Looks, inputs={"in": ()}, outputs="out")
+    p.compute(Looks, inputs={"in": ()}, outputs="records")
+    p.compute(LooksOnce, inputs={"in": ()}, outputs="tables")
     usual = gc.get_threshold()
     with Harness(p) as h:
         h.send("in", 1)
-        assert h.read("out") == [list(THRESHOLDS)]
+        assert h.read("tables") == [list(THRESHOLDS)]
+        assert h.read("records") == [list(usual)]
     assert gc.get_threshold() == usual
 
 

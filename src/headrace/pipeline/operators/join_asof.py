@@ -52,6 +52,7 @@ class AsOfJoin(Computation, ordered=True):
         self.left_stream = left_stream
         self.how = how
         self.tolerance_us = tolerance_us
+        self.calls_users = pairing.calls_users
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
         """A new version of the table's row, or a record that looks it up."""

@@ -113,6 +113,11 @@ class Pairing:
         mask = np.fromiter(map(is_unequal, ctx.keys()), np.bool_)
         return mask if mask.any() else None
 
+    @property
+    def calls_users(self) -> bool:
+        """Whether a function makes the rows."""
+        return self._function is not None
+
     def new_rows(
         self, ctx: TableContext, left_stream: str, outer: tuple[bool, bool]
     ) -> list[SideRows]:
