@@ -23,6 +23,8 @@ from headrace.plan.ring import WHOLE
 from headrace.state.segment import ENTRY, Segment
 from headrace.state.view import MapCells, SlotView, Stored
 
+_LOOKS_MAX = 5
+
 
 class Checkpoint:
     """A checkpoint as its last commit left it."""
@@ -36,7 +38,10 @@ class Checkpoint:
             )
         self.id = identity.id
         self.pipeline = identity.pipeline
-        self._ledger: Ledger = recover(EpochLog(self._store), 1).ledger
+        self._ledger = self._last()
+
+    def _last(self) -> Ledger:
+        return recover(EpochLog(self._store), 1).ledger
 
     @property
     def epoch(self) -> int:
@@ -54,7 +59,21 @@ class Checkpoint:
         return sorted(self._ledger.slots)
 
     def view(self, computation: str) -> SlotView:
-        """All segments of a computation as one map of cells."""
+        """All segments of a computation as one map of cells.
+
+        A pipeline that runs may collect a segment just before it is opened here: then this
+        goes on to the newest commit. Once opened, a segment can be read to its end.
+        """
+        for _ in range(_LOOKS_MAX):
+            try:
+                return self._view(computation)
+            except CorruptCheckpoint:
+                epoch, self._ledger = self.epoch, self._last()
+                if self.epoch == epoch:
+                    break
+        return self._view(computation)
+
+    def _view(self, computation: str) -> SlotView:
         slots = self._ledger.slots.get(computation)
         if slots is None:
             have = ", ".join(self.computations) or "none"

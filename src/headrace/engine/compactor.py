@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from headrace.engine.recovery import History
-from headrace.errors import StoreError
+from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
@@ -50,6 +50,8 @@ class Compactor:
         self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
         self._running: dict[tuple[str, int], Future[Result]] = {}
         self._not_before: dict[tuple[str, int], int] = {}
+        self._doubted: set[tuple[str, int]] = set()
+        """Slots whose last merge found a segment missing or damaged."""
         self.adopted = 0
 
     def consider(self, history: History) -> None:
@@ -80,6 +82,13 @@ class Compactor:
                     self._store.delete(result.temporary)
             except (StoreError, FileNotFoundError):
                 self._not_before[place] = plan.epoch + RETRY_AFTER
+            except CorruptCheckpoint:
+                # A file that was missing may have been away with the whole checkpoint.
+                if place in self._doubted:
+                    raise
+                self._doubted.add(place)
+            else:
+                self._doubted.discard(place)
         self.adopted += len(found)
         return found
 

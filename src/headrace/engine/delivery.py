@@ -14,7 +14,14 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, SinkError
+from headrace.engine.opening import require_present
+from headrace.errors import (
+    CorruptCheckpoint,
+    HeadraceError,
+    IncompatibleState,
+    SinkError,
+    StoreError,
+)
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.store import Store
@@ -49,6 +56,8 @@ class Deliverer:
         self._store = store
         self._checkpoint = checkpoint
         self._spark = spark
+        self._unread: StoreError | None = None
+        """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
         self._waiting: list[Commit] = []
         """Committed epochs that some sink has refused so far, oldest first."""
 
@@ -70,7 +79,7 @@ class Deliverer:
     def catch_up(self, commits: Sequence[Commit]) -> None:
         """Delivers the retained epochs, oldest first, that a sink does not have."""
         for outlet in self._outlets.values():
-            water = outlet.sink.high_water()
+            water = _high_water(outlet)
             lacking = [commit for commit in commits if commit.epoch > water]
             if outlet.name in self._at_most_once:
                 for commit in lacking:
@@ -108,7 +117,7 @@ class Deliverer:
             self._waiting.pop(0)
 
     def _deliver_to(self, outlet: Outlet, commit: Commit) -> None:
-        if outlet.sink.high_water() < commit.epoch:
+        if _high_water(outlet) < commit.epoch:
             reach("before-delivery")
             place = (outlet.name, commit.epoch)
             if place in self._handed:
@@ -156,7 +165,7 @@ class Deliverer:
 
     def acknowledged(self) -> int:
         """The last epoch that every sink has."""
-        waters = [outlet.sink.high_water() for outlet in self._outlets.values()]
+        waters = [_high_water(outlet) for outlet in self._outlets.values()]
         return min(waters, default=2**62)
 
     def close(self) -> None:
@@ -171,9 +180,10 @@ class Deliverer:
         delivery = Delivery(epoch, self._checkpoint, parts, self._spark, weak)
         try:
             outlet.sink.deliver(delivery)
-        except HeadraceError:
-            raise
         except Exception as error:
+            of_sink = isinstance(error, StoreError) and error is not self._unread
+            if isinstance(error, HeadraceError) and not of_sink:
+                raise
             raise SinkError(
                 f"sink {outlet.name!r} refused epoch {epoch}: {type(error).__name__}: {error}. "
                 + (
@@ -183,14 +193,39 @@ class Deliverer:
                 )
             ) from error
 
+    def _require_present(self) -> None:
+        """A file that is missing because the whole checkpoint is away is waited for."""
+        try:
+            require_present(self._store, self._checkpoint)
+        except StoreError as error:
+            self._unread = error
+            raise
+
     def _part(self, sink: str, file: StagedFile) -> Part:
         name = f"{paths.staged_directory(sink)}/{file.name}"
 
         def read() -> bytes:
-            data = self._store.read(name)
+            try:
+                data = self._store.read(name)
+            except StoreError as error:
+                self._unread = error
+                raise
+            except FileNotFoundError:
+                self._require_present()
+                raise
             if digest_of(data) != file.digest:
                 raise CorruptCheckpoint(f"{name} is damaged: its digest is not the committed one")
             return data
 
         path = os.path.join(self._store.root, name) if self._store.root else None
         return Part(file.label, file.digest, read, path)
+
+
+def _high_water(outlet: Outlet) -> int:
+    """The last epoch that a sink has."""
+    try:
+        return outlet.sink.high_water()
+    except (StoreError, OSError) as error:
+        raise SinkError(
+            f"sink {outlet.name!r} cannot be asked for its last epoch: {error}"
+        ) from error

@@ -134,8 +134,9 @@ class Driver:
                 self.history.fold(position, entry)
         # Entries beyond a gap: the log was trimmed past what was read.
         if not known or self.log.last_position() > self.log.position:
-            self.log = EpochLog(self.store)
-            self.history = recover(self.log, self.options.retain_epochs)
+            log = EpochLog(self.store)
+            self.history = recover(log, self.options.retain_epochs)
+            self.log = log  # only now: a look that failed half-way has shown nothing
         return self.log.generation
 
     def followed(self) -> Ledger:

@@ -139,7 +139,7 @@ class Pulse:
         self._stuck_s = stuck_s
         self._clock = clock
         self._last = clock()
-        self._in_job = False
+        self._in_job = self._rests = False
 
     def beat(self) -> None:
         """The loop goes on."""
@@ -150,9 +150,14 @@ class Pulse:
         self.beat()
         self._in_job = running
 
+    def rest(self, waits: bool) -> None:
+        """The loop waits for what is away, longer perhaps than steps may take; or goes on."""
+        self.beat()
+        self._rests = waits
+
     def alive(self) -> bool:
         """Whether the loop has made a step lately."""
-        if self._stuck_s is None or self._in_job:
+        if self._stuck_s is None or self._in_job or self._rests:
             return True
         return self._clock() - self._last < self._stuck_s
 

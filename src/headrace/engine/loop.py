@@ -82,7 +82,7 @@ class _Loop:
         self._control = control
         self._pulse = Pulse(conduct.stuck_s)
         self._patience = Patience(
-            conduct.give_up_s, control.stopping, self._tell, beat=self._pulse.beat
+            conduct.give_up_s, control.stopping, self._tell, resting=self._pulse.rest
         )
         self._keeper: LeaseKeeper | None = None
         control.patience = self._patience
@@ -138,10 +138,13 @@ class _Loop:
                 if not is_outage(error):
                     raise
                 self._tell("standby", f"standby: cannot take over: {error}")
-                watcher.unreadable()
                 self._let_go(RELEASED, "could not begin")
                 self._keeper = None
+                self._patience.check = lambda: None  # it leads no more: whoever does is welcome
+                self._patience.wait(error)
+                watcher.unreadable()
             else:
+                self._patience.over()
                 self._tell(
                     "leading",
                     f"leading as generation {driver.log.generation}, epoch {driver.ledger.epoch}",

@@ -40,7 +40,7 @@ class Patience:
         stopping: threading.Event,
         tell: Tell = lambda kind, text: None,
         *,
-        beat: Callable[[], None] = lambda: None,
+        resting: Callable[[bool], None] = lambda waits: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.outage: Outage | None = None
@@ -50,7 +50,7 @@ class Patience:
         self._give_up_s = give_up_s
         self._stopping = stopping
         self._tell = tell
-        self._beat = beat
+        self._resting = resting
         self._clock = clock
         self._tries = 0
         self._began = 0.0
@@ -83,13 +83,15 @@ class Patience:
             raise _given_up(error, away_s)
         if self._tries > QUICK_TRIES:
             self._announce(error)
-        self._beat()
         pause = delay_s(self._tries, random.random())
         if self._give_up_s is not None:
             pause = min(pause, self._give_up_s - away_s)
-        if self._stopping.wait(pause):
-            raise StopAsked
-        self._beat()
+        self._resting(True)
+        try:
+            if self._stopping.wait(pause):
+                raise StopAsked
+        finally:
+            self._resting(False)
         try:
             self.check()
         except Fenced:
@@ -119,6 +121,8 @@ class Patience:
 
 
 def _given_up(error: Exception, away_s: float) -> Exception:
+    if error.__cause__ is not None and str(error).startswith(f"{error.__cause__} (given up"):
+        return error  # by a wait inside of this one
     if isinstance(error, HeadraceError) and away_s > 0:
         told = type(error)(f"{error} (given up after {away_s:,.0f} s)")
         told.__cause__ = error

@@ -67,17 +67,27 @@ def make_directory(path: str | Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise StoreError(f"cannot make the directory {path}: a file has that name") from None
+        except FileNotFoundError as error:
+            raise _vanished(path, error.filename) from None
         for made in (path, *path.parents):
             known = made not in missing and str(made) in _durable
             if known or made == made.parent:
                 continue
             try:
                 sync_directory(made.parent)
+            except FileNotFoundError:
+                raise _vanished(path, made.parent) from None
             except OSError as error:
                 # Far above, directories may be closed to this user, and were never made by us.
                 if made in missing or error.errno == errno.EIO:
                     raise
             _durable.add(str(made))
+
+
+def _vanished(path: Path, above: object) -> StoreError:
+    return StoreError(
+        f"cannot make the directory {path}: {above} has vanished meanwhile; is it still mounted?"
+    )
 
 
 def write(path: str | Path, data: bytes, *, durable: bool = True) -> None:

@@ -92,13 +92,22 @@ def _inside(root: Path, directory: str, directories: set[Path]) -> Path:
 def _link(source: str, target: Path) -> bool:
     try:
         os.link(source, target)
-    except FileExistsError:
-        raise  # Two parts with one label.
-    except OSError:
-        return False  # Another filesystem, or one without links.
+    except OSError as error:
+        # A network filesystem may have done it all the same, and told of a second try.
+        if not _is_linked(source, target):
+            if isinstance(error, FileExistsError):
+                raise  # Two parts with one label.
+            return False  # Another filesystem, or one without links.
     with explained("write", target), open(target, "rb") as file:
         os.fsync(file.fileno())
     return True
+
+
+def _is_linked(source: str, target: Path) -> bool:
+    try:
+        return os.path.samefile(source, target)
+    except OSError:
+        return False
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
-KINDS = (
+_INNER = (
     "driver dies",
     "driver pauses",
     "rival driver",
@@ -30,6 +30,15 @@ KINDS = (
     "clock jumps",
     "code changes",
 )
+_OUTER = (
+    "standby driver",
+    "lease fails",
+    "store away",
+    "sink away",
+    "reader from outside",
+)
+"""What only a run with a lease and patience meets, as `headrace run` makes one."""
+KINDS = (*_INNER, *_OUTER)
 
 _Item = TypeVar("_Item")
 
@@ -41,14 +50,39 @@ class Chance:
         self.seed = seed
         self.random = Random(seed)
         count = self.random.choice((1, 2, 2, 3, 3, 4, 6))
-        self.kinds = frozenset(self.random.sample(KINDS, count)) if faults else frozenset()
+        self.kinds = frozenset(self.random.sample(_INNER, count)) if faults else frozenset()
         self.budget = self.random.randint(2, 12) if faults else 0
+        if faults:
+            self._meet_the_outside(Random(f"{seed} outside"))
         self.struck = 0
         self.disturbances = 0
         """Faults, and what follows from them by itself: the second refusal of an outage, say."""
         self.counts: Counter[str] = Counter()
         """How often each kind has struck."""
         self.trace: list[str] = []
+
+    def _meet_the_outside(self, dice: Random) -> None:
+        """One schedule in three has leases, outages or readers, often with little else.
+
+        It has dice of its own, so that the others are what they were.
+        """
+        if dice.random() < 0.33:
+            outer = dice.sample(_OUTER, dice.choice((1, 1, 2, 3)))
+            inner = sorted(self.kinds)[: dice.choice((0, 1, 1, 2))]
+            if "lease fails" in outer:  # nobody else reads it
+                outer.append("standby driver")
+            self.kinds = frozenset((*outer, *inner))
+            self.budget += 3
+
+    @property
+    def is_conducted(self) -> bool:
+        """Whether drivers run as the command starts them: in a loop, with a lease and patience."""
+        return not self.kinds.isdisjoint(_OUTER)
+
+    @property
+    def only_the_outside(self) -> bool:
+        """Whether nothing goes wrong but that the outside is away, or looks on."""
+        return bool(self.kinds) and self.kinds <= frozenset(_OUTER)
 
     def strikes(self, kind: str, probability: float) -> bool:
         """Whether a fault of this kind happens now."""

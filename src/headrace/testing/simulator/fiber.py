@@ -28,6 +28,8 @@ class Fiber:
         self.dead = False
         self.done = False
         self.error: BaseException | None = None
+        self.wakes_at = 0.0
+        """Until when it wants to wait, in seconds of uptime."""
 
     def resume(self) -> None:
         """Gives it the turn, until it pauses or ends."""

@@ -49,11 +49,21 @@ _EXCUSED = (SinkError, StoreError, EpochFailed)
 class Life:
     """A driver, the fiber it runs in, and the death that waits for it."""
 
+    kind = "driver"
+
     def __init__(self, simulation: Simulation, number: int) -> None:
         chance = simulation.chance
         self._simulation = simulation
         self.number = number
         self.fiber = Fiber(self._run)
+        self.strands: list[Fiber] = []
+        """Threads beside it."""
+        self.current = self.fiber
+        """Which of them runs, when its turn has come."""
+        self.calls = 0
+        """How many system calls it has made in this turn."""
+        self.asleep = False
+        """Whether the whole process was stopped, until somebody wakes it."""
         self.driver: Driver | None = None
         self.finished = False
         self.remembered: set[str] = set()
@@ -61,7 +71,8 @@ class Life:
         self.sleeps = False
         """Whether it was stopped in the middle of something."""
         self.waits_until: int | None = None
-        self._took_over = False
+        self.took_over = False
+        """Whether its generation is in the log."""
         self.skew_us = 0
         self._disturbances = chance.disturbances
         if chance.strikes("clock jumps", 0.5):
@@ -109,7 +120,7 @@ class Life:
         self.driver = driver = Driver(
             simulation.topology,
             f"code-{simulation.code_version}",
-            simulation.store,
+            simulation.new_store(),
             simulation.substrate,
             Options(
                 slots=slots,
@@ -120,6 +131,11 @@ class Life:
             clock=lambda: max(1, simulation.now + self.skew_us),
             seeds=lambda: simulation.chance.random.getrandbits(63),
         )
+        self._lead(driver)
+
+    def _lead(self, driver: Driver) -> None:
+        """Opens and steps, without patience: the first refusal is the end."""
+        simulation = self._simulation
         driver.open()
         while True:
             self.fiber.pause()
@@ -148,11 +164,29 @@ class Life:
         rings = {**driver.settings.rings, name: ring}
         driver.settings = msgspec.structs.replace(driver.settings, rings=rings)
 
+    def pause(self) -> None:
+        """The thread that runs gives its turn back."""
+        self.current.pause()
+
+    def wake(self, uptime_s: float) -> None:
+        """Somebody lets it go on."""
+        self.asleep = False
+
+    def refused(self) -> None:
+        """Something outside is away, and this driver has met it."""
+
+    def kill(self) -> None:
+        """The process dies, with all its threads."""
+        for fiber in (self.fiber, *self.strands):
+            self.current = fiber
+            fiber.kill()
+        self.current = self.fiber
+
     # Its end --------------------------------------------------------------
 
     def reached(self, failpoint: str) -> bool:
         """The driver is at a failpoint: it may be its last. Whether it is to sleep there."""
-        self._took_over |= failpoint == "after-takeover"
+        self.took_over |= failpoint == "after-takeover"
         if failpoint not in (self._dies_at, self._sleeps_at):
             return False
         self._arrivals[failpoint] -= 1
@@ -193,15 +227,18 @@ class Life:
         )
         if isinstance(error, Fenced):
             # One that was overtaken while it still started finds the log trimmed under it.
-            if not self.is_zombie and self._took_over:
+            if not self.is_zombie and self.took_over:
                 raise Violation(f"driver {self.number} was fenced by nobody: {error}")
             return
         if isinstance(error, HeadraceError) and self.is_zombie:
             return
-        disturbed = simulation.chance.disturbances > self._disturbances
-        if isinstance(error, _EXCUSED) and disturbed:
+        if self._excused(error):
             return
         raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error
+
+    def _excused(self, error: BaseException) -> bool:
+        disturbed = self._simulation.chance.disturbances > self._disturbances
+        return isinstance(error, _EXCUSED) and disturbed
 
 
 def _changed(ring: Ring, chance: Chance) -> tuple[str, Ring]:

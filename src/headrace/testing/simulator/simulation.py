@@ -14,27 +14,35 @@ from typing import cast
 import pyarrow as pa
 
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.guarantees import skips
 from headrace.log.paths import safe
 from headrace.log.store import DiskStore
 from headrace.pipeline.graph import Outlet
 from headrace.pipeline.topology import Topology
 from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.conducted import ConductedLife
 from headrace.testing.simulator.consumer import Consumer
 from headrace.testing.simulator.contract import Outcome, Workload
 from headrace.testing.simulator.deliveries import Deliveries
 from headrace.testing.simulator.disk import SimulatedDisk
+from headrace.testing.simulator.fiber import Fiber
 from headrace.testing.simulator.interference import Interference
+from headrace.testing.simulator.leases import Leases
 from headrace.testing.simulator.life import Life
 from headrace.testing.simulator.log_checker import LogChecker, Violation
+from headrace.testing.simulator.outages import Outages
 from headrace.testing.simulator.sink import SimulatedSink
 from headrace.testing.simulator.source import SimulatedSource
 from headrace.testing.simulator.substrate import SimulatedSubstrate
+from headrace.testing.simulator.surroundings import Surroundings
 from headrace.testing.simulator.syscalls import Syscalls
 from headrace.testing.simulator.workers import Hook, Workers
 from headrace.testing.simulator.world import Tuning, simulated_world
 
 START = 1_700_000_000_000_000
 TURNS_MAX = 400
+CONDUCTED_TURNS_MAX = 1500
+"""Standbys look at the lease every second or so, and each look is a turn."""
 LIVES_MAX = 50
 ROOT = "/checkpoint"
 
@@ -55,10 +63,14 @@ class Simulation:
         self.code_version = 1
         self.tuning = Tuning(chance)
         self.disk = SimulatedDisk()
-        self._interference = Interference(chance, self.disk, ROOT)
+        self._uptime = 0
+        self.outages = Outages(chance, self.disk, ROOT, self.uptime_s)
+        self._interference = Interference(chance, self.disk, ROOT, self.outages, self._clock_s)
         self.system = Syscalls(self.disk, self._interference.gate, self._clock_s)
         self.epoch_records = chance.random.randint(4, 12)
-        self._lives: list[Life] = []
+        self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
+        self.lives: list[Life] = []
+        self.around = Surroundings(self)
         self._naps = 0
         attach = getattr(workload, "attach", None)
         if attach is not None:
@@ -75,6 +87,8 @@ class Simulation:
             self._sleep,
             meets.reached,
             meets.remembered,
+            self.uptime_s,
+            lambda: meets.running,
         ):
             self._build()
             try:
@@ -118,11 +132,15 @@ class Simulation:
             self.disk, self.log, roots, may_lose, self.chance, self.workload.appeared
         )
         self.deliveries = Deliveries(self.log, self.consumer, self._teller)
-        for outlet in outlets.values():
-            cast(SimulatedSink, outlet.sink).on_delivery = self.deliveries.begins
         meets = self._interference
+        for outlet in outlets.values():
+            sink = cast(SimulatedSink, outlet.sink)
+            sink.on_delivery, sink.on_failure = self.deliveries.begins, meets.sink_fails
         self.substrate.driver = lambda: meets.running
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
+        self.leases = Leases(self.chance, self.disk, ROOT, self.log, self.uptime_s)
+        meets.leases, self.outages.log = self.leases, self.log
+        self.system.seen = lambda path, data: self.leases.seen(meets.running, path, data)
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
 
@@ -136,6 +154,26 @@ class Simulation:
     def _clock_s(self) -> float:
         return self.now / 1e6
 
+    def uptime_s(self) -> float:
+        """The monotonic clock of every process, which no jump of the wall clock moves."""
+        return self._uptime / 1e6
+
+    def progress(self) -> tuple[int, int]:
+        """How much is in the log, and in the outputs."""
+        self.log.catch_up()
+        return self.log.length, sum(
+            self.consumer.high_water(name) for name in self.consumer.outputs
+        )
+
+    def new_store(self) -> DiskStore:
+        """The checkpoint as a process that has just started sees it."""
+        return _Store(ROOT)
+
+    def time_passes(self, microseconds: int) -> None:
+        """Both clocks move on."""
+        self.now += microseconds
+        self._uptime += microseconds
+
     def _sleep(self, seconds: float) -> None:
         """A task waits for a stranger's answer. Who waits long looks ever more seldom."""
         self._naps += 1
@@ -145,28 +183,50 @@ class Simulation:
     # The course of things -------------------------------------------------
 
     def _until_end(self) -> None:
-        for _ in range(TURNS_MAX):
+        turns = CONDUCTED_TURNS_MAX if self.chance.is_conducted else TURNS_MAX
+        for _ in range(turns):
             life = self._next_life()
             self._turn(life)
             if life.finished:
                 return
             self._between(life)
-        raise Violation(f"there is no end after {TURNS_MAX} turns")
+        raise Violation(f"there is no end after {turns} turns")
 
     def _next_life(self) -> Life:
-        alive = [life for life in self._lives if not life.fiber.done]
-        if not alive or (len(alive) < 3 and self._rival_comes(alive[-1])):
-            if len(self._lives) == LIVES_MAX:
-                raise Violation(f"there is no end after {LIVES_MAX} drivers")
-            if self.chance.strikes("code changes", 0.4):
-                self.code_version += 1
-            life = Life(self, len(self._lives) + 1)
-            self._lives.append(life)
-            self.chance.note(f"driver {life.number} starts (code {self.code_version})")
-            return life
+        alive = [life for life in self.lives if not life.fiber.done]
+        if not alive:  # the last one has given up; before somebody starts another, it is back
+            self.outages.end(all_of_them=True)
+        if not self.outages.is_vanished and (
+            not alive or (len(alive) < 3 and self._rival_comes(alive[-1]))
+        ):
+            return self.start(standby=not self.lives and self._is_first_a_standby())
+        if self.chance.is_conducted:
+            return self.around.due(alive)
         if len(alive) > 1 and self.chance.random.random() < 0.4:
             return self.chance.choice(alive)
         return alive[-1]
+
+    def _is_first_a_standby(self) -> bool:
+        return "standby driver" in self.chance.kinds and self.chance.random.random() < 0.1
+
+    def start(self, *, standby: bool) -> Life:
+        """Somebody starts a driver."""
+        if len(self.lives) == LIVES_MAX:
+            raise Violation(f"there is no end after {LIVES_MAX} drivers")
+        if self.chance.strikes("code changes", 0.4):
+            self.code_version += 1
+        life = self._new_life(standby=standby)
+        what = " as a standby" if standby else ""
+        self.chance.note(f"driver {life.number} starts{what} (code {self.code_version})")
+        return life
+
+    def _new_life(self, *, standby: bool = False) -> Life:
+        number = len(self.lives) + 1
+        if self.chance.is_conducted:
+            self.lives.append(ConductedLife(self, number, standby=standby))
+        else:
+            self.lives.append(Life(self, number))
+        return self.lives[-1]
 
     def _rival_comes(self, newest: Life) -> bool:
         """Somebody starts another driver, most likely because this one seems dead."""
@@ -176,27 +236,38 @@ class Simulation:
         )
 
     def _turn(self, life: Life) -> None:
-        self._interference.running = life
+        self.resume(life, life.fiber)
+        if life.fiber.done:
+            life.check_end()
+            self.leases.ended(life)
+            self._interference.time_passes()
+        self.consumer.look()
+
+    def resume(self, life: Life, fiber: Fiber) -> None:
+        """One thread of a process runs until it pauses; if its process dies, so do the others."""
+        self._interference.running, life.current, life.calls = life, fiber, 0
         try:
-            life.fiber.resume()
+            fiber.resume()
         finally:
-            self._interference.running = None
+            self._interference.running, life.current = None, life.fiber
         if life.took_the_power:
             life.took_the_power = False
             self._lose_power()
+        if life.fiber.dead or life.fiber.done:
+            self._kill(life)
+        if isinstance(fiber.error, Violation):
+            raise fiber.error
         self.log.catch_up()
-        if life.fiber.done:
-            life.check_end()
-            self._interference.time_passes()
-        self.consumer.look()
 
     def _between(self, life: Life) -> None:
         """What happens while no driver runs."""
         chance = self.chance
         waits = life.waits_until
-        self.now += chance.random.randint(1, 2_000_000)
+        self.time_passes(chance.random.randint(1, 2_000_000))
         if waits is not None:
             self.now = max(self.now, waits)
+        if chance.is_conducted:
+            self.around.goes_on()
         self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
         if chance.strikes("clock jumps", 0.1):
             self.now += 3_600_000_000
@@ -206,7 +277,7 @@ class Simulation:
             chance.note(f"the clock jumps to {(self.now - START) // 1_000_000} s")
         if self.substrate.zombies and chance.random.random() < 0.3:
             self.substrate.run_zombie()
-        if self.system.late and chance.random.random() < 0.3:
+        if self.system.late and not self.log.away and chance.random.random() < 0.3:
             self._land_late()
         if chance.strikes("power fails", 0.15):
             self._lose_power()
@@ -225,6 +296,7 @@ class Simulation:
             pass  # somebody else was there first
 
     def _lose_power(self) -> None:
+        self.outages.end(all_of_them=True)
         self.chance.note("the power fails: all drivers die, and what was not synced is gone")
         self._kill_all()
         self.system.late.clear()
@@ -233,31 +305,39 @@ class Simulation:
         self.consumer.after_power_loss()
 
     def _kill_all(self) -> None:
-        for life in self._lives:
-            self._interference.running = life
-            life.fiber.kill()
+        for life in (*self.lives, *self.around.readers):
+            self._kill(life)
+
+    def _kill(self, life: Life) -> None:
+        self._interference.running = life
+        life.kill()
         self._interference.running = None
 
     def _afterwards(self) -> None:
         """Whoever sleeps wakes; whatever was late lands; one more driver finds nothing to do."""
         self.chance.budget = 0
-        for life in self._lives:
+        self.outages.end(all_of_them=True)
+        self._interference.outage = 0
+        for life in self.lives:
             life.power_fails_in = None
         self._records_arrive(1_000_000)
         while self.substrate.zombies:
             self.substrate.run_zombie()
         while self.system.late:
             self._land_late()
-        self._lives.append(Life(self, len(self._lives) + 1))
-        for life in self._lives:
+        self.around.readers_end()
+        self._new_life()
+        for life in self.lives:
+            life.wake(self.uptime_s())
             for _ in range(TURNS_MAX):
                 if life.fiber.done:
                     break
                 self._turn(life)
-                self.now += 1_000_000
+                self.time_passes(1_000_000)
+                self.around.threads_run()
             else:
                 raise Violation(f"driver {life.number} finds no end")
-        if not self._lives[-1].finished:
+        if not self.lives[-1].finished:
             raise Violation("the last driver did not come to the end")
 
     def _outcome(self) -> Outcome:
@@ -265,6 +345,8 @@ class Simulation:
         self.log.check_files()
         self.consumer.check_complete()
         self.deliveries.check_lost()
+        if self.log.voids and self.chance.only_the_outside and not skips(self.topology.graph):
+            raise Violation(f"only things were away, and a plan was voided: {self.log.voids[0][1]}")
         hooks = []
         for commit in self.log.commits:
             made: list[Hook] = []

@@ -26,6 +26,7 @@ class SimulatedSink(FileSink):
         self._fails_again = False
         self.on_delivery: Callable[[str, int, bool], None] = lambda sink, epoch, empty: None
         """Hears of every delivery before it begins: name, epoch, and whether it brings nothing."""
+        self.on_failure: Callable[[], None] = lambda: None
 
     def encode(self, rows: Rows) -> bytes:
         pairs = zip(rows.timestamps.tolist(), rows.values(), strict=True)
@@ -44,5 +45,6 @@ class SimulatedSink(FileSink):
             if not again:
                 self._fails_again = self._chance.random.random() < 0.5
             self._chance.disturbances += 1
+            self.on_failure()
             self._chance.note(f"sink {self._name} fails {when} it has applied epoch {epoch}")
             raise ConnectionError(f"simulated: gone {when} epoch {epoch}")

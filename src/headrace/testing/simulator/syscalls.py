@@ -54,12 +54,15 @@ class Syscalls:
         self._clock = clock
         self._open: dict[int, tuple[Node, str]] = {}
         self._next = 3
+        self.seen: Callable[[str, bytes], bytes] = lambda path, data: data
+        """What a reader gets to see of a file, which may be an older or a torn one."""
         self.late: list[tuple[str, Callable[[], None]]] = []
         """Calls that were refused, and will be done all the same."""
         self.path = SimpleNamespace(
             join=real_os.path.join,
             dirname=real_os.path.dirname,
             realpath=str,
+            samefile=lambda one, other: disk.file(str(one)) is disk.file(str(other)),
             getsize=lambda path: len(self.read(str(path))),
         )
 
@@ -104,7 +107,7 @@ class Syscalls:
         """All bytes of a file."""
         if self._gate("read", path) is not None:
             raise _failed("read", path)
-        return self.disk.file(path).data
+        return self.seen(path, self.disk.file(path).data)
 
     def _descriptor(self, node: Node, path: str) -> int:
         self._next += 1

@@ -18,11 +18,17 @@ from typing import Any
 from headrace import failpoints
 from headrace.causal import outside
 from headrace.causal.journal import Journal
+from headrace.engine.lease import Pulse
+from headrace.engine.patience import Patience
+from headrace.engine.pins import pinned, pins_of
+from headrace.engine.standby import stand_by
 from headrace.log.epochlog import EpochLog
 from headrace.plan.epoch import Entry
 from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.life import Life
 from headrace.testing.simulator.path import SimulatedPath
 from headrace.testing.simulator.syscalls import Syscalls
+from headrace.testing.simulator.threads import SimulatedEvent, SimulatedThread
 
 _FILESYSTEM = (
     "headrace.log.files",
@@ -97,6 +103,31 @@ class _Memory:
         self._remembered().add(item)
 
 
+def _conducted(
+    chance: Chance,
+    clock_s: Callable[[], float],
+    uptime_s: Callable[[], float],
+    running: Callable[[], Life | None],
+) -> dict[tuple[str, str], Any]:
+    """What leases, patience, standbys and readers from outside take for clocks and threads."""
+    if not chance.is_conducted:
+        return {}
+    return {
+        ("headrace.engine.loop", "Patience"): partial(Patience, clock=uptime_s),
+        ("headrace.engine.loop", "Pulse"): partial(Pulse, clock=uptime_s),
+        ("headrace.engine.loop", "stand_by"): partial(stand_by, clock=uptime_s),
+        ("headrace.engine.patience", "time"): SimpleNamespace(time=clock_s),
+        ("headrace.engine.patience", "random"): chance.random,
+        ("headrace.engine.lease", "threading"): SimpleNamespace(
+            Event=partial(SimulatedEvent, running, uptime_s),
+            Thread=partial(SimulatedThread, running),
+        ),
+        ("headrace.engine.replay", "pinned"): partial(pinned, clock=clock_s),
+        ("headrace.engine.collection", "pins_of"): partial(pins_of, clock=clock_s),
+        ("headrace.engine.pins", "secrets"): SimpleNamespace(token_hex=chance.token),
+    }
+
+
 @contextmanager
 def simulated_world(
     system: Syscalls,
@@ -106,6 +137,8 @@ def simulated_world(
     sleep: Callable[[float], None],
     reached: Callable[[str], None],
     remembered: Callable[[], set[str]],
+    uptime_s: Callable[[], float],
+    running: Callable[[], Life | None],
 ) -> Iterator[None]:
     """While entered, the engine lives on the simulated disk.
 
@@ -127,6 +160,7 @@ def simulated_world(
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "_within"] = lambda timeout, call: call()
     names["headrace.log.files", "_durable"] = _Memory(remembered)
+    names |= _conducted(chance, clock_s, uptime_s, running)
     SimulatedPath.system = system
     before = {}
     for (module, name), value in names.items():

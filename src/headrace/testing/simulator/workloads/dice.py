@@ -51,6 +51,8 @@ class Dice:
     """The workload."""
 
     name = "dice"
+    repeats = False
+    """Its hooks have dice of their own, and come out otherwise every time."""
 
     def __init__(self, random: Random) -> None:
         def record(i: int, at: int) -> dict[str, int]:

@@ -1,0 +1,168 @@
+"""Deliberate bugs in what surrounds a driver: leases, standbys, patience, pins."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from headrace.engine import driver as driver_module
+from headrace.engine import lease, patience, standby
+from headrace.engine.driver import Driver
+from headrace.engine.lease import LeaseKeeper, Pulse, Watcher
+from headrace.engine.patience import Patience
+from headrace.engine.pins import Pinned, pins_of
+from headrace.errors import StoreError
+from headrace.testing.simulator import world
+
+__all__ = [
+    "checkpoints_are_made_anew",
+    "collection_forgets_pins",
+    "collection_trims_what_is_pinned",
+    "leaders_renew_once",
+    "old_leases_count",
+    "outages_are_not_told",
+    "outages_void_plans",
+    "patience_does_not_grow",
+    "resting_leaders_count_as_stuck",
+    "standbys_are_impatient",
+    "standbys_collect_while_they_watch",
+    "standbys_spin_where_they_cannot_begin",
+    "standbys_take_over_from_anybody",
+    "torn_leases_end_standbys",
+]
+
+
+def standbys_are_impatient() -> AbstractContextManager[Any]:
+    """Leases: a standby waits for half of what the lease says."""
+    look = Watcher.look
+
+    def hasty(self: Watcher, generation: int, found: Any, now: float) -> Any:
+        if found is not None:
+            found = msgspec.structs.replace(found, length_s=found.length_s / 2)
+        return look(self, generation, found, now)
+
+    return patch.object(Watcher, "look", hasty)
+
+
+def old_leases_count() -> AbstractContextManager[Any]:
+    """Leases: what the lease of an older generation says is believed."""
+    look = Watcher.look
+
+    def gullible(self: Watcher, generation: int, found: Any, now: float) -> Any:
+        return look(self, found.generation if found else generation, found, now)
+
+    return patch.object(Watcher, "look", gullible)
+
+
+def torn_leases_end_standbys() -> AbstractContextManager[Any]:
+    """Leases: a file that cannot be read counts as the last word of a leader that is done."""
+    read = lease.read_lease
+
+    def hopeful(store: Any) -> Any:
+        found = read(store)
+        return found or lease.Lease(2**40, 0, 1.0, state=lease.DONE, reason="end")
+
+    return patch.object(standby, "read_lease", hopeful)
+
+
+def standbys_take_over_from_anybody() -> AbstractContextManager[Any]:
+    """Leases: of two standbys the second takes over from the first, which has just begun."""
+    open_driver = Driver.open
+
+    def careless(self: Driver, lapsed: int | None = None) -> None:
+        open_driver(self, None if lapsed is None else 2**40)
+
+    return patch.object(Driver, "open", careless)
+
+
+def standbys_collect_while_they_watch() -> AbstractContextManager[Any]:
+    """A4: a standby tidies up before its generation is in the log."""
+    follow = Driver.follow
+
+    def tidy(self: Driver) -> int:
+        generation = follow(self)
+        if not hasattr(self, "ledger"):
+            for name in self.store.list("work"):
+                self.store.delete(f"work/{name}")
+            self.store.write("work/left", b"")
+            self.store.delete("work/left")
+        return generation
+
+    return patch.object(Driver, "follow", tidy)
+
+
+def leaders_renew_once() -> AbstractContextManager[Any]:
+    """Leases: a leader that is well lets its lease lapse."""
+    renew = LeaseKeeper._renew
+
+    def lazy(self: LeaseKeeper, state: str, reason: str) -> bool:
+        return renew(self, state, reason) if self._lease.count < 2 or reason else True
+
+    return patch.object(LeaseKeeper, "_renew", lazy)
+
+
+def resting_leaders_count_as_stuck() -> AbstractContextManager[Any]:
+    """Leases: a leader that waits for a sink is taken for one that hangs."""
+    return patch.object(Pulse, "rest", lambda self, waits: self.beat())
+
+
+def standbys_spin_where_they_cannot_begin() -> AbstractContextManager[Any]:
+    """Leases: a standby whose sink is away takes over again and again."""
+    wait = Patience.wait
+
+    def restless(self: Patience, error: Exception) -> None:
+        if self.check.__name__ != "<lambda>":
+            wait(self, error)
+
+    return patch.object(Patience, "wait", restless)
+
+
+def outages_are_not_told() -> AbstractContextManager[Any]:
+    """Patience: a run waits and says nothing."""
+    return patch.object(Patience, "_announce", lambda self, error: None)
+
+
+def patience_does_not_grow() -> AbstractContextManager[Any]:
+    """Patience: what is away is tried ten times a second, for as long as it takes."""
+    return patch.object(patience, "delay_s", lambda tries, chance: 0.1)
+
+
+def outages_void_plans() -> AbstractContextManager[Any]:
+    """Patience: an outage that a job met gives up its plan."""
+
+    def harsh(self: Driver, plan: Any, error: Any) -> None:
+        self._void(plan, str(error))
+
+    return patch.object(Driver, "_give_up", harsh)
+
+
+def checkpoints_are_made_anew() -> AbstractContextManager[Any]:
+    """Patience: where the checkpoint was mounted a new one is begun."""
+    require = driver_module.require_present
+
+    def helpful(store: Any, checkpoint: str) -> None:
+        try:
+            require(store, checkpoint)
+        except StoreError:
+            store._made = False
+            store.make_directory("log")
+            raise
+
+    return patch.object(driver_module, "require_present", helpful)
+
+
+def collection_forgets_pins() -> AbstractContextManager[Any]:
+    """C8: what a reader has pinned is collected."""
+    return patch.object(world, "pins_of", lambda store, **_: Pinned())
+
+
+def collection_trims_what_is_pinned() -> AbstractContextManager[Any]:
+    """C8: entries of the log are trimmed though a reader has pinned them."""
+
+    def half(store: Any, **options: Any) -> Pinned:
+        return msgspec.structs.replace(pins_of(store, **options), log_from=None)
+
+    return patch.object(world, "pins_of", half)
