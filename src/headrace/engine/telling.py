@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.time import END
+from headrace.pipeline.windows import AFTER_THE_END
 from headrace.plan.epoch import Commit
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import EpochProgress, RunSummary
@@ -44,6 +45,12 @@ def summary_of(
         notes.append("a feedback loop never drained; its last records stay in the outbox")
     if counters.behind:
         notes.append(f"{counters.behind} records were produced behind the output watermark")
+    after = sum(n for name, n in counters.metrics.items() if name.endswith(f".{AFTER_THE_END}"))
+    if after:
+        notes.append(
+            f"{after} records came after all windows had closed, as the input had been read to its "
+            'end before: for input that grows, run with until="caught_up"'
+        )
     if counters.skipped:
         notes.append(f"about {counters.skipped} records were skipped after crashes (at-most-once)")
     if undelivered:

@@ -12,6 +12,9 @@ from typing import Any
 from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration, duration
 
+AFTER_THE_END = "late after the end"
+"""A metric: records for windows that had closed because all input was read, in an earlier run."""
+
 
 @dataclass(frozen=True)
 class Window:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.support import rows as output
 from tests.spark.support import run_local, state_of
 
-from headrace import Computation, Map, Pipeline, sinks, sources, state
+from headrace import Computation, Map, Pipeline, agg, sinks, sources, state, tumbling
 from headrace.model.time import END
 from headrace.testing import Harness
 
@@ -115,3 +116,36 @@ def test_a_timer_at_the_end_of_time_still_sees_what_has_a_ttl() -> None:
         h.send("in", 1, 1)
         h.end()
         assert h.read("out") == [2]
+
+
+def steps(words: Any) -> dict[str, Any]:
+    """Steps without windows, each as one value per word."""
+    keyed = words.key_by("word")
+    return {
+        "count": keyed.count(),
+        "sum": keyed.aggregate(count=agg.sum("n")),
+        "reduce": keyed.reduce(
+            lambda value, old: {"word": value["word"], "count": (old or {"count": 0})["count"] + 1},
+            None,
+        ),
+    }
+
+
+def test_steps_without_windows_go_on_too_and_windows_say_that_they_have_closed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "in").mkdir()
+    for day in range(2):
+        rows = '{"word": "mill", "n": 1, "t": 1}\n' * 3
+        (tmp_path / "in" / f"{day}.jsonl").write_text(rows)
+        p = Pipeline("words")
+        words = p.read("in", sources.jsonl(str(tmp_path / "in"), timestamp="t"))
+        made = {**steps(words), "window": words.key_by("word").window(tumbling("1s")).count("n")}
+        for name, stream in made.items():
+            stream.named(name).write(sinks.jsonl(str(tmp_path / name)))
+        summary = run_local(p, tmp_path / "checkpoint", slots=1)
+    for name in ("count", "sum", "reduce"):
+        assert [row["count"] for row in output(tmp_path / name)][-1] == 6, name
+    assert [row["n"] for row in output(tmp_path / "window")] == [3]
+    (note,) = summary.notes
+    assert note.startswith("3 records came after all windows had closed")

@@ -26,7 +26,7 @@ from headrace.pipeline.operators.grouping import Groups, Ints, group
 from headrace.pipeline.operators.partials import Partials
 from headrace.pipeline.operators.stateless import record_times
 from headrace.pipeline.operators.withdrawing import Replaced, Standing, withdraws
-from headrace.pipeline.windows import Every, Window
+from headrace.pipeline.windows import AFTER_THE_END, Every, Window
 
 CLOSE, TICK, FLUSH = "close", "tick", "flush"
 """Tags: a window of the key is due; time to emit what changed; the input has ended."""
@@ -83,7 +83,7 @@ class WindowAggregate(Computation):
         if self.window.kind == "session":
             rows = self._merge_sessions(rows, groups, ctx, before)
         else:
-            too_late = self._closes(self._last_end(rows)) <= before
+            too_late = (self._closes(self._last_end(rows)) <= before) & (not self.prompt)
             if too_late.any():
                 self._aside(rows.count[too_late], groups, too_late, ctx)
                 rows = rows.take(~too_late)
@@ -126,6 +126,8 @@ class WindowAggregate(Computation):
     def _aside(self, counts: Ints, groups: Groups | None, too_late: Any, ctx: TableContext) -> None:
         """Records whose windows have all closed; `too_late` says of which groups."""
         ctx.count("late", int(counts.sum()))
+        if ctx.watermark_before == END:
+            ctx.count(AFTER_THE_END, int(counts.sum()))
         if self.late and groups is not None:
             ctx.pass_on(too_late[groups.of], to="late")
 
