@@ -15,6 +15,7 @@ from headrace.cli.chaos import chaos
 from headrace.cli.demo import demo
 from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
+from headrace.cli.state import state
 from headrace.errors import HeadraceError
 
 INTERRUPTED = 130
@@ -44,6 +45,7 @@ Examples:
   headrace demo zeitgeist
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until caught-up
+  headrace state get state/orders Orders o1
   headrace replay shop.orders:pipeline --checkpoint state/orders --epoch 17
   headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json
   headrace chaos --seeds 2000""",
@@ -54,7 +56,7 @@ def cli(debug: bool) -> None:
     """Stateful stream processing in Python on Spark: every record exactly once."""
 
 
-for verb in (run, replay, demo, bench, chaos):
+for verb in (run, replay, state, demo, bench, chaos):
     cli.add_command(verb)
 
 

@@ -115,11 +115,12 @@ def _tell(found: Any, limit: int) -> None:
 
 def _tell_json(found: Any, limit: int) -> None:
     for call in found.calls[:limit]:
-        click.echo(_line({"call": call}))
+        click.echo(as_json_line({"call": call}))
     told = {name: getattr(found, name) for name in found.__struct_fields__ if name != "calls"}
-    click.echo(_line(told))
+    click.echo(as_json_line(told))
 
 
-def _line(value: Any) -> str:
+def as_json_line(value: Any) -> str:
+    """A value as one line of JSON; what JSON does not know is shown as Python shows it."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True, enc_hook=repr)
     return json.dumps(plain, default=repr)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.engine.past import kept_epochs
 from headrace.engine.recovery import recover
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.epochlog import EpochLog
@@ -47,6 +48,11 @@ class Checkpoint:
     def epoch(self) -> int:
         """The last committed epoch."""
         return self._ledger.epoch
+
+    @property
+    def epochs(self) -> list[int]:
+        """The past epochs of which all is kept: `headrace replay` can run them again."""
+        return kept_epochs(self._store)
 
     @property
     def watermarks(self) -> dict[str, int]:
