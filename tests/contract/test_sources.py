@@ -25,7 +25,7 @@ from headrace.errors import SourceError
 from headrace.model.rows import dicts
 from headrace.model.source import Range, Reading, Source, Workspace
 from headrace.sources import parquet_rows
-from headrace.sources.lines import LineFormat
+from headrace.sources.lines import UNPACKED_BYTES_MAX, LineFormat
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
 RECORDS = 500
@@ -172,7 +172,7 @@ def test_positions_increase_and_lie_in_their_range(source: Source) -> None:
 def test_the_number_of_records_is_about_what_was_asked_for(source: Source) -> None:
     for split in source.splits():
         for planned in ranges_of(source, split, 20):
-            is_whole_file = planned.end - planned.start >= 2**44
+            is_whole_file = planned.end - planned.start >= UNPACKED_BYTES_MAX
             if not is_whole_file:
                 assert len(records_of(source.read(split, planned))) <= 25
                 assert planned.records <= 25

@@ -360,7 +360,7 @@ class Driver:
         if skips(self.graph):
             return None  # a crash skips what it finds open, so nothing is opened early
         try:
-            decision = self._decide()
+            msgspec.json.encode(decision := self._decide())  # it must not spoil the commit's entry
         except Exception:
             return None  # this epoch is done all the same; the next step meets the error again
         return decision.plan if isinstance(decision, Run) else None

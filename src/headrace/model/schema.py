@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.codec import packed
+from headrace.model.rows import python_list
 from headrace.model.schema_types import arrow_fields, class_defaults, row_type
 
 Given = type[Any] | pa.Schema
@@ -90,6 +91,11 @@ class Schema:
             return self._decoder.decode(cell)
         except msgspec.ValidationError as error:
             raise InvalidRecord(f"{_worded(error)}; the schema is {self!r}") from None
+        except msgspec.MsgspecError:
+            raise
+        except Exception as error:
+            # What __post_init__ raises, other than the two errors that the decoder expects of it.
+            raise InvalidRecord(f"{_raised(error)}; the schema is {self!r}") from error
 
     def check(self, cell: bytes) -> None:
         """Raises InvalidRecord where a cell does not fit."""
@@ -122,7 +128,7 @@ class Schema:
             and columns.schema.types == self.arrow.types
             and not any(columns.column(f.name).null_count for f in self.arrow if not f.nullable)
         ):
-            return columns, reasons
+            return columns, self._refused(columns, reasons)
         arrays = []
         for field in self.arrow:
             if field.name not in columns.schema.names:
@@ -138,7 +144,26 @@ class Schema:
                 for i in np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False)).tolist():
                     reasons.setdefault(i, f"column {field.name!r} is null, not {field.type}")
             arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, names=list(self.names)), reasons
+        made = pa.RecordBatch.from_arrays(arrays, names=list(self.names))
+        return made, self._refused(made, reasons)
+
+    def _refused(self, columns: pa.RecordBatch, reasons: dict[int, str]) -> dict[int, str]:
+        """Adds the rows of which the class itself says, in `__post_init__`, that they do not fit.
+
+        Here, as for single values, and not in the hook that would meet them: a record that is
+        none of its stream's is the business of who puts it there.
+        """
+        if not (self.of_class and hasattr(self.given, "__post_init__")):
+            return reasons
+        lists = [python_list(columns.column(name)) for name in self.names]
+        for i, row in enumerate(zip(*lists, strict=True)):
+            if i not in reasons:
+                try:
+                    self.make(self.names, [[cell] for cell in row])
+                except Exception as error:
+                    ours = isinstance(error, InvalidRecord)
+                    reasons[i] = str(error) if ours else f"{_raised(error)}; the schema is {self!r}"
+        return reasons
 
 
 def _schema(given: Any) -> Schema:
@@ -208,6 +233,10 @@ def _takes_names_only(cls: type) -> bool:
     """Whether instances must be made by keyword."""
     parameters = inspect.signature(cls).parameters.values()
     return any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
+
+
+def _raised(error: Exception) -> str:
+    return f"__post_init__ raised {type(error).__name__}: {error}"
 
 
 def _worded(error: msgspec.ValidationError) -> str:

@@ -27,6 +27,7 @@ from headrace.sources.lines import (
 from headrace.sources.options import TimingOptions
 
 Converter = Callable[[str], Any]
+CELL_CHARACTERS_MAX = 2**31 - 1
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -86,6 +87,9 @@ class CsvFormat(LineFormat):
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
         lines = Lines(self.read_range(path, start, end), name, start, self.quote)
         records = lines.records()
+        # A setting of the whole process, and 128 KiB where nobody raises it: a cell in quotes
+        # would then be refused that is read without them.
+        standard_csv.field_size_limit(CELL_CHARACTERS_MAX)
         columns = self.columns or self._header(path, start, records)
         converters = self._converters(columns, path)
         first = 1 if start == 0 and not self.columns else 0

@@ -3,7 +3,8 @@
 A name is the path relative to a base directory that depends on what the user
 wrote and never on which files happen to be there, so that a file keeps its name
 when others come and go. Files whose path below the base has a part that begins
-with `.` or `_` are still being written, or are not data, and are left out.
+with `.` or `_` are still being written, or are not data, and are left out, and so is
+what is no regular file: to open a pipe would wait for somebody to write into it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,14 @@ class FileSet:
                 "or use watch=True for a directory that fills up later"
             )
         base = self.base
-        return sorted(os.path.relpath(path, base).replace(os.sep, "/") for path in found)
+        names = sorted(os.path.relpath(path, base).replace(os.sep, "/") for path in found)
+        if not _is_text("/".join(names)):
+            odd = next(name for name in names if not _is_text(name))
+            raise SourceError(
+                f"the name of the file {os.fsencode(self.path(odd))!r} is not UTF-8, and cannot be "
+                "noted in the epoch log: rename the file, or move it out of the directory"
+            )
+        return names
 
     def __str__(self) -> str:
         return ", ".join(self.written)
@@ -92,9 +100,20 @@ def _absolute(path: str, kind: str) -> str:
 
 
 def _files_below(directory: str) -> Iterator[str]:
-    for root, directories, files in os.walk(directory):
-        directories[:] = [name for name in directories if not _is_hidden(name)]
-        yield from (os.path.join(root, name) for name in files if not _is_hidden(name))
+    try:
+        with os.scandir(directory) as entries:
+            found = [entry for entry in entries if not _is_hidden(entry.name)]
+    except OSError:
+        return  # gone, or closed to this user
+    for entry in found:
+        try:
+            is_directory, is_file = entry.is_dir(follow_symlinks=False), entry.is_file()
+        except OSError:
+            continue  # a link that leads round in circles
+        if is_directory:
+            yield from _files_below(entry.path)
+        elif is_file:
+            yield entry.path
 
 
 def _visible(paths: Iterable[str], anchor: str) -> Iterator[str]:
@@ -102,6 +121,15 @@ def _visible(paths: Iterable[str], anchor: str) -> Iterator[str]:
         parts = os.path.relpath(path, anchor).split(os.sep)
         if not any(_is_hidden(part) for part in parts) and os.path.isfile(path):
             yield path
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written down; one of bytes that are not UTF-8 cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_hidden(part: str) -> bool:

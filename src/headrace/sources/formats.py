@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,10 @@ class FileFormat(ABC):
     @abstractmethod
     def length(self, path: str) -> int:
         """The position after the last record of a file."""
+
+    def lengths(self, path: str) -> Sequence[int]:
+        """Every length that a file may have been noted with; the first is today's."""
+        return (self.length(path),)
 
     @abstractmethod
     def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
@@ -75,10 +80,13 @@ class FileFormat(ABC):
 def opened(path: str) -> Iterator[int]:
     """A descriptor of a file; what the filesystem refuses becomes a SourceError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        # Not blocking: a pipe of that name would be waited for, perhaps for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise unreadable(path, error) from error
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SourceError(f"{path} is not a regular file and cannot be read: take it away")
         yield descriptor
     except OSError as error:
         raise unreadable(path, error) from error

@@ -18,7 +18,7 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,7 +37,11 @@ from headrace.sources.formats import (
 
 SAMPLE_BYTES = 64 * 1024
 SCAN_BYTES = 1024 * 1024
-UNPACKED_BYTES_MAX = 2**44
+# A file is unpacked in memory, so this is no limit that anybody meets; and yet 2**27 files
+# fit one after the other into the positions of a split.
+UNPACKED_BYTES_MAX = 2**36
+UNPACKED_BYTES_BEFORE = 2**44
+"""What older layouts of files read by name note as the length of a compressed file."""
 RAW_CHARACTERS_MAX = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -62,6 +66,10 @@ class LineFormat(FileFormat):
         with opened(path) as descriptor:
             size = os.fstat(descriptor).st_size
         return UNPACKED_BYTES_MAX if is_compressed(path) else size
+
+    def lengths(self, path: str) -> Sequence[int]:
+        now = self.length(path)
+        return (now, UNPACKED_BYTES_BEFORE) if is_compressed(path) else (now,)
 
     def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
         if is_compressed(path):
@@ -222,11 +230,17 @@ def _check_begins_a_record(descriptor: int, path: str, start: int) -> None:
         raise changed(path)
 
 
-def _unpacked(path: str, limit: int = UNPACKED_BYTES_MAX) -> bytes:
+def _unpacked(path: str, limit: int = -1) -> bytes:
     try:
         with _UNPACKERS[os.path.splitext(path)[1]](path) as file:
-            return file.read(-1 if limit == UNPACKED_BYTES_MAX else limit)
+            data: bytes = file.read(limit)
     except (FileNotFoundError, PermissionError) as error:
         raise unreadable(path, error) from error
     except _DAMAGED as error:
         raise SourceError(f"the file {path} is damaged and cannot be unpacked: {error}") from error
+    if len(data) > UNPACKED_BYTES_MAX:
+        raise SourceError(
+            f"the file {path} unpacks to {len(data)} bytes, and {UNPACKED_BYTES_MAX} are the most "
+            "that one file may have: cut it into several, or unpack it"
+        )
+    return data

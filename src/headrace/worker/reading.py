@@ -17,7 +17,7 @@ from headrace.causal.lineage import source_identity, source_place
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.codec import packed
 from headrace.model.keys import encode_part
-from headrace.model.rows import Rows, dicts
+from headrace.model.rows import Rows, Timestamps, dicts
 from headrace.model.schema import Schema
 from headrace.model.source import Reading, Rejected, Timing, cell_of
 from headrace.model.time import BEGINNING, LATEST
@@ -29,6 +29,8 @@ from headrace.worker.envelope import REPORT, Envelope, Header, addressed
 from headrace.worker.keyless import run_fused
 from headrace.worker.reports import encode_report, failed
 from headrace.worker.runtime import Runtime
+
+_MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelope]:
@@ -137,7 +139,7 @@ def stamp(
         good[list(reasons)] = False
         bad = np.flatnonzero(~good)
         raws = (
-            dicts(reading.columns.take(pa.array(bad)))
+            _shown(reading.columns.take(pa.array(bad)))
             if reading.columns is not None
             else [(reading.values or [])[i] for i in bad.tolist()]
         )
@@ -146,6 +148,18 @@ def stamp(
         kept = np.flatnonzero(good)
         rows, positions = rows.take(kept), positions[kept]
     return rows, positions, rejected
+
+
+def _shown(columns: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rejected rows as dicts, in Arrow's words where Python has no value for a cell."""
+    try:
+        return dicts(columns)
+    except (ValueError, OverflowError):
+        rows = (columns.slice(i, 1) for i in range(columns.num_rows))
+        names = columns.schema.names
+        return [
+            {name: " ".join(row.column(name).to_string().split()) for name in names} for row in rows
+        ]
 
 
 def _in_columns(
@@ -165,7 +179,7 @@ def _in_columns(
 
 def _timestamps(
     reading: Reading, timing: Timing, wall: int, count: int
-) -> tuple[np.ndarray[Any, np.dtype[np.int64]], dict[int, str]]:
+) -> tuple[Timestamps, dict[int, str]]:
     reasons: dict[int, str] = {}
     if reading.timestamps is not None:
         return np.asarray(reading.timestamps, np.int64), reasons
@@ -180,7 +194,7 @@ def _timestamps(
             )
         fast = _column_timestamps(reading.columns.column(given), timing)
         if fast is not None:
-            return fast, reasons
+            return fast
         raws: list[Any] = reading.columns.column(given).to_pylist()
     else:
         values = reading.values
@@ -221,22 +235,38 @@ def _raw(value: Any, given: Any, i: int, reasons: dict[int, str]) -> Any:
     return None
 
 
-def _column_timestamps(column: pa.Array, timing: Timing) -> Any:
-    """Integer or Arrow timestamp columns without nulls, at the speed of columns."""
-    if column.null_count:
+def _column_timestamps(
+    column: pa.Array, timing: Timing
+) -> tuple[Timestamps, dict[int, str]] | None:
+    """Integer or Arrow timestamp columns, at the speed of columns; and which rows have no time.
+
+    What a column means is decided by its type alone, never by the cells that a range happens to
+    hold: the answer must not depend on how the input is cut. Times without a zone are UTC.
+    """
+    kind, finer, factor = column.type, 1, int(timing.unit_us)
+    if pa.types.is_timestamp(kind):
+        finer, factor = (1000, 1) if kind.unit == "ns" else (1, _MICROS[kind.unit])
+    elif not pa.types.is_integer(kind) or timing.unit_us < 1:
         return None
-    if pa.types.is_timestamp(column.type):
-        return pc.cast(column, pa.timestamp("us", tz=column.type.tz)).cast(pa.int64()).to_numpy()
-    if pa.types.is_integer(column.type) and timing.unit_us >= 1:
-        numbers = column.cast(pa.int64()).to_numpy()
-        if (
-            timing.unit_us != 1.0
-            and len(numbers)
-            and abs(numbers).max() > LATEST // int(timing.unit_us)
-        ):
-            return None
-        return numbers if timing.unit_us == 1.0 else numbers * np.int64(timing.unit_us)
-    return None
+    reasons: dict[int, str] = {}
+    if column.null_count:
+        missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+        reasons = dict.fromkeys(missing.tolist(), "the timestamp is missing")
+        column = pc.fill_null(column.cast(pa.uint64() if kind == pa.uint64() else pa.int64()), 0)
+    elif kind != pa.uint64():
+        column = column.cast(pa.int64())
+    numbers = column.to_numpy()
+    if finer > 1:
+        numbers = numbers // finer
+    limit = LATEST // factor
+    # Before they are multiplied: a product may wrap around to a time that looks right.
+    if len(numbers) and (numbers.min() < BEGINNING or numbers.max() >= limit):
+        outside = (numbers < BEGINNING) | (numbers >= limit)
+        for i in np.flatnonzero(outside).tolist():
+            reasons[i] = _absurd(int(numbers[i]) * factor)
+        numbers = np.where(outside, 0, numbers)
+    numbers = numbers.astype(np.int64, copy=False)
+    return (numbers if factor == 1 else numbers * np.int64(factor)), reasons
 
 
 def _absurd(micros: int) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import msgspec
 import pytest
 from tests.unit.engine.support import counting, driver_of, run
@@ -9,12 +12,13 @@ from tests.unit.engine.support import counting, driver_of, run
 from headrace import Computation, failpoints, state
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.recovery import SNAPSHOT_EVERY, History, recover
-from headrace.errors import CorruptCheckpoint, Fenced, StoreError, UserCodeError
+from headrace.errors import CorruptCheckpoint, Fenced, SourceError, StoreError, UserCodeError
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
 from headrace.log.store import MemoryStore
+from headrace.model.source import Range, Reading, Source, Timing, positions
 from headrace.pipeline.builder import PipelineBuilder
-from headrace.sources import memory
+from headrace.sources import memory, text
 
 VALUES = [i * 7 % 10 for i in range(300)]
 
@@ -217,6 +221,45 @@ def test_a_driver_whose_commit_did_not_land_goes_no_further() -> None:
     successor = driver_of(driver.topology, driver.store)
     run(successor)
     assert successor.ledger.counters.records == len(VALUES)
+
+
+class Unspeakable(Source):
+    """From its second range on, it names what cannot be written down."""
+
+    timing = Timing()
+
+    def splits(self) -> list[str]:
+        return ["all"]
+
+    def plan(self, split: str, start: int, records: int) -> Range:
+        return Range(start, start + 3, 3, fingerprint="\udce9" if start else "")
+
+    def read(self, split: str, range: Range) -> Reading:
+        return Reading(positions(range.start, 3), values=[1, 2, 3])
+
+
+def test_a_next_plan_that_cannot_be_written_does_not_stop_the_commit() -> None:
+    driver = driver_of(counting(Unspeakable()))
+    driver.step()
+    assert (driver.ledger.epoch, driver.ledger.open_plan) == (1, None)
+    with pytest.raises(UnicodeEncodeError):
+        driver.step()
+    assert driver_of(driver.topology, driver.store).ledger.counters.records == 3
+
+
+def test_a_file_of_an_odd_name_stops_the_next_plan_and_not_the_commit(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1\n2\n3\n4\n5\n6\n7\n8\n9\n")
+    driver = driver_of(counting(text(tmp_path, watch=True)))
+    driver.step()
+    odd = os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt")
+    open(odd, "w").close()
+    driver.step()
+    assert driver.ledger.epoch == 2
+    with pytest.raises(SourceError, match=r"caf\\xe9.txt.*rename the file"):
+        driver.step()
+    os.unlink(odd)
+    driver.step()
+    assert driver.ledger.counters.records == 9
 
 
 def test_state_that_followed_a_renamed_computation_is_still_there_after_a_restart() -> None:

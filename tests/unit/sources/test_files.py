@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Source, Workspace
+from headrace.sources import lines
+from headrace.sources.files import OrderedFileSource
+from headrace.sources.sequence import Extent, encode_extents
 
 
 def put(path: Path, text: str = "x\n") -> Path:
@@ -171,6 +175,86 @@ def test_a_watched_directory_in_name_order_puts_latecomers_last(tmp_path: Path) 
     (data / "b.txt").unlink()  # Read to its end, so nobody needs it any more.
     again = prepared(sources.text(data, watch=True, ordered_by_name=True), tmp_path)
     assert values_from(again, position) == (["a", "c"], end)
+
+
+def test_what_is_no_regular_file_is_left_out(tmp_path: Path) -> None:
+    data = tmp_path / "in"
+    put(data / "a.txt", "a\n")
+    os.mkfifo(data / "pipe.txt")
+    (data / "gone.txt").symlink_to(tmp_path / "nowhere")
+    (data / "round.txt").symlink_to(data / "round.txt")
+    (data / "linked.txt").symlink_to(data / "a.txt")
+    for paths in (data, f"{data}/*.txt"):
+        assert prepared(sources.text(paths), tmp_path).splits() == ["a.txt", "linked.txt"]
+    # One that takes the place of a file that was found is not waited for either.
+    source = prepared(sources.text(data), tmp_path)
+    (data / "a.txt").unlink()
+    os.mkfifo(data / "a.txt")
+    with pytest.raises(SourceError, match="a.txt is not a regular file"):
+        source.plan("a.txt", 0, 10)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_name_that_is_not_utf8_is_told_with_what_to_do(by_name: bool, tmp_path: Path) -> None:
+    data = tmp_path / "in"
+    put(data / "a.txt")
+    source = sources.text(data, watch=True, ordered_by_name=by_name)
+    prepared(source, tmp_path)
+    odd = os.fsencode(data) + b"/caf\xe9.txt"
+    with open(odd, "w") as file:
+        file.write("x\n")
+    for paths in (data, f"{data}/*.txt"):
+        with pytest.raises(SourceError, match=r"caf\\xe9.txt' is not UTF-8.*rename the file"):
+            prepared(sources.text(paths), tmp_path / "other")
+    with pytest.raises(SourceError, match="rename the file"):
+        source.splits()
+    os.rename(odd, data / "café.txt")
+    source.splits()
+
+
+PACKED = gzip.compress(b"one\ntwo\n")
+
+
+def test_a_million_packed_files_fit_into_one_split(tmp_path: Path) -> None:
+    put(tmp_path / "in" / "a.gz").write_bytes(PACKED)
+    source = sources.text(tmp_path / "in", watch=True, ordered_by_name=True)
+    assert isinstance(source, OrderedFileSource)
+    prepared(source, tmp_path)
+    (first,) = source.extents
+    base = first.length * 1_000_000
+    source.extents = [Extent(first.name, base, first.length)]
+    planned = source.plan("files", base, 10)
+    assert planned is not None
+    assert source.read("files", planned).positions.tolist() == [base, base + 4]
+
+
+def test_packed_files_of_a_layout_with_the_older_length_are_read_once(tmp_path: Path) -> None:
+    older = 2**44
+    layout = tmp_path / "workspace" / "layout"
+    layout.mkdir(parents=True)
+    pages = [Extent("a.gz", 0, older), Extent("b.gz", older, older)]
+    (layout / "00000000").write_bytes(encode_extents(pages))
+    for name in ("a", "b", "c"):
+        put(tmp_path / "in" / f"{name}.gz").write_bytes(PACKED)
+    source = sources.text(tmp_path / "in", watch=True, ordered_by_name=True)
+    prepared(source, tmp_path)
+    positions, position = [], 0
+    while (planned := source.plan("files", position, 2)) is not None:
+        positions += source.read("files", planned).positions.tolist()
+        position = planned.end
+    assert positions == [0, 4, older, older + 4, 2 * older, 2 * older + 4]
+
+
+def test_a_file_that_unpacks_to_more_than_its_positions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "a.gz").write_bytes(PACKED)
+    source = prepared(sources.text(tmp_path / "a.gz"), tmp_path)
+    planned = source.plan("a.gz", 0, 10)
+    assert planned is not None
+    monkeypatch.setattr(lines, "UNPACKED_BYTES_MAX", 7)
+    with pytest.raises(SourceError, match="unpacks to 8 bytes.*cut it into several"):
+        source.read("a.gz", planned)
 
 
 def starts_at(name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,15 @@ def test_an_open_quote_rejects_what_it_swallows_and_nothing_before_it(tmp_path: 
     assert reading.values == [{"a": "1", "b": "2"}]
     assert [rejected.position for rejected in reading.rejected] == [8]
     assert "is a quote not closed?" in reading.rejected[0].reason
+
+
+def test_a_large_cell_is_read_in_quotes_as_without(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    csv.field_size_limit(128 * 1024)  # what a process starts with
+    large = "x" * (csv.field_size_limit() + 1)
+    reading = read_file(path, f'a,b\n1,{large}\n2,"{large}"\n'.encode(), sources.csv(str(path)))
+    assert not reading.rejected
+    assert reading.values == [{"a": "1", "b": large}, {"a": "2", "b": large}]
 
 
 def test_csv_without_a_header_and_with_other_signs(tmp_path: Path) -> None:
