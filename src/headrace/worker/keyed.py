@@ -282,7 +282,7 @@ class KeyedRun:
         segment: str | None = None
         size = 0
         if self.cells:
-            data = encode_segment(self.cells)
+            data = encode_segment(self.cells, f"slot {self.emitter.label}")
             size = len(data)
             name = paths.content_name(
                 self.task.plan.epoch, self.emitter.label, digest_of(data), ".arrow"
