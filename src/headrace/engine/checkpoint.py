@@ -99,11 +99,11 @@ class Checkpoint:
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
         """The state of one key; None where there is none."""
         stored = self.stored(computation, key)
-        return _plain(stored, encode_key(key), self._clock(computation)) or None
+        return _plain(stored, encode_key(key), self.clock(computation)) or None
 
     def scan(self, computation: str) -> Iterator[tuple[Any, dict[str, Any]]]:
         """(key, state) of every key, in the order of hashes."""
-        view, clock = self.view(computation), self._clock(computation)
+        view, clock = self.view(computation), self.clock(computation)
         keys = sorted(set(view.all_keys()))
         encoded = [key for _, key in keys]
         hashes = np.array([h for h, _ in keys], np.uint64)
@@ -112,7 +112,7 @@ class Checkpoint:
             if state:
                 yield decode_key(key), state
 
-    def _clock(self, computation: str) -> int:
+    def clock(self, computation: str) -> int:
         """The time that TTLs are judged by: the watermark, or the last plan's wall clock."""
         ledger = self._ledger
         if computation in ledger.by_wall:

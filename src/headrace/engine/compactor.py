@@ -2,12 +2,14 @@
 
 A result is written under a temporary name and gets the number of the epoch that
 is open when it is adopted (protocol C2): if its run has changed meanwhile, it is
-thrown away. It never blocks an epoch: where the disk refuses a result, the run
-stays as it is and is tried again later.
+thrown away. It never blocks an epoch: where a merge fails, for whatever reason, its
+run stays as it is and is tried again later. Only damage to the state itself is told
+at once, as whoever reads that segment next would tell it.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,17 +17,31 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from headrace.engine.recovery import History
-from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Adoption, Entry, Plan
 from headrace.plan.ledger import Ledger
+from headrace.plan.ring import Interval
 from headrace.state import compaction
 from headrace.state.segment import Segment, digest_of, encode_batch
 
 RETRY_AFTER = 32
-"""How many epochs a slot is left alone after the store refused its merge."""
+"""How many epochs a slot is left alone after its merge failed; twice as many the next time."""
+_DOUBLINGS_MAX = 6
+
+_logger = logging.getLogger("headrace.compaction")
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a merged run's hull."""
+
+    interval: Interval
+    temporary: str
+    digest: str
+    rows: int
+    bytes: int
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -34,10 +50,7 @@ class Result(msgspec.Struct, frozen=True):
     computation: str
     slot: int
     run: tuple[Entry, ...]
-    temporary: str
-    digest: str
-    rows: int
-    bytes: int
+    pieces: tuple[Piece, ...]
     bottom: bool
 
 
@@ -49,9 +62,9 @@ class Compactor:
         self._topology = topology
         self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
         self._running: dict[tuple[str, int], Future[Result]] = {}
+        self._runs: dict[tuple[str, int], Sequence[Entry]] = {}
         self._not_before: dict[tuple[str, int], int] = {}
-        self._doubted: set[tuple[str, int]] = set()
-        """Slots whose last merge found a segment missing or damaged."""
+        self._failures: dict[tuple[str, int], int] = {}
         self.adopted = 0
 
     def consider(self, history: History) -> None:
@@ -77,36 +90,51 @@ class Compactor:
             try:
                 result = future.result()
                 if _still_there(result, plan, ledger):
-                    found.append(self._adopt(plan.epoch, result))
+                    found += self._adopt(plan.epoch, result)
+                    self.adopted += 1
+                    self._failures.pop(place, None)
                 else:
-                    self._store.delete(result.temporary)
-            except (StoreError, FileNotFoundError):
-                self._not_before[place] = plan.epoch + RETRY_AFTER
-            except CorruptCheckpoint:
-                # A file that was missing may have been away with the whole checkpoint.
-                if place in self._doubted:
-                    raise
-                self._doubted.add(place)
-            else:
-                self._doubted.discard(place)
-        self.adopted += len(found)
+                    for piece in result.pieces:
+                        self._store.delete(piece.temporary)
+            except Exception as error:
+                if isinstance(error, CorruptCheckpoint) and place in self._failures:
+                    # Not for the first time: then not only away, with the whole checkpoint.
+                    for entry in self._runs[place]:
+                        Segment.open(self._store, entry.segment)
+                self._failed(place, plan.epoch, error)
         return found
+
+    def _failed(self, place: tuple[str, int], epoch: int, error: Exception) -> None:
+        failures = self._failures[place] = self._failures.get(place, 0) + 1
+        wait = RETRY_AFTER << min(failures - 1, _DOUBLINGS_MAX)
+        self._not_before[place] = epoch + wait
+        _logger.warning(
+            "computation %r, slot %d: its segments could not be merged (%s: %s); the epochs go on "
+            "without, and it is tried again in %d epochs",
+            *place, type(error).__name__, error, wait,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Waits for what is running; temporary results are swept later."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _adopt(self, epoch: int, result: Result) -> Adoption:
-        label = f"{result.computation}/{result.slot}~"
+    def _adopt(self, epoch: int, result: Result) -> list[Adoption]:
+        """An adoption for each piece; the first takes the run away."""
         directory = paths.state_directory(result.computation)
-        name = f"{directory}/{paths.content_name(epoch, label, result.digest, '.arrow')}"
-        self._store.rename(result.temporary, name)
         last = max(entry.last_epoch for entry in result.run)
-        hull = compaction.hull_of(result.run)
-        entry = Entry(name, hull, last, result.rows, result.bytes, result.bottom)
-        replaces = tuple(entry.segment for entry in result.run)
-        return Adoption(result.computation, result.slot, replaces, entry)
+        replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
+        found: list[Adoption] = []
+        for number, piece in enumerate(result.pieces):
+            label = f"{result.computation}/{result.slot}~{number or ''}"
+            file = paths.content_name(epoch, label, piece.digest, ".arrow")
+            self._store.rename(piece.temporary, f"{directory}/{file}")
+            entry = Entry(
+                f"{directory}/{file}", piece.interval, last, piece.rows, piece.bytes, result.bottom
+            )
+            gone = replaces if not found else ()
+            found.append(Adoption(result.computation, result.slot, gone, entry))
+        return found
 
     def _start(
         self, name: str, slot: int, run: Sequence[Entry], entries: Sequence[Entry], expired: int
@@ -121,17 +149,28 @@ class Compactor:
             except Exception as error:
                 future.set_exception(error)  # met when it is asked for, as from the background
         self._running[name, slot] = future
+        self._runs[name, slot] = run
 
     def _merge(
         self, name: str, slot: int, run: tuple[Entry, ...], bottom: bool, expired: int
     ) -> Result:
-        parts = [(Segment.open(self._store, e.segment), e.interval) for e in run]
-        batch = compaction.merge(parts, bottom=bottom, expired_before=expired)
-        data = encode_batch(batch)
-        temporary = f"{paths.state_directory(name)}/.merged-{secrets.token_hex(6)}.tmp"
-        self._store.write(temporary, data)
-        digest, rows = digest_of(data), batch.num_rows
-        return Result(name, slot, run, temporary, digest, rows, len(data), bottom)
+        segments = {e.segment: Segment.open(self._store, e.segment) for e in run}
+        found: list[Piece] = []
+        intervals = compaction.pieces(run, segments)
+        for number, interval in enumerate(intervals, 1):
+            parts = [
+                (segments[entry.segment], shared)
+                for entry in run
+                if (shared := entry.interval.overlap(interval)) is not None
+            ]
+            batch = compaction.merge(parts, bottom=bottom, expired_before=expired)
+            if not batch.num_rows and (found or number < len(intervals)):
+                continue  # one entry is enough to say that the run is gone
+            data = encode_batch(batch)
+            temporary = f"{paths.state_directory(name)}/.merged-{secrets.token_hex(6)}.tmp"
+            self._store.write(temporary, data)
+            found.append(Piece(interval, temporary, digest_of(data), batch.num_rows, len(data)))
+        return Result(name, slot, run, tuple(found), bottom)
 
     def _expired(self, history: History, name: str) -> int:
         """Until when rows had expired already at the oldest epoch kept (C7)."""

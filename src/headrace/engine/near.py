@@ -7,7 +7,9 @@ it fetches. The directory lies in Spark's own, which goes when the executor does
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ class NearStore(DiskStore):
         self.near = DiskStore(Path(near) / xxhash.xxh3_64_hexdigest((self.root or "").encode()))
         self.near_reads = 0
         self.far_reads = 0
+        self._swept: dict[str, int] = {}
+        """Directory -> the epoch in which this process swept it last."""
 
     def map(self, name: str) -> pa.Buffer:
         if not name.startswith(_COPIED):
@@ -64,18 +68,25 @@ class NearStore(DiskStore):
         except (OSError, HeadraceError):
             pass
 
-    def sweep(self, directory: str, keep: set[str], before: int) -> None:
-        """Drops copies of epochs `before` that no plan names any more."""
-        for name in self.near.list(directory):
-            try:
-                epoch, _, _ = paths.parse_content_name(name)
-            except ValueError:
-                continue
-            if epoch < before and f"{directory}/{name}" not in keep:
-                try:
+    def sweep(self, directory: str, named: Iterable[str], before: int) -> None:
+        """Drops copies of epochs `before` that no plan names any more; once in an epoch will do."""
+        if self._swept.get(directory) == before:
+            return
+        self._swept[directory] = before
+        keep = set(named)
+        try:
+            for name in self.near.list(directory):
+                if _epoch(name) < before and f"{directory}/{name}" not in keep:
                     self.near.delete(f"{directory}/{name}")
-                except (OSError, HeadraceError):
-                    pass
+        except (OSError, HeadraceError):
+            pass  # the next sweep tries again
+
+
+def _epoch(name: str) -> float:
+    try:
+        return paths.parse_content_name(name)[0]
+    except ValueError:
+        return math.inf
 
 
 def near_directory() -> str | None:

@@ -191,6 +191,7 @@ def _run(
     for guarded in order.guards.get(level, {}).get(slot, ()):
         _stand_by(runtime, order.task, level, guarded)
     yield from run_level(runtime, order.task, level, slot, rows)
+    _sweep_copies(runtime, order.task, level)
     # Only these rows go straight to the driver. No others may tell what differs between tries (B4).
     if order.places and level == runtime.topology.depth:
         store = runtime.store
@@ -212,9 +213,15 @@ def _stand_by(runtime: Runtime, task: TaskPlan, level: int, slot: int) -> None:
             runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
         except (OSError, HeadraceError):
             continue  # whoever takes over reads the store, and says what is wrong with it
-        if isinstance(runtime.store, NearStore):
-            named = {e.segment for each in task.bases[name].values() for e in each.entries}
-            runtime.store.sweep(paths.state_directory(name), named, task.plan.epoch)
+
+
+def _sweep_copies(runtime: Runtime, task: TaskPlan, level: int) -> None:
+    """Drops near copies that no plan names: every slot writes some, whether it guards or not."""
+    if not isinstance(runtime.store, NearStore):
+        return
+    for name in runtime.topology.levels[level]:
+        named = (e.segment for base in task.bases.get(name, {}).values() for e in base.entries)
+        runtime.store.sweep(paths.state_directory(name), named, task.plan.epoch)
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:

@@ -164,16 +164,22 @@ class DiskStore(Store):
 
     def retire_directory(self, name: str) -> bool:
         gone = f"{name}.gone"
+        # What a crash left there would be in the way, should somebody have made `name` again.
+        self._empty(gone)
         with files.explained("rename", self._path(name)):
             try:
                 os.rename(self._path(name), self._path(gone))
                 files.sync_directory(os.path.dirname(self._path(gone)))
             except FileNotFoundError:
-                pass  # Renamed before a crash: what is left of it goes now.
-        for left in self.list(gone):
-            self.delete(f"{gone}/{left}")
-        self.remove_directory(gone)
+                pass  # Renamed before a crash.
+        self._empty(gone)
         return True
+
+    def _empty(self, directory: str) -> None:
+        """Removes a directory with its files, if it is there."""
+        for left in self.list(directory):
+            self.delete(f"{directory}/{left}")
+        self.remove_directory(directory)
 
 
 class MemoryStore(Store):

@@ -9,6 +9,7 @@ have them, so a warm object and a decoded one cannot differ (5 in a float field)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,7 +76,7 @@ class Codec:
             back = self._decoder.decode(data)
         except msgspec.ValidationError as error:
             raise TypeError(f"declared as {_show(self.type)}, but {error}") from None
-        if self._loose and back != value:
+        if self._loose and back != value and not _alike(back, value):
             raise TypeError(
                 f"declared as {_show(self.type)}, and {value!r:.80} would come back as "
                 f"{back!r:.80}: declare the exact type"
@@ -92,6 +93,31 @@ def _codec(declared: Any) -> Codec:
 
 
 _SCALARS = {int, str, bytes, bool, float}
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two values are equal but for NaN, which equals nothing and comes back all the same.
+
+    Their bytes would not tell: a tuple and the list that it comes back as have the same.
+    """
+    if type(one) is not type(other):
+        return bool(one == other)
+    if isinstance(one, float):
+        return bool(one == other or (one != one and other != other))
+    if isinstance(one, dict):
+        one, other = [*one, *one.values()], [*other, *other.values()]
+    elif isinstance(one, set | frozenset):
+        return _encoder.encode(sorted(map(_encoder.encode, one))) == _encoder.encode(
+            sorted(map(_encoder.encode, other))
+        )
+    elif isinstance(one, msgspec.Struct):
+        one, other = msgspec.structs.astuple(one), msgspec.structs.astuple(other)
+    elif dataclasses.is_dataclass(one):
+        names = [field.name for field in dataclasses.fields(one)]
+        one, other = ([getattr(each, name, None) for name in names] for each in (one, other))
+    elif not isinstance(one, list | tuple):
+        return bool(one == other)
+    return len(one) == len(other) and all(map(_alike, one, other))
 
 
 def _show(declared: Any) -> str:

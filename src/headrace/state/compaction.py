@@ -3,12 +3,15 @@
 Both are pure. The rules are C2's: a run is contiguous in the order of last
 epochs and takes all entries of equal last epoch or none; its result covers the
 run's hull, bears its largest last epoch and stands in its place; tombstones and
-expired rows go only if nothing older lies under the hull.
+expired rows go only if nothing older lies under the hull. A large run is merged in
+pieces of its hull, so that no merge needs more memory than a piece takes; the pieces
+share their last epoch, and so are taken together by whatever merges them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -31,29 +34,56 @@ SMALL_BYTES = 1 << 20
 """Segments below this size count as alike."""
 
 
+PIECE_BYTES = 256 << 20
+"""About how much of a run is merged at once: its memory lies in the driver's process."""
+
+_SAMPLE_BYTES = 1 << 20
+
+
 def choose(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """The newest run worth merging, newest first; () where there is none.
 
     Sizes grow geometrically from new to old, so a slot keeps a logarithmic number
-    of segments and each row is rewritten a logarithmic number of times.
+    of segments and each row is rewritten a logarithmic number of times. Entries of equal
+    last epoch, pieces of one merge for instance, count as one: all are taken or none.
     """
     ordered = sorted(entries, key=lambda e: -e.last_epoch)
-    for start in range(len(ordered) - RUN_MIN + 1):
-        if start and ordered[start].last_epoch == ordered[start - 1].last_epoch:
-            continue
-        total, end = ordered[start].bytes, start + 1
-        for end in range(start + 1, len(ordered)):
-            if ordered[end].bytes > max(GROWTH * total, SMALL_BYTES):
-                break
-            total += ordered[end].bytes
-        else:
-            end = len(ordered)
-        # Take all entries of equal last epoch or none.
-        while start < end < len(ordered) and ordered[end].last_epoch == ordered[end - 1].last_epoch:
-            end -= 1
+    groups = [tuple(group) for _, group in groupby(ordered, key=lambda e: e.last_epoch)]
+    sizes = [total_bytes(group) for group in groups]
+    for start in range(len(groups) - RUN_MIN + 1):
+        total, end = sizes[start], start + 1
+        while end < len(groups) and sizes[end] <= max(GROWTH * total, SMALL_BYTES):
+            total += sizes[end]
+            end += 1
         if end - start >= RUN_MIN:
-            return tuple(ordered[start:end])
+            return tuple(entry for group in groups[start:end] for entry in group)
     return ()
+
+
+def total_bytes(entries: Iterable[Entry]) -> int:
+    """How large the segments of some entries are; several entries may share one."""
+    return sum({entry.segment: entry.bytes for entry in entries}.values())
+
+
+def pieces(run: Sequence[Entry], segments: Mapping[str, Segment]) -> list[Interval]:
+    """The hull of a run, cut so that about as much of it lies in each piece.
+
+    A key is never cut: where one alone is larger than a piece, so is its piece.
+    """
+    hull = hull_of(run)
+    if total_bytes(run) <= PIECE_BYTES:
+        return [hull]
+    samples = []
+    for entry in run:
+        segment = segments[entry.segment]
+        low, high = segment.between(entry.interval.low, entry.interval.high)
+        share = entry.bytes * (high - low) // max(len(segment.hashes), 1)
+        rows = np.linspace(low, high, 1 + share // _SAMPLE_BYTES, endpoint=False).astype(np.int64)
+        samples.append(segment.hashes[rows] if low < high else segment.hashes[:0])
+    hashes = np.sort(np.concatenate(samples))
+    step = PIECE_BYTES // _SAMPLE_BYTES
+    cuts = sorted({*hashes[step::step].tolist()} - {hull.low})
+    return [Interval.between(low, high) for low, high in pairwise([hull.low, *cuts, hull.high])]
 
 
 def is_bottom(run: Sequence[Entry], entries: Sequence[Entry]) -> bool:
@@ -72,6 +102,13 @@ def hull_of(run: Sequence[Entry]) -> Interval:
     return Interval(min(e.interval.low for e in run), max(e.interval.last for e in run))
 
 
+_LARGE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
+_WIDE = pa.schema(
+    [*(pa.field(f.name, _LARGE.get(f.type, f.type), False) for f in SCHEMA), ("age", pa.int32())]
+)
+"""While rows are moved about, a column may be larger than the 2 GiB that a segment's may be."""
+
+
 def merge(
     parts: Sequence[tuple[Segment, Interval]], *, bottom: bool, expired_before: int
 ) -> pa.RecordBatch:
@@ -85,8 +122,9 @@ def merge(
         batch = segment.batch.slice(low, high - low)
         ages = pa.array(np.full(high - low, age, np.int32))
         arrays = [*batch.columns, ages]
-        tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]))
-    table = pa.concat_tables(tables)
+        tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]).cast(_WIDE))
+    everything = pa.concat_tables(tables)
+    table = everything.drop_columns(["value"])  # moved only where it stays
     order = pc.sort_indices(
         table,
         sort_keys=[(n, "ascending") for n in ("hash", "key", "kind", "field", "entry", "age")],
@@ -100,8 +138,12 @@ def merge(
         # END is never, also when the watermark is there.
         expired = state & (expires <= expired_before) & (expires != END)
         keep &= ~(gone | expired)
-    kept = table.filter(pa.array(keep)).drop_columns(["age"])
-    return one_batch(kept.cast(SCHEMA))
+    rows = order.to_numpy()[keep]
+    stays = np.zeros(len(order), np.bool_)
+    stays[rows] = True
+    # To take from several parts copies all of them first; to filter does not.
+    kept = everything.filter(pa.array(stays)).drop_columns(["age"])
+    return one_batch(kept.take(pa.array((np.cumsum(stays) - 1)[rows])).cast(SCHEMA))
 
 
 def _first_of_each(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.model.time import END
@@ -70,11 +70,23 @@ def digest_of(data: bytes | pa.Buffer) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def encode_segment(cells: Sequence[Cell]) -> bytes:
-    """The file of some cells."""
+COLUMN_BYTES_MAX = 2**31 - 1
+"""Arrow counts the bytes of such columns with 32 bits."""
+
+
+def encode_segment(cells: Sequence[Cell], where: str = "a slot") -> bytes:
+    """The file of some cells; `where` they come from is told if they are too large for one."""
     ordered = sorted(cells)
     columns = list(zip(*ordered, strict=True)) if ordered else [()] * len(SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
+    for array, field in zip(arrays, SCHEMA, strict=True):
+        # What does not fit into one array comes as several.
+        if isinstance(array, pa.ChunkedArray) or array.nbytes > COLUMN_BYTES_MAX:
+            raise EpochFailed(
+                f"{where}: {len(cells):,} changes of one epoch have {array.nbytes:,} bytes in "
+                f"{field.name!r}, and a segment holds {COLUMN_BYTES_MAX:,} at most: run with "
+                "smaller epochs (epoch_records=) or more slots, or keep less in one key"
+            )
     return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.time import BEGINNING
 from headrace.plan.epoch import Entry
 from headrace.plan.ring import Interval
 from headrace.state.segment import ENTRY, FIELD, HELD, TIMER, Segment
@@ -24,7 +25,7 @@ CellId = tuple[bytes, str, bytes]
 class Stored:
     """What lies in the segments for one key."""
 
-    __slots__ = ("fields", "runs", "version")
+    __slots__ = ("clock", "fields", "runs", "version")
 
     def __init__(self) -> None:
         self.fields: dict[str, tuple[bytes, int] | None] = {}
@@ -33,6 +34,8 @@ class Stored:
         """Rows of this key's hash, newest segment first."""
         self.version = 0
         """The highest version of the class that wrote what is live, so merges do not change it."""
+        self.clock = BEGINNING
+        """The time of the first hook that will see it: what has expired by then is not migrated."""
 
 
 class SlotView:

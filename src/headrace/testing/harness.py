@@ -219,6 +219,7 @@ class Harness:
         if checkpoint.get(computation, key) is None:
             return None
         stored = checkpoint.stored(computation, key)
+        stored.clock = checkpoint.clock(computation)
         loaded: Computation = keystate.load(
             self._runtime.live(node), encode_key(key), stored
         ).object

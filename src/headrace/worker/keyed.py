@@ -8,6 +8,7 @@ lie as HELD cells in the state and come back, merged with the new ones by
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
@@ -112,7 +113,7 @@ class KeyedRun:
         keys = list(dict.fromkeys([*arrived, *due, *due_wall]))
         if not keys:
             return
-        found = self._load(keys)
+        found = self._load(keys, lambda key: self._first_time(key, groups, ordered, due))
         traced = is_traced(self.emitter, self.node)
         nothing: tuple[list[Record[Any]], list[bytes]] = ([], [])
 
@@ -160,7 +161,29 @@ class KeyedRun:
             hooks.watch = self.watch.over(hooks.context)
         return hooks
 
-    def _load(self, keys: list[bytes]) -> dict[bytes, tuple[KeyState, Stored, bool]]:
+    def _first_time(
+        self,
+        key: bytes,
+        groups: list[Grouped],
+        ordered: dict[bytes, tuple[list[Record[Any]], list[bytes]]] | None,
+        due: dict[bytes, list[tuple[int, CellId]]],
+    ) -> int:
+        """The time of a key's first hook (D11)."""
+        if self.live.shape.options.clock == "wall":
+            return self.task.plan.wall
+        if ordered is not None:
+            times = [record.timestamp for record in ordered.get(key, ([], []))[0]]
+        else:
+            spans = [(group.times, group.spans[key]) for group in groups if key in group.spans]
+            times = [time for times, (start, end) in spans for time in times[start:end]]
+        oldest = min(times, default=END)
+        fired = min((at for at, _ in due.get(key, ()) if at <= oldest), default=None)
+        first = fired if fired is not None else times[0] if times else self.before
+        return max(first, self.before)
+
+    def _load(
+        self, keys: list[bytes], first_time: Callable[[bytes], int]
+    ) -> dict[bytes, tuple[KeyState, Stored, bool]]:
         """The state of all keys: warm objects, and one multi-get for the others."""
         found: dict[bytes, tuple[KeyState, Stored, bool]] = {}
         # A failed hook needs the stored bytes again, so with errors=to() nothing is warm.
@@ -176,6 +199,8 @@ class KeyedRun:
             hashes = np.fromiter(map(hash_key, cold), np.uint64, len(cold))
             stored = self.slot.view.fetch(cold, hashes, maps=bool(self.live.shape.maps))
             for key, cells in zip(cold, stored, strict=True):
+                if 0 < cells.version < self.live.shape.options.version:
+                    cells.clock = first_time(key)
                 found[key] = (keystate.load(self.live, key, cells), cells, False)
         return found
 
@@ -283,7 +308,7 @@ class KeyedRun:
         segment: str | None = None
         size = 0
         if self.cells:
-            data = encode_segment(self.cells)
+            data = encode_segment(self.cells, f"slot {self.emitter.label}")
             size = len(data)
             name = paths.content_name(
                 self.task.plan.epoch, self.emitter.label, digest_of(data), ".arrow"

@@ -7,6 +7,7 @@ stored at all, so an emptied key vanishes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -61,8 +62,9 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     kept: dict[str, bytes] = {}
     expires: dict[str, int] = {}
     dropped: tuple[str, ...] = ()
-    if 0 < stored.version < version:
-        dropped = _migrate(live, key, stored, attributes, kept)
+    migrating = 0 < stored.version < version
+    if migrating:
+        dropped = _migrate(live, key, stored, attributes, kept, expires)
     else:
         for field in shape.plain:
             cell = stored.fields.get(field.name)
@@ -85,15 +87,33 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
             field.ttl_us,
             watched=shape.options.ttl_us is not None,
         )
-    return KeyState(obj, kept, expires, dropped)
+    state = KeyState(obj, kept, expires, dropped)
+    if migrating:
+        for field in shape.plain:
+            # To migrate is not to write: nothing lives longer for it. A field that has a TTL
+            # and no end yet begins to live with the first hook.
+            if field.ttl_us is None or field.name in expires:
+                with suppress(TypeError):  # told when it is to be stored
+                    state.written[field.name] = field.codec.encode(attributes[field.name])
+    return state
 
 
 def _migrate(
-    live: Live, key: bytes, stored: Stored, attributes: dict[str, Any], kept: dict[str, bytes]
+    live: Live,
+    key: bytes,
+    stored: Stored,
+    attributes: dict[str, Any],
+    kept: dict[str, bytes],
+    expires: dict[str, int],
 ) -> tuple[str, ...]:
-    """Lets the class turn old fields into new ones; everything is then written anew."""
-    old = {n: msgspec.msgpack.decode(c[0]) for n, c in stored.fields.items() if c is not None}
-    new = live.shape.cls.migrate(dict(old), stored.version)
+    """Lets the class turn old fields into new ones; everything is then written anew.
+
+    What has expired is gone, for `migrate` too; a field that keeps its name keeps its end.
+    """
+    cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
+    living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
+    old = {name: msgspec.msgpack.decode(data) for name, (data, _) in living.items()}
+    new = live.shape.cls.migrate(old, stored.version) if old else {}
     for field in live.shape.plain:
         if field.name not in new:
             attributes[field.name] = field.fresh()
@@ -103,9 +123,11 @@ def _migrate(
         except msgspec.ValidationError as error:
             raise unfit(live, key, field, error) from None
     for field in live.shape.plain:
-        if field.name in old:
+        if field.name in cells:
             kept[field.name] = b""  # differs from any encoding, so it is written again
-    return tuple(name for name in old if name not in kept)
+        if field.name in living and field.ttl_us is not None:
+            expires[field.name] = living[field.name][1]
+    return tuple(name for name in cells if name not in kept)
 
 
 def unfit(live: Live, key: bytes, field: Field, error: Exception) -> IncompatibleState:

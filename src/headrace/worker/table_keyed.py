@@ -56,13 +56,13 @@ class KeyedTableContext(BareTableContext):
         self._keys = keys
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
         self._stored: Sequence[Stored] = run.slot.view.fields(keys, self._hashes)
-        self._migrated = self._migrate()
         if run.live.shape.options.clock == "wall":
             clocks = np.full(len(keys), run.task.plan.wall, np.int64)
         else:
             clocks = np.full(len(keys), oldest_on_time(run.before), np.int64)
             np.maximum.at(clocks, codes, timestamps)
         self._clocks = clocks
+        self._migrated = self._migrate()
         self._written: dict[str, list[bytes]] = {}
         self._aside = 0
         self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
@@ -126,11 +126,12 @@ class KeyedTableContext(BareTableContext):
 
     def _migrate(self) -> dict[int, KeyState]:
         """Keys that another version of the class has written, as this one sees them."""
-        return {
-            i: keystate.load(self._live, self._keys[i], stored)
-            for i, stored in enumerate(self._stored)
-            if stored.version not in (0, self._version)
-        }
+        found: dict[int, KeyState] = {}
+        for i, stored in enumerate(self._stored):
+            if stored.version not in (0, self._version):
+                stored.clock = int(self._clocks[i])
+                found[i] = keystate.load(self._live, self._keys[i], stored)
+        return found
 
     def read(self) -> pa.Table:
         columns: dict[str, Any] = {"key": self._key_array()}
@@ -254,6 +255,8 @@ class KeyedTableContext(BareTableContext):
                 if field.name in self._written:
                     data = self._written[field.name][i]
                     setattr(state.object, field.name, field.codec.decode(data))
+                    if field.ttl_us is not None:
+                        state.expires[field.name] = clocks[i] + field.ttl_us
             keystate.note_writes(self._live, state, clocks[i])
             found.extend(keystate.changes(self._live, self._keys[i], state, clocks[i]))
         for field in self._fields:

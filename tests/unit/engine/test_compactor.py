@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import msgspec
+import pyarrow as pa
 import pytest
 from tests.unit.engine.support import counting, driver_of, run
 
@@ -15,6 +17,7 @@ from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log import paths
 from headrace.plan.epoch import Plan
 from headrace.plan.ring import Ring
+from headrace.state import compaction
 
 VALUES = [i * 7 % 10 for i in range(400)]
 
@@ -145,6 +148,68 @@ def test_a_damaged_segment_is_not_merged_over() -> None:
     with pytest.raises(CorruptCheckpoint, match="is damaged"):
         driver._compactor.consider(driver.history)
         driver._compactor.adoptions(next_plan(driver), driver.ledger)
+
+
+def test_a_merge_that_fails_for_any_reason_stops_nothing_and_is_left_alone_ever_longer(
+    monkeypatch, caplog
+) -> None:
+    driver = piled_up()
+    tries = []
+
+    def overflowing(*given, **options):
+        tries.append(driver.ledger.epoch)
+        raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    monkeypatch.setattr(compaction, "merge", overflowing)
+    run(driver, 4 * RETRY_AFTER)
+    assert driver.ledger.epoch > 3 * RETRY_AFTER and driver._compactor.adopted == 0
+    assert "could not be merged (ArrowInvalid: offset overflow" in caplog.text
+    epochs = sorted(set(tries))
+    assert epochs[1] - epochs[0] >= RETRY_AFTER and epochs[2] - epochs[1] >= 2 * RETRY_AFTER
+
+
+def test_a_segment_that_was_out_of_reach_for_a_while_is_not_taken_for_lost() -> None:
+    driver = piled_up()
+    real, driver.store.map = driver.store.map, lambda name: driver.store.read("away")  # type: ignore[method-assign]
+    driver._compactor.consider(driver.history)
+    driver.store.map = real  # type: ignore[method-assign]
+    assert driver._compactor.adoptions(next_plan(driver), driver.ledger) == []
+
+
+@pytest.mark.parametrize("piece", [500, 3000])
+def test_a_large_run_is_merged_in_pieces_that_are_merged_again_together(
+    monkeypatch, piece: int
+) -> None:
+    monkeypatch.setattr(compaction, "PIECE_BYTES", piece)
+    monkeypatch.setattr(compaction, "_SAMPLE_BYTES", 50)
+    driver = piled_up()
+    before = counts(driver)
+    driver._compactor.consider(driver.history)
+    adoptions = driver._compactor.adoptions(next_plan(driver), driver.ledger)
+    assert len(adoptions) > 2 and driver._compactor.adopted == 2
+    for each in adoptions:
+        driver.ledger._adopt(each)
+    for slot, state in driver.ledger.slots["Count"].items():
+        mine = sorted(e.interval for e in state.entries)
+        (whole,) = driver.ledger.rings["Count"].intervals(slot)
+        assert mine[0].low >= whole.low and mine[-1].last <= whole.last
+        assert all(one.high <= other.low for one, other in pairwise(mine))
+        assert len({e.last_epoch for e in state.entries}) == 1
+        assert compaction.choose(state.entries) == (), "pieces are not a run of their own"
+    view = Checkpoint(driver.store)
+    view._ledger = driver.ledger
+    assert dict(view.scan("Count")) == before != {}
+
+
+def test_a_pipeline_whose_merges_are_cut_to_pieces_ends_with_the_state_of_one_without(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(compaction, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(compaction, "_SAMPLE_BYTES", 50)
+    merging, plain = driver_of(counting(VALUES)), piled_up(10_000)
+    run(merging)
+    assert merging._compactor.adopted > 1
+    assert counts(merging) == counts(plain)
 
 
 def test_epochs_go_on_while_a_merge_is_running() -> None:

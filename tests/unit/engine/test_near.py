@@ -63,6 +63,7 @@ def test_a_local_disk_that_refuses_copies_does_no_harm(far: DiskStore, tmp_path:
     store = near(far, tmp_path)
     store.write(segment(4), DATA)
     assert store.map(segment(4)).to_pybytes() == DATA
+    store.sweep(paths.state_directory("Count"), [], before=9)
 
 
 def test_only_segments_are_copied(far: DiskStore, tmp_path: Path) -> None:

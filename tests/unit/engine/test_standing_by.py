@@ -110,3 +110,18 @@ def test_without_standbys_the_state_is_missed(tmp_path: Path) -> None:
     with pytest.raises(CorruptCheckpoint, match=r"is missing from the checkpoint"):
         driver.step()
     driver.close()
+
+
+def test_copies_do_not_pile_up_where_nobody_guards_anybody(tmp_path: Path) -> None:
+    """As with standbys of which one executor is left: it still writes copies."""
+    driver, executors = started(tmp_path, standbys=False)
+    executors.place[0] = "b"
+    while driver.ledger.epoch < 9 or driver.ledger.segments() == set():
+        driver.step()
+    assert driver._compactor.adopted
+    driver.step()
+    written = {path.name for path in (tmp_path / "near" / "b").rglob("*.arrow")}
+    named = {name.rsplit("/", 1)[1] for name in driver.ledger.segments()}
+    newest = {name for name in written if int(name[:12]) >= driver.ledger.epoch}
+    assert written <= named | newest
+    driver.close()

@@ -73,3 +73,17 @@ def test_a_checkpoint_path_that_is_a_file_is_explained(tmp_path: Path) -> None:
         store.read("IDENTITY")
     with pytest.raises(StoreError, match="file"):
         store.make_directory("")
+
+
+def test_a_directory_is_retired_though_a_crash_left_its_last_life_half_taken_away(
+    tmp_path: Path,
+) -> None:
+    """Renamed, then a crash; a driver that slept makes it again: the old one is in the way."""
+    store = DiskStore(tmp_path)
+    store.make_directory("d/1")
+    store.put_if_absent("d/1/old", b"x")
+    (tmp_path / "d/1").rename(tmp_path / "d/1.gone")
+    store.make_directory("d/1")
+    (tmp_path / "d/1/new").write_bytes(b"y")
+    assert store.retire_directory("d/1")
+    assert store.list("d") == []

@@ -115,6 +115,36 @@ def test_a_loose_type_that_would_change_its_value_is_refused(declared, value):
         codec(declared).encode(value)
 
 
+@dataclass
+class Measured:
+    by: Any
+    tags: set[float] = field(default_factory=set)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (Any, float("nan")),
+        (dict, {"a": [1.0, float("nan")], "b": {"c": float("nan")}}),
+        (dict[str, Any], {"a": float("nan")}),
+        (Measured, Measured(float("nan"), {float("nan"), 1.0})),
+        (tuple[Any, float], (1, float("nan"))),
+    ],
+    ids=repr,
+)
+def test_what_is_not_a_number_comes_back_so_also_where_the_type_is_loose(declared, value):
+    c = codec(declared)
+    data, settled = c.settle(value)
+    assert repr(settled) == repr(value) == repr(c.decode(data))
+    assert c.encode(settled) == data
+
+
+@pytest.mark.parametrize("value", [{"a": (float("nan"),)}, [{float("nan")}]], ids=repr)
+def test_beside_what_is_not_a_number_a_changed_value_is_still_refused(value):
+    with pytest.raises(TypeError, match="declare the exact type"):
+        codec(Any).encode(value)
+
+
 @pytest.mark.parametrize(
     ("declared", "given", "kept"),
     [(float, 5, 5.0), (list[float], [1, 2], [1.0, 2.0]), (list[int], (1, 2), [1, 2])],

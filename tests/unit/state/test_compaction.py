@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.state.support import fetched, field, timer, view_of, written
@@ -12,7 +13,7 @@ from headrace.plan.epoch import Entry
 from headrace.plan.ledger import SlotLedger, recut
 from headrace.plan.ring import WHOLE, Interval, Ring
 from headrace.state.compaction import RUN_MIN, choose, hull_of, is_bottom, merge
-from headrace.state.segment import Cell, Segment
+from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 
 
 def entry(epoch: int, size: int, interval: Interval = WHOLE) -> Entry:
@@ -79,6 +80,26 @@ def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldo
         most = max(most, len(entries))
     assert most <= 24
     assert rewritten / added <= 12
+
+
+def test_columns_that_together_exceed_two_gib_are_merged_where_their_newest_rows_do_not() -> None:
+    """1,200 MiB overwritten by 1,200 MiB: zero pages of one buffer that nobody touches."""
+    rows, size = 300, 4 << 20
+    zeros = pa.py_buffer(np.zeros(rows * size, np.uint8))
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * size)
+
+    class Large:
+        def __init__(self, gone: bool) -> None:
+            cells = [Cell(i, b"k", 0, "n", b"", b"", 0, tombstone=gone) for i in range(rows)]
+            file = pa.ipc.open_file(pa.py_buffer(encode_segment(cells)))
+            values = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, zeros])
+            self.batch = file.get_batch(0).set_column(5, SCHEMA.field(5), values)
+
+        def between(self, low: int, high: int) -> tuple[int, int]:
+            return 0, rows
+
+    parts = [(Large(True), WHOLE), (Large(False), WHOLE)]
+    assert merge(parts, bottom=True, expired_before=0).num_rows == 0  # type: ignore[arg-type]
 
 
 def test_a_bottom_merge_drops_tombstones_and_expired_rows_and_no_other_merge_does() -> None:

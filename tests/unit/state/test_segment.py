@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from tests.unit.state.support import field, timer, written
 
-from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log import paths
 from headrace.log.store import DiskStore, MemoryStore
+from headrace.state import segment as segment_module
 from headrace.state.bloom import Bloom
 from headrace.state.segment import (
     FORMAT,
@@ -176,3 +177,10 @@ def test_a_bloom_filter_takes_the_edges_of_the_key_space() -> None:
 def test_a_batch_that_was_sorted_elsewhere_is_written_as_it_is() -> None:
     data = encode_segment(CELLS)
     assert encode_batch(opened(data).batch) == data
+
+
+def test_more_than_a_column_holds_is_refused_with_a_way_out(monkeypatch):
+    monkeypatch.setattr(segment_module, "COLUMN_BYTES_MAX", 1000)
+    encode_segment([field(i, "n", b"x" * 90) for i in range(10)])
+    with pytest.raises(EpochFailed, match=r"slot C/3: 20 changes .*'value'.*epoch_records"):
+        encode_segment([field(i, "n", b"x" * 90) for i in range(20)], "slot C/3")
