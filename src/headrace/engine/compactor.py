@@ -51,7 +51,7 @@ class Compactor:
         self._running: dict[tuple[str, int], Future[Result]] = {}
         self._not_before: dict[tuple[str, int], int] = {}
         self._doubted: set[tuple[str, int]] = set()
-        """Slots whose last merge found a segment missing or damaged."""
+        """Slots whose last merge found a segment missing."""
         self.adopted = 0
 
     def consider(self, history: History) -> None:
@@ -82,9 +82,10 @@ class Compactor:
                     self._store.delete(result.temporary)
             except (StoreError, FileNotFoundError):
                 self._not_before[place] = plan.epoch + RETRY_AFTER
-            except CorruptCheckpoint:
+            except CorruptCheckpoint as error:
                 # A file that was missing may have been away with the whole checkpoint.
-                if place in self._doubted:
+                missing = isinstance(error.__context__, FileNotFoundError)
+                if place in self._doubted or not missing:
                     raise
                 self._doubted.add(place)
             else:
