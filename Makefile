@@ -33,7 +33,7 @@ demo: java $(READY) ## run Zeitgeist: spikes and dips in a stream of search quer
 	@$(BIN)/headrace demo zeitgeist
 
 test: java lint types ## lint, check the types and run every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@tools/run-tests $(BIN)/python $(PYTEST_ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -165,6 +165,43 @@ SCHEDULES = {
         r"driver (?P<d>\d+) pauses at after-publish",
         r"driver \d+ starts",
     ),
+    "C8 a reader runs an epoch again while drivers go on": (
+        r"reader (?P<r>\d+) pauses",
+        r"epoch \d+ is committed",
+        r"reader (?P=r) has run epoch",
+    ),
+    "C8 a reader comes too late": (r"reader \d+ stops: IncompatibleState: .*not kept",),
+    "leases: a standby sees an older one": (r"reads old: LEASE",),
+    "leases: a standby sees a torn one": (r"reads torn: LEASE",),
+    "leases: the file comes to harm": (r"the file is (torn|empty|old): LEASE",),
+    "leases: of two standbys one stands back": (r"says: standby: another driver was first",),
+    "leases: a stopped leader wakes behind a standby": (
+        r"driver (?P<d>\d+) pauses",
+        r"driver \d+ says: leading as generation",
+        r"driver (?P=d) stops: Fenced",
+    ),
+    "patience: the store is away and comes back": (
+        r"/checkpoint is away",
+        r"says: paused: the checkpoint is away",
+        r"/checkpoint is back",
+        r"says: the checkpoint is back",
+    ),
+    "patience: the store vanishes and comes back": (
+        r"/checkpoint has vanished",
+        r"says: paused: the checkpoint is away",
+        r"/checkpoint is back",
+        r"epoch \d+ is committed",
+    ),
+    "patience: a sink is away and comes back": (
+        r"/out is away",
+        r"says: paused: the sink is away",
+        r"/out is back",
+        r"says: the sink is back",
+    ),
+    "patience: a run gives up, and the next goes on": (
+        r"stops: S(tore|ink)Error: .*given up",
+        r"driver \d+ starts",
+    ),
 }
 
 

@@ -44,6 +44,9 @@ SLACK_S = 0.5
 _INTENT_MAGIC, _RESULT_MAGIC = b"headrace-intent", b"headrace-result"
 _POLL_S = 0.02
 _PUTS_MAX = 5
+_RESULT_PUTS_MAX = _PUTS_MAX + 8
+"""Longer: whoever gives up loses an answer that it has, and the call becomes uncertain."""
+_PAUSE_MAX_S = 5.0
 
 _Kind = TypeVar("_Kind")
 
@@ -151,7 +154,8 @@ class Journal:
     def _settle(self, file: str, outcome: Determinant) -> Determinant:
         """Puts a result; gives the one that counts."""
         full = f"{file}.result"
-        data = self._put(full, seal(_RESULT_MAGIC, msgspec.json.encode(outcome)))
+        sealed = seal(_RESULT_MAGIC, msgspec.json.encode(outcome))
+        data = self._put(full, sealed, tries=_RESULT_PUTS_MAX)
         reach("after-result-write")
         return _decoded(full, unseal(_RESULT_MAGIC, data, full), Determinant)
 
@@ -164,10 +168,10 @@ class Journal:
             self._sleep(min(_POLL_S, left))
         return known
 
-    def _put(self, full: str, data: bytes) -> bytes:
+    def _put(self, full: str, data: bytes, *, tries: int = _PUTS_MAX) -> bytes:
         """Puts a file if absent; gives what lies there then. An unknown outcome is settled."""
         failure: Exception | None = None
-        for attempt in range(_PUTS_MAX):
+        for attempt in range(tries):
             try:
                 mine = self._store.put_if_absent(full, data)
             except FileNotFoundError:
@@ -181,7 +185,7 @@ class Journal:
                 return found
             except (OSError, StoreError) as error:
                 failure = failure or error
-            self._sleep(0.05 * 2**attempt)
+            self._sleep(min(_PAUSE_MAX_S, 0.05 * 2**attempt))
         raise StoreError(f"{full} could not be written: {failure}") from failure
 
     def _gone(self) -> Fenced:

@@ -62,7 +62,6 @@ class Compactor:
         self._topology = topology
         self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
         self._running: dict[tuple[str, int], Future[Result]] = {}
-        self._runs: dict[tuple[str, int], Sequence[Entry]] = {}
         self._not_before: dict[tuple[str, int], int] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self.adopted = 0
@@ -97,10 +96,11 @@ class Compactor:
                     for piece in result.pieces:
                         self._store.delete(piece.temporary)
             except Exception as error:
-                if isinstance(error, CorruptCheckpoint) and place in self._failures:
-                    # Not for the first time: then not only away, with the whole checkpoint.
-                    for entry in self._runs[place]:
-                        Segment.open(self._store, entry.segment)
+                if isinstance(error, CorruptCheckpoint):
+                    # A file that was missing may have been away with the whole checkpoint.
+                    missing = isinstance(error.__context__, FileNotFoundError)
+                    if place in self._failures or not missing:
+                        raise
                 self._failed(place, plan.epoch, error)
         return found
 
@@ -149,7 +149,6 @@ class Compactor:
             except Exception as error:
                 future.set_exception(error)  # met when it is asked for, as from the background
         self._running[name, slot] = future
-        self._runs[name, slot] = run
 
     def _merge(
         self, name: str, slot: int, run: tuple[Entry, ...], bottom: bool, expired: int

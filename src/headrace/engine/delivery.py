@@ -76,8 +76,11 @@ class Deliverer:
                     "or restore the checkpoint under a new id"
                 )
 
-    def catch_up(self, commits: Sequence[Commit]) -> None:
-        """Delivers the retained epochs, oldest first, that a sink does not have."""
+    def catch_up(self, commits: Sequence[Commit], retained: int = 1) -> None:
+        """Delivers the retained epochs, oldest first, that a sink does not have.
+
+        Of the last `retained` epochs nobody can have collected anything.
+        """
         for outlet in self._outlets.values():
             water = _high_water(outlet)
             lacking = [commit for commit in commits if commit.epoch > water]
@@ -86,6 +89,9 @@ class Deliverer:
                     self._pass_over(outlet, commit)
                 continue
             kept = self._still_staged(outlet.name, lacking)
+            lost = lacking[: len(lacking) - len(kept)]
+            if lost and lost[-1].epoch > commits[-1].epoch - retained:
+                self._refuse_lost(outlet.name, lost[-1])
             if kept and kept[0].epoch > water + 1:
                 _logger.warning(
                     "sink %r says that its last epoch is %d; epochs up to %d were delivered "
@@ -156,6 +162,19 @@ class Deliverer:
         kept.reverse()
         return kept
 
+    def _refuse_lost(self, sink: str, commit: Commit) -> None:
+        """Rows that were never collected are missing: to go on would lose them without a word."""
+        there = set(self._store.list(paths.staged_directory(sink)))
+        self._require_present()
+        for file in commit.staged:
+            if file.sink == sink and not file.weak and file.name not in there:
+                where = self._store.where(f"{paths.staged_directory(sink)}/{file.name}")
+                raise CorruptCheckpoint(
+                    f"{where} is missing: {file.rows} rows of epoch {commit.epoch}, which sink "
+                    f"{sink!r} does not have. Restore the file from a copy; if it is lost for "
+                    "good, give the sink another name, and it begins with the next epoch"
+                )
+
     def deliver_weak(self, commit: Commit) -> None:
         """Delivers what weak productions made, before the commit is written."""
         for outlet in self._outlets.values():
@@ -214,7 +233,11 @@ class Deliverer:
                 self._require_present()
                 raise
             if digest_of(data) != file.digest:
-                raise CorruptCheckpoint(f"{name} is damaged: its digest is not the committed one")
+                raise CorruptCheckpoint(
+                    f"{self._store.where(name)} is damaged: {file.rows} rows for sink {sink!r} "
+                    "whose digest is not the committed one. Restore the file from a copy; nothing "
+                    "of it was delivered"
+                )
             return data
 
         path = os.path.join(self._store.root, name) if self._store.root else None

@@ -191,7 +191,8 @@ class Driver:
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
-        self._deliverer.catch_up([commit for _, commit in self.history.commits])
+        commits = [commit for _, commit in self.history.commits]
+        self._deliverer.catch_up(commits, self.history.retained)
         self._sources.prepare()
         self._sources.settle(self.ledger, self.history.released)
 

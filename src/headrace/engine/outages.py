@@ -17,6 +17,8 @@ from headrace.errors import HeadraceError, SinkError, StoreError
 
 QUICK_TRIES = 5
 """Tries in quick succession before anybody is told: a hiccup is no news."""
+HICCUP_S = 5.0
+"""Nor is one a hiccup that lasts so long: a try by itself may take its time."""
 QUICK_S = 0.1
 SLOW_S = 2.0
 SLOWEST_S = 30.0

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.engine.outages import QUICK_TRIES, Outage, delay_s, is_outage, part_of
+from headrace.engine.outages import HICCUP_S, QUICK_TRIES, Outage, delay_s, is_outage, part_of
 from headrace.errors import Fenced, HeadraceError
 from headrace.model.time import show_instant
 
@@ -81,7 +81,7 @@ class Patience:
         away_s = now - self._began
         if self._give_up_s is not None and away_s >= self._give_up_s:
             raise _given_up(error, away_s)
-        if self._tries > QUICK_TRIES:
+        if self._tries > QUICK_TRIES or away_s >= HICCUP_S:
             self._announce(error)
         pause = delay_s(self._tries, random.random())
         if self._give_up_s is not None:

@@ -47,6 +47,8 @@ class History:
         self.commits: deque[tuple[int, Commit]] = deque(maxlen=self.retain)
         self.segments: deque[set[str]] = deque(maxlen=self.retain)
         self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
+        self.retained = self.retain
+        """So many of the last epochs no driver of the window can have collected."""
         self._snapshots: list[int] = []
         self.released: dict[str, dict[str, int]] = {}
         """Stream -> split -> how far no kept epoch reads any more."""
@@ -59,6 +61,7 @@ class History:
             ledger.planned(_decoded(position, entry, Plan))
         elif entry.kind == COMMIT:
             body = _decoded(position, entry, CommitBody)
+            self.retained = min(self.retained, body.retain or 1)
             self.committed(body.commit, position)
             if body.snapshot is not None:
                 self.snapshotted(position)
@@ -78,6 +81,7 @@ class History:
             for stream, splits in snapshot.splits.items()
         }
         self.snapshotted(position)
+        self.retained = min(self.retained, body.retain or 1)
         self._remember(position, body.commit)
         if body.next is not None:
             self.ledger.planned(body.next)

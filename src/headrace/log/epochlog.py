@@ -85,7 +85,10 @@ def unseal(magic: bytes, data: bytes, name: str) -> bytes:
     head, _, rest = data.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 3 or words[0] != magic or not words[1].isdigit():
-        raise CorruptCheckpoint(f"{name} is not a {magic.decode()} file: it begins {data[:40]!r}")
+        raise CorruptCheckpoint(
+            f"{name} is not a {magic.decode()} file: it begins {data[:40]!r}; restore it from a "
+            "copy, nothing of it has been used"
+        )
     if int(words[1]) > FORMAT:
         raise IncompatibleState(
             f"{name} has format {int(words[1])}; this Headrace reads up to {FORMAT}: "
@@ -133,11 +136,12 @@ class EpochLog:
             data = self._store.read(name)
         except FileNotFoundError:
             return None
-        body = unseal(_MAGIC, data, name)
+        where = self._store.where(name)
+        body = unseal(_MAGIC, data, where)
         try:
             return msgspec.json.decode(body, type=LogEntry)
         except msgspec.DecodeError as error:
-            raise CorruptCheckpoint(f"{name} cannot be decoded: {error}") from None
+            raise CorruptCheckpoint(f"{where} cannot be decoded: {error}") from None
 
     def backwards(self) -> Iterator[tuple[int, LogEntry]]:
         """Entries from the last to the first that is still there."""

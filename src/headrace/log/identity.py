@@ -34,7 +34,7 @@ def read_identity(store: Store) -> Identity | None:
             )
     if data is None:
         return None
-    body = unseal(_MAGIC, data, paths.IDENTITY)
+    body = unseal(_MAGIC, data, store.where(paths.IDENTITY))
     try:
         return msgspec.json.decode(body, type=Identity)
     except msgspec.DecodeError as error:

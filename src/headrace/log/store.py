@@ -27,6 +27,10 @@ class Store(ABC):
     root: str | None = None
     """The directory on this machine, where there is one."""
 
+    def where(self, name: str) -> str:
+        """A name as users can find it."""
+        return os.path.join(self.root, name) if self.root else name
+
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
         """Writes a file durably, replacing what has that name."""

@@ -160,6 +160,9 @@ class FileSink(Sink):
                 )
             put_if_absent(self._identity, checkpoint.encode())
             owner = self._owner()
+        if owner == checkpoint and not self._opened:
+            for directory in (self._staging, self._claims):  # somebody may have tidied up
+                make_directory(directory)
         if owner != checkpoint:
             raise SinkError(
                 f"{self.path} belongs to the checkpoint {owner}, not to {checkpoint}: choose a "

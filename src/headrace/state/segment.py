@@ -141,7 +141,7 @@ class Segment:
             return Segment(name, store.map(name))
         except FileNotFoundError:
             raise CorruptCheckpoint(
-                f"{name} is missing from the checkpoint, though a commit names it; "
+                f"{store.where(name)} is missing from the checkpoint, though a commit names it; "
                 "restore the file, or begin again from a backup"
             ) from None
 

@@ -1,0 +1,278 @@
+"""Moments that the simulator and hostile users have found, one by one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from tests.unit.engine.support import counting, driver_of, run
+
+from headrace import failpoints
+from headrace.causal.journal import Journal
+from headrace.causal.outside import ANSWER
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.lease import Pulse
+from headrace.engine.loop import Conduct, Control, run_loop
+from headrace.engine.outages import HICCUP_S, part_of
+from headrace.engine.patience import Patience
+from headrace.errors import CorruptCheckpoint, SinkError, StoreError
+from headrace.log.store import DiskStore, MemoryStore
+from headrace.model.services import CALL
+from headrace.plan.epoch import Determinant
+from headrace.plan.progress import Notice
+from headrace.sinks import jsonl, staging
+
+VALUES = [i * 7 % 10 for i in range(60)]
+
+
+class Crash(BaseException):
+    pass
+
+
+def die() -> None:
+    raise Crash
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    failpoints.disarm()
+
+
+class Flaky(MemoryStore):
+    """Refuses to list the log as often as it is told to."""
+
+    refusals = 0
+
+    def list(self, directory: str) -> list[str]:
+        if directory == "log" and self.refusals:
+            self.refusals -= 1
+            raise StoreError("cannot list log")
+        return super().list(directory)
+
+
+# Standbys --------------------------------------------------------------------
+
+
+def test_a_standby_whose_first_look_failed_half_way_looks_again() -> None:
+    store = Flaky()
+    run(driver_of(counting(VALUES), store), 2)
+    standby = driver_of(counting(VALUES), store, open=False)
+    store.refusals = 2
+    with pytest.raises(StoreError):
+        standby.follow()
+    store.refusals = 0
+    assert standby.follow() == 1
+    assert standby.followed().epoch == 2
+
+
+def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> None:
+    """It filled the log with generations, as fast as it could, while its sink was away."""
+    out = jsonl(tmp_path / "out")
+    leader = driver_of(counting(VALUES, out), DiskStore(tmp_path / "state"))
+    run(leader, 2)
+    (tmp_path / "out").rename(tmp_path / "away")
+    (tmp_path / "out").write_text("in the way")
+    notices: list[Notice] = []
+    stopping = threading.Event()
+
+    def hear(notice: Notice) -> None:
+        notices.append(notice)
+        if notice.kind == "away":
+            stopping.set()
+
+    topology = counting(VALUES, jsonl(tmp_path / "out"))
+    standby = driver_of(topology, DiskStore(tmp_path / "state"), open=False)
+    conduct = Conduct(give_up_s=None, lease_s=0.1, standby=True, on_notice=hear)
+    run_loop(standby, stopping, lambda: 1, conduct, Control(stopping))
+    tries = [n for n in notices if "cannot take over" in n.text]
+    assert 2 <= len(tries) <= 7
+    assert "the checkpoint is away" in notices[-1].text or "the sink is away" in notices[-1].text
+
+
+# Outages ---------------------------------------------------------------------
+
+
+def test_a_leader_that_waits_for_what_is_away_is_not_stuck() -> None:
+    now = [0.0]
+    pulse = Pulse(5.0, clock=lambda: now[0])
+    pulse.rest(True)
+    now[0] = 30.0
+    assert pulse.alive()
+    pulse.rest(False)
+    assert pulse.alive()
+    now[0] = 36.0
+    assert not pulse.alive()
+
+
+def test_an_outage_is_told_as_soon_as_it_has_lasted_though_each_try_takes_long() -> None:
+    now, told = [0.0], []
+    patience = Patience(None, threading.Event(), lambda *n: told.append(n), clock=lambda: now[0])
+    patience._stopping.wait = lambda seconds: False  # type: ignore[method-assign]
+    patience.wait(StoreError("no"))
+    assert not told
+    now[0] = HICCUP_S
+    patience.wait(StoreError("no"))
+    assert [kind for kind, _ in told] == ["away"]
+
+
+def test_giving_up_is_told_once_though_waits_lie_within_waits() -> None:
+    now = [0.0]
+    patience = Patience(10.0, threading.Event(), clock=lambda: now[0])
+
+    def later(seconds: float) -> bool:
+        now[0] += seconds
+        return False
+
+    patience._stopping.wait = later  # type: ignore[method-assign]
+
+    def away() -> None:
+        raise StoreError("cannot write x")
+
+    with pytest.raises(StoreError) as caught:
+        patience.through(lambda: patience.through(away))
+    assert str(caught.value).count("given up") == 1
+
+
+def test_a_sink_that_is_away_is_told_as_a_sink(tmp_path: Path, monkeypatch) -> None:
+    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), MemoryStore())
+    run(driver, 1)
+
+    def refused(path: Path) -> int:
+        raise StoreError(f"cannot read {path}")
+
+    monkeypatch.setattr("headrace.sinks.files.highest_marker", refused)
+    with pytest.raises(SinkError, match="sink 'counts' .* cannot read .*_high_water") as caught:
+        run(driver, 1)
+    assert part_of(caught.value) == "sink"
+
+
+def test_rows_that_vanished_with_the_whole_checkpoint_are_waited_for(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "state")
+    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), store)
+    moved = lambda: (tmp_path / "state").rename(tmp_path / "elsewhere")  # noqa: E731
+    failpoints.arm("before-delivery", moved)
+    with pytest.raises(StoreError, match="is it still mounted"):
+        run(driver, 1)
+    failpoints.disarm()
+    (tmp_path / "elsewhere").rename(tmp_path / "state")
+    run(driver, 1)
+    assert len(list((tmp_path / "out").glob("epoch=*"))) == 2
+
+
+def test_a_merge_that_missed_a_file_of_a_checkpoint_that_was_away_is_tried_again() -> None:
+    driver = driver_of(counting(VALUES * 4), MemoryStore())
+    run(driver, 12)
+    compactor = driver._compactor
+    segment = driver.ledger.slots["Count"][0].entries[-1].segment
+    data = driver.store.files.pop(segment)
+    entries = driver.ledger.slots["Count"][0].entries
+    compactor._running.clear()
+    compactor._start("Count", 0, entries, entries, 0)
+    plan = driver.ledger.open_plan or driver._decide().plan
+    assert compactor.adoptions(plan, driver.ledger) == []
+    compactor._start("Count", 0, entries, entries, 0)
+    with pytest.raises(CorruptCheckpoint, match="is missing"):
+        compactor.adoptions(plan, driver.ledger)
+    driver.store.files[segment] = data
+
+
+# What is missing -------------------------------------------------------------
+
+
+def undelivered(tmp_path: Path) -> list[Path]:
+    """A driver has died after a commit; gives the rows that its sink does not have."""
+    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), DiskStore(tmp_path / "state"))
+    run(driver, 2)
+    failpoints.arm("after-commit-write", die)
+    with pytest.raises(Crash):
+        run(driver, 1)
+    failpoints.disarm()
+    return sorted((tmp_path / "state" / "staged" / "counts").glob("000000000003-*"))
+
+
+def test_rows_that_no_sink_has_are_not_passed_over_where_their_file_is_missing(
+    tmp_path: Path,
+) -> None:
+    undelivered(tmp_path)[0].unlink()
+    topology = counting(VALUES, jsonl(tmp_path / "out"))
+    with pytest.raises(CorruptCheckpoint) as caught:
+        driver_of(topology, DiskStore(tmp_path / "state"))
+    text = str(caught.value)
+    assert str(tmp_path / "state" / "staged" / "counts") in text
+    assert "rows of epoch 3, which sink 'counts' does not have" in text
+    assert "give the sink another name" in text
+
+
+def test_a_damaged_staged_file_is_told_with_its_sink_and_what_to_do(tmp_path: Path) -> None:
+    path = undelivered(tmp_path)[0]
+    path.unlink()
+    path.write_bytes(b"other")
+    with pytest.raises(CorruptCheckpoint, match="for sink 'counts' whose digest .* Restore"):
+        driver_of(counting(VALUES, jsonl(tmp_path / "out")), DiskStore(tmp_path / "state"))
+
+
+def test_a_sink_whose_working_directories_were_tidied_away_goes_on(tmp_path: Path) -> None:
+    undelivered(tmp_path)
+    for name in ("_claims", "_staging"):
+        shutil.rmtree(tmp_path / "out" / name)
+    driver_of(counting(VALUES, jsonl(tmp_path / "out")), DiskStore(tmp_path / "state"))
+    assert len(list((tmp_path / "out").glob("epoch=*"))) == 3
+
+
+def test_a_reader_goes_on_to_the_newest_commit_where_its_files_were_collected() -> None:
+    store = MemoryStore()
+    driver = driver_of(counting(VALUES), store)
+    run(driver, 1)
+    reader = Checkpoint(store)
+    run(driver, 2)
+    for entry in reader._ledger.slots["Count"][0].entries:
+        store.files.pop(entry.segment)
+    newest = {name for slot in driver.ledger.slots["Count"].values() for name in slot.entries}
+    kept = [entry for entry in newest if entry.segment in store.files]
+    assert kept, "later epochs have written segments of their own"
+    with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):
+        reader.view("Count")
+    assert reader.epoch == 3, "it has looked for something newer first"
+
+
+def test_a_link_that_was_made_and_reported_as_failed_counts(tmp_path: Path, monkeypatch) -> None:
+    source, target = tmp_path / "rows", tmp_path / "part"
+    source.write_bytes(b"rows")
+    link = os.link
+
+    def doubtful(one: str, other: Path) -> None:
+        link(one, other)
+        raise OSError(5, "told nobody")
+
+    monkeypatch.setattr(os, "link", doubtful)
+    assert staging._link(str(source), target)
+    assert target.read_bytes() == b"rows"
+
+
+def test_an_answer_is_kept_at_hand_while_its_log_is_away() -> None:
+    class Full(MemoryStore):
+        refusals = 9
+
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            if name.endswith(".result") and self.refusals:
+                self.refusals -= 1
+                raise StoreError("the disk is full")
+            return super().put_if_absent(name, data)
+
+    store, now, calls = Full(), [1000.0], []
+
+    def later(seconds: float) -> None:
+        now[0] += seconds
+
+    def perform(deadline: float) -> Determinant:
+        calls.append(deadline)
+        return Determinant("n", "r", ANSWER, b"yes")
+
+    journal = Journal(store, "determinants/1", clock=lambda: now[0], sleep=later)
+    assert journal.once("n", "r", CALL, perform).kind == ANSWER
+    assert len(calls) == 1
+    assert store.refusals == 0
