@@ -39,8 +39,9 @@ from headrace.errors import (
 )
 from headrace.log import paths
 from headrace.log.identity import read_identity
+from headrace.log.location import checkpoint_store
 from headrace.log.overlay import Overlay
-from headrace.log.store import DiskStore, Store
+from headrace.log.store import Store
 from headrace.model.source import Workspace
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.pipeline.topology import Topology
@@ -76,7 +77,7 @@ class Replay(msgspec.Struct):
 def replay(
     pipeline: PipelineBuilder,
     *,
-    checkpoint: str | Store,
+    checkpoint: str | os.PathLike[str] | Store,
     epoch: int,
     computation: str | None = None,
     key: Any = None,
@@ -93,7 +94,7 @@ def replay(
     sets, start Python with PYTHONHASHSEED=0, as runs on Spark do.
     """
     topology = pipeline.freeze()
-    store = DiskStore(checkpoint) if isinstance(checkpoint, str) else checkpoint
+    store = checkpoint_store(checkpoint)
     return replay_epoch(topology, store, epoch, computation=computation, key=key, debug=debug)
 
 
