@@ -24,7 +24,7 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
-class _Until(click.Choice[str]):
+class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
     """Takes `caught_up`, as Python writes it, as well."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
