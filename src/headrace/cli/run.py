@@ -81,7 +81,7 @@ def run(
         job = pipeline.start(
             checkpoint=checkpoint,
             spark=spark,
-            until=until,
+            until="caught_up" if until == "caught-up" else until,
             slots=slots,
             epoch_target=epoch_target,
             retain_epochs=retain,
