@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.difference import Difference, differences
+from headrace.engine.difference import Difference, differences, first_unlike
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
 from headrace.engine.past import Past, not_kept, past_epoch
@@ -125,7 +125,7 @@ def replay_epoch(
     past = past_epoch(store, epoch)
     warnings = _warnings(topology, past)
     _refuse_other_wiring(topology, past)
-    alone = _one_at_a_time(topology)
+    alone = one_at_a_time(topology)
     task = _task(identity.id, past)
     observer = Observer(computation, key, debug=debug)
     seconds = DEBUG_PIN_S if debug else PIN_S
@@ -191,22 +191,10 @@ def _explain(
             _run(topology, store, task, past, observer)
         except HeadraceError:
             return
-        runs.append({_place(call): call for call in observer.calls})
-    for place, call in runs[0].items():
-        other = runs[1].get(place)
-        if other is None or _did(call) != _did(other):
-            first.repeats, first.call, first.other = False, call, other
-            return
-    if set(runs[0]) != set(runs[1]):
+        runs.append(observer.calls)
+    if (found_in := first_unlike(*runs)) is not None:
         first.repeats = False
-
-
-def _place(call: HookCall) -> tuple[str, str, str, int]:
-    return call.label, call.computation, repr(call.key), call.ordinal
-
-
-def _did(call: HookCall) -> str:
-    return repr((call.before, call.after, call.produced, call.timers, call.asked, call.error))
+        first.call, first.other = found_in
 
 
 def _task(checkpoint: str, past: Past) -> TaskPlan:
@@ -256,7 +244,7 @@ def _refuse_other_wiring(topology: Topology, past: Past) -> None:
             )
 
 
-def _one_at_a_time(topology: Topology) -> Topology:
+def one_at_a_time(topology: Topology) -> Topology:
     """Keys one after the other: results are the same, and a debugger needs one thread."""
     if all(node.concurrency == 1 for node in topology.graph.nodes.values()):
         return topology
