@@ -206,11 +206,14 @@ def test_every_example_says_what_it_shows_and_is_named_in_the_readme(path: Path)
 def test_word_count_runs_on_spark(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("the mill the wheel\nThe stream\n")
     (tmp_path / "b.md").write_text("wheel of the mill\n")
-    for _ in range(2):  # A second start finds nothing left to do, and changes nothing.
+    [background] = [block.text for block in python_blocks() if "p.start(" in block.text]
+    first = f"from word_count import p\n{background}\nprint(p.run(checkpoint='out/state'))"
+    # A second start finds nothing left to do, and changes nothing.
+    for program in (["-c", first], [str(ROOT / "examples" / "word_count.py")]):
         done = subprocess.run(
-            [sys.executable, str(ROOT / "examples" / "word_count.py")],
+            [sys.executable, *program],
             cwd=tmp_path,
-            env=environment(),
+            env=environment(ROOT / "examples"),
             capture_output=True,
             text=True,
             timeout=240,
@@ -227,6 +230,12 @@ def test_word_count_runs_on_spark(tmp_path: Path) -> None:
         key: fields["count"] for key, fields in Checkpoint(f"{tmp_path}/out/state").scan("Count")
     }
     assert state == {"the": 4, "mill": 2, "wheel": 2, "stream": 1, "of": 1}
+
+
+def test_the_state_that_the_readme_shows_is_what_its_word_count_leaves() -> None:
+    words = [word for path in ROOT.glob("*.md") for word in path.read_text().lower().split()]
+    [block] = [block.text for block in python_blocks() if "Checkpoint(" in block.text]
+    assert f"  # {{'count': {words.count('mill')}}}\n" in block
 
 
 def test_the_glossary_gives_every_word_one_meaning() -> None:
@@ -280,9 +289,9 @@ def examples() -> set[str]:
     return {f"examples/{path.name}" for path in EXAMPLES}
 
 
-def environment() -> dict[str, str]:
+def environment(*also: Path) -> dict[str, str]:
     """This process's environment, in which a child finds the same headrace."""
-    paths = [str(SOURCE.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(SOURCE.parent), *map(str, also), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 

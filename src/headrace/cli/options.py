@@ -24,6 +24,15 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value
 
 
+class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
+    """Takes `caught_up`, as Python writes it, as well."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = value.replace("_", "-") if isinstance(value, str) else value
+        return super().convert(text, param, ctx)
+
+
+until = _Until(["end", "caught-up"])
 master = click.option(
     "--master",
     metavar="URL",

@@ -8,6 +8,7 @@ from headrace.cli import options
 from headrace.cli.loading import load_pipeline
 from headrace.cli.signals import graceful_stop
 from headrace.cli.spark import spark_session
+from headrace.log.location import checkpoint_store
 from headrace.observe.progress import watch
 
 
@@ -28,7 +29,7 @@ Examples:
 )
 @click.option(
     "--until",
-    type=click.Choice(["end", "caught-up"]),
+    type=options.until,
     help="Stop when all input has ended, or when nothing is left for now.  [default: never]",
 )
 @click.option(
@@ -74,6 +75,7 @@ def run(
     the pipeline waits and says why.
     """
     pipeline = load_pipeline(target)
+    checkpoint_store(checkpoint)
     pipeline.validate()  # What is wrong with it should not wait for Spark to start.
     with spark_session(pipeline.name, master) as spark, watch() as view:
         job = pipeline.start(

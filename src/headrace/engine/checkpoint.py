@@ -5,6 +5,7 @@ Checkpoint("state/orders").get("Orders", "o1")   ->  {"status": "paid", ...}
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,8 @@ from headrace.engine.recovery import recover
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
-from headrace.log.store import DiskStore, Store
+from headrace.log.location import checkpoint_store
+from headrace.log.store import Store
 from headrace.model.codec import decode_value
 from headrace.model.keys import decode_key, encode_key, hash_key
 from headrace.model.time import BEGINNING, END
@@ -30,8 +32,8 @@ _LOOKS_MAX = 5
 class Checkpoint:
     """A checkpoint as its last commit left it."""
 
-    def __init__(self, path: str | Store) -> None:
-        self._store = DiskStore(path) if isinstance(path, str) else path
+    def __init__(self, path: str | os.PathLike[str] | Store) -> None:
+        self._store = checkpoint_store(path)
         identity = read_identity(self._store)
         if identity is None:
             raise CorruptCheckpoint(

@@ -61,6 +61,26 @@ def differences(
     return sorted(found, key=lambda d: bool(saw.get(d.label, set()) & labels))
 
 
+def first_unlike(
+    calls: Sequence[HookCall], again: Sequence[HookCall]
+) -> tuple[HookCall | None, HookCall | None] | None:
+    """The first call of a hook that did something else the second time; None where all agree."""
+    others = {_where(call): call for call in again}
+    for call in calls:
+        other = others.pop(_where(call), None)
+        if other is None or _did(call) != _did(other):
+            return call, other
+    return (None, next(iter(others.values()))) if others else None
+
+
+def _where(call: HookCall) -> tuple[str, str, str, int]:
+    return call.label, call.computation, repr(call.key), call.ordinal
+
+
+def _did(call: HookCall) -> str:
+    return repr((call.before, call.after, call.produced, call.timers, call.asked, call.error))
+
+
 def _details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iterator[str]:
     if report.error is not None:
         yield f"it failed: {report.message.strip()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -13,6 +14,9 @@ import msgspec
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.driver import Driver
 from headrace.engine.loop import Conduct, Control, run_loop
+from headrace.errors import InvalidPipeline
+from headrace.log.identity import read_identity
+from headrace.model.time import Duration, duration
 from headrace.plan.progress import RunSummary
 
 
@@ -40,8 +44,10 @@ class Job:
         except BaseException as error:
             self._error = error
 
-    def wait(self, timeout: float | None = None) -> RunSummary:
-        """Waits for the end; raises what the pipeline raised."""
+    def wait(self, timeout: float | Duration | None = None) -> RunSummary:
+        """Waits for the end, so many seconds or "2m" at most; raises what the pipeline raised."""
+        if isinstance(timeout, str | timedelta):
+            timeout = duration(timeout, what="timeout=") / 1e6
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise TimeoutError(f"pipeline {self._driver.graph.name!r} is still running")
@@ -70,8 +76,19 @@ class Job:
         return self._thread.is_alive()
 
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
-        """The state of a key as the last commit left it; None where there is none."""
-        return Checkpoint(self._driver.store).get(computation, key)
+        """The state of a key as the last commit left it; None where there is none (yet)."""
+        topology, store = self._driver.topology, self._driver.store
+        node = topology.keyed.get(computation)
+        if node is None and computation in topology.graph.nodes:
+            raise InvalidPipeline(f"computation {computation!r} has no key, and so no state")
+        if read_identity(store) is None:  # while it starts
+            return None
+        found = Checkpoint(store)
+        if node is None:
+            return found.get(computation, key)
+        # State follows a renamed computation with the next commit.
+        names = [name for name in (computation, *node.aliases) if name in found.computations]
+        return found.get(names[0], key) if names else None
 
     def status(self) -> dict[str, Any]:
         """Where it is: phase, epoch, watermark, records, state size; what it waits for.

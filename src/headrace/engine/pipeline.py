@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.warming import warm
 from headrace.errors import InvalidPipeline
 from headrace.failpoints import arm_from_environment
-from headrace.log.store import DiskStore
+from headrace.log.location import checkpoint_store
 from headrace.model.time import Duration, duration
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
@@ -41,7 +42,7 @@ class Pipeline(PipelineBuilder):
     def run(
         self,
         *,
-        checkpoint: str,
+        checkpoint: str | os.PathLike[str],
         spark: Any = None,
         until: str | None = "end",
         slots: int | None = None,
@@ -88,7 +89,7 @@ class Pipeline(PipelineBuilder):
     def start(
         self,
         *,
-        checkpoint: str,
+        checkpoint: str | os.PathLike[str],
         spark: Any = None,
         until: str | None = None,
         slots: int | None = None,
@@ -122,7 +123,7 @@ class Pipeline(PipelineBuilder):
 
     def _driver(
         self,
-        checkpoint: str,
+        checkpoint: str | os.PathLike[str],
         spark: Any,
         until: str | None,
         slots: int | None,
@@ -133,6 +134,7 @@ class Pipeline(PipelineBuilder):
         standbys: int,
         epoch_timeout: Duration | None,
     ) -> Driver:
+        until = "caught_up" if until == "caught-up" else until  # as the command calls it
         if until not in ("end", "caught_up", None):
             raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
         if slots is not None and not 1 <= slots <= 10_000:
@@ -146,7 +148,7 @@ class Pipeline(PipelineBuilder):
             raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
         topology = self.freeze()
         arm_from_environment()
-        store = DiskStore(checkpoint)
+        store = checkpoint_store(checkpoint)
         session = spark or local_session()
         substrate = SparkSubstrate(
             session, topology, store, standbys=standbys, epoch_timeout_s=timeout_s

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.difference import Difference, differences
+from headrace.engine.difference import Difference, differences, first_unlike
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
 from headrace.engine.past import Past, not_kept, past_epoch
@@ -39,8 +39,9 @@ from headrace.errors import (
 )
 from headrace.log import paths
 from headrace.log.identity import read_identity
+from headrace.log.location import checkpoint_store
 from headrace.log.overlay import Overlay
-from headrace.log.store import DiskStore, Store
+from headrace.log.store import Store
 from headrace.model.source import Workspace
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.pipeline.topology import Topology
@@ -76,7 +77,7 @@ class Replay(msgspec.Struct):
 def replay(
     pipeline: PipelineBuilder,
     *,
-    checkpoint: str | Store,
+    checkpoint: str | os.PathLike[str] | Store,
     epoch: int,
     computation: str | None = None,
     key: Any = None,
@@ -93,7 +94,7 @@ def replay(
     sets, start Python with PYTHONHASHSEED=0, as runs on Spark do.
     """
     topology = pipeline.freeze()
-    store = DiskStore(checkpoint) if isinstance(checkpoint, str) else checkpoint
+    store = checkpoint_store(checkpoint)
     return replay_epoch(topology, store, epoch, computation=computation, key=key, debug=debug)
 
 
@@ -124,7 +125,7 @@ def replay_epoch(
     past = past_epoch(store, epoch)
     warnings = _warnings(topology, past)
     _refuse_other_wiring(topology, past)
-    alone = _one_at_a_time(topology)
+    alone = one_at_a_time(topology)
     task = _task(identity.id, past)
     observer = Observer(computation, key, debug=debug)
     seconds = DEBUG_PIN_S if debug else PIN_S
@@ -190,22 +191,10 @@ def _explain(
             _run(topology, store, task, past, observer)
         except HeadraceError:
             return
-        runs.append({_place(call): call for call in observer.calls})
-    for place, call in runs[0].items():
-        other = runs[1].get(place)
-        if other is None or _did(call) != _did(other):
-            first.repeats, first.call, first.other = False, call, other
-            return
-    if set(runs[0]) != set(runs[1]):
+        runs.append(observer.calls)
+    if (found_in := first_unlike(*runs)) is not None:
         first.repeats = False
-
-
-def _place(call: HookCall) -> tuple[str, str, str, int]:
-    return call.label, call.computation, repr(call.key), call.ordinal
-
-
-def _did(call: HookCall) -> str:
-    return repr((call.before, call.after, call.produced, call.timers, call.asked, call.error))
+        first.call, first.other = found_in
 
 
 def _task(checkpoint: str, past: Past) -> TaskPlan:
@@ -255,7 +244,7 @@ def _refuse_other_wiring(topology: Topology, past: Past) -> None:
             )
 
 
-def _one_at_a_time(topology: Topology) -> Topology:
+def one_at_a_time(topology: Topology) -> Topology:
     """Keys one after the other: results are the same, and a debugger needs one thread."""
     if all(node.concurrency == 1 for node in topology.graph.nodes.values()):
         return topology

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 import xxhash
-from pyspark import cloudpickle
 from pyspark.sql.functions import col
 
 from headrace.engine.anchor import Anchors
 from headrace.engine.deadline import Deadline
 from headrace.engine.local import read_all, reports_in, run_epoch
-from headrace.engine.modules import modules_of
-from headrace.engine.pickling import dumps
+from headrace.engine.sending import pickled
 from headrace.engine.tasks import (
     PLACE,
     ROW_SCHEMA,
@@ -37,7 +34,7 @@ from headrace.engine.tasks import (
     Shipment,
     WorkOrder,
 )
-from headrace.errors import InvalidPipeline, StoreError
+from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
@@ -299,29 +296,6 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
         for given in node.inputs
         for host in topology.hosts[given.stream]
     )
-
-
-def pickled(topology: Topology) -> bytes:
-    """The pipeline by value: its own modules travel along, so workers need not have them."""
-    modules = {name for node in topology.graph.nodes.values() for name in modules_of(node)}
-    classes = [schema.given for schema in topology.graph.schemas.values() if schema.of_class]
-    modules.update(cls.__module__ for cls in classes)
-    sent = []
-    for name in modules:
-        module = sys.modules.get(name)
-        if module is not None and name != "__main__" and not name.startswith("headrace"):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-            sent.append(module)
-    try:
-        return dumps(topology)
-    except Exception as error:
-        raise InvalidPipeline(
-            f"pipeline {topology.graph.name!r} cannot be sent to workers: {error}. "
-            "Open clients and files in setup(), not in __init__"
-        ) from error
-    finally:
-        for module in sent:
-            cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _context(spark: SparkSession) -> SparkContext | None:

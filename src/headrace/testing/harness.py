@@ -16,17 +16,21 @@ import msgspec
 
 from headrace import failpoints
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.difference import first_unlike
 from headrace.engine.driver import Driver, Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
 from headrace.engine.planning import Run
-from headrace.engine.replay import Replay, replay_epoch
+from headrace.engine.replay import Replay, one_at_a_time, replay_epoch
+from headrace.engine.sending import require_picklable
 from headrace.errors import InvalidPipeline, NondeterministicCode
+from headrace.log.overlay import Overlay
 from headrace.log.store import MemoryStore
 from headrace.model.codec import packed
 from headrace.model.computation import Computation
 from headrace.model.keys import encode_key
 from headrace.model.time import Duration, Instant, duration, instant
+from headrace.observe.replayed import call_lines
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.pipeline.graph import Outlet
 from headrace.pipeline.topology import Topology
@@ -36,6 +40,7 @@ from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
 from headrace.testing.source import HarnessSource, replaced
 from headrace.worker import keystate
+from headrace.worker.observing import ObservedRuntime, Observer
 from headrace.worker.runtime import Runtime
 
 START = 1_700_000_000_000_000
@@ -84,9 +89,29 @@ class _TwiceSubstrate:
                         f"epoch {task.plan.epoch}: {report.label} gave two different results when "
                         "run twice on the same input. Does the code call random() or the clock, "
                         "depend on a set's order, or share state between keys? Use ctx.random, "
-                        "ctx.now() and declared fields"
+                        f"ctx.now() and declared fields{self._shown(task)}"
                     )
         return reports
+
+    def _shown(self, task: TaskPlan) -> str:
+        """The first call of a hook that does not repeat itself, where two more runs show one."""
+        runs = []
+        for _ in range(2):
+            observer = Observer()
+            topology = one_at_a_time(self.runtime.topology)
+            overlay = Overlay(self.runtime.store)
+            try:
+                run_epoch(ObservedRuntime(topology, overlay, WorkerCache(), observer), task)
+            except Exception:
+                return ""
+            runs.append(observer.calls)
+        shown = [
+            "\n".join(f"    {line}" for line in call_lines(call))
+            for call in first_unlike(*runs) or ()
+            if call is not None
+        ]
+        titles = ("The first call that shows it", "Once more")
+        return "".join(f"\n{t}:\n{s}" for t, s in zip(titles, shown, strict=False))
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -115,6 +140,7 @@ class Harness:
         self._fingerprint = fingerprint(self._topology.graph)
         self._runtime = Runtime(self._topology, MemoryStore(), WorkerCache())
         self._actions: list[tuple[Callable[[], None], str | None]] = []
+        self._picklable = False
         self._ended = False
         self._failed = False
         self._driver: Driver | None = None
@@ -306,6 +332,9 @@ class Harness:
 
     def _open(self) -> Driver:
         if self._driver is None:
+            if not self._picklable:  # what Spark would refuse, a test should find
+                require_picklable(self._topology.graph)
+                self._picklable = True
             options = Options(
                 until="end" if self._ended else "caught_up",
                 slots=self._slots,

@@ -1,4 +1,4 @@
-"""Tracebacks for dead letters: the user's frames, without those of the house; and messages.
+"""Tracebacks for dead letters and messages: the user's frames, without those of the house.
 
 A letter is part of what an epoch made, so its text must not depend on how its hook was
 called: by a task, or by a replay that watches it.
@@ -9,12 +9,19 @@ from __future__ import annotations
 import bdb
 import os
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from headrace.pipeline.graph import Node
 
-_ROOMS = os.path.dirname(os.path.abspath(__file__))
-_HOUSE = (_ROOMS, os.path.join(os.path.dirname(_ROOMS), "causal"), os.path.abspath(bdb.__file__))
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HOUSE = (_ROOT + os.sep, os.path.abspath(bdb.__file__))
+_PIPELINES = tuple(os.path.join(_ROOT, room) + os.sep for room in ("bench", "demo", "testing"))
+"""Rooms of the house that hold pipelines as users write them."""
+
+OUTER_FRAMES = 6
+INNER_FRAMES = 2
+"""A message shows so many frames from outside, and so many at the place that raised."""
 
 
 def trace_of(error: BaseException) -> str:
@@ -26,7 +33,7 @@ def trace_of(error: BaseException) -> str:
 
 def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool = False) -> str:
     """A message about user code that raised; in a table no single record is to blame."""
-    trace = "".join(traceback.format_exception(error)[-4:]).rstrip()
+    trace = _shortened(error).rstrip()
     where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
     mend = (
         "Mend the code, or the records in a step before it, and start again: nothing of this "
@@ -38,9 +45,44 @@ def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool =
     return f"{where}, {what}: {type(error).__name__}: {error}\n{trace}\n{mend}"
 
 
+def _shortened(error: BaseException) -> str:
+    """A traceback that shows the user's own line, however deep a library raised."""
+    found = traceback.TracebackException.from_exception(error)
+    _strip(found)
+    for one in _chain(found):
+        if len(one.stack) > OUTER_FRAMES + INNER_FRAMES + 1:
+            left_out = len(one.stack) - OUTER_FRAMES - INNER_FRAMES
+            gap = _Gap(f"({left_out} frames left out)", 0, "", lookup_line=False)
+            one.stack = _Cut([*one.stack[:OUTER_FRAMES], gap, *one.stack[-INNER_FRAMES:]])
+    return "".join(found.format())
+
+
+class _Gap(traceback.FrameSummary):
+    """Stands for frames that are left out."""
+
+
+class _Cut(traceback.StackSummary):
+    """A stack with a gap."""
+
+    def format_frame_summary(self, frame_summary: traceback.FrameSummary, **options: Any) -> str:
+        if isinstance(frame_summary, _Gap):
+            return f"  {frame_summary.filename}\n"
+        return super().format_frame_summary(frame_summary, **options)
+
+
 def _strip(found: traceback.TracebackException) -> None:
-    kept = [frame for frame in found.stack if not frame.filename.startswith(_HOUSE)]
-    found.stack = traceback.StackSummary.from_list(kept)
-    for other in (found.__cause__, found.__context__):
+    for one in _chain(found):
+        kept = [frame for frame in one.stack if not _of_the_house(frame.filename)]
+        one.stack = traceback.StackSummary.from_list(kept)
+
+
+def _of_the_house(filename: str) -> bool:
+    return filename.startswith(_HOUSE) and not filename.startswith(_PIPELINES)
+
+
+def _chain(found: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An error with its causes, and the members of groups."""
+    yield found
+    for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
         if other is not None:
-            _strip(other)
+            yield from _chain(other)

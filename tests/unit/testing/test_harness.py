@@ -224,6 +224,21 @@ def test_code_that_is_not_deterministic_is_found(computation):
             h.settle()
 
 
+def test_the_call_that_does_not_repeat_itself_is_shown():
+    with Harness(one(BareDice)) as h:
+        h.send("in", at(1, k="a"), at(2, k="b"))
+        with pytest.raises(NondeterministicCode) as caught:
+            h.settle()
+    first, once_more = (
+        str(caught.value)
+        .partition("The first call that shows it:\n    ")[2]
+        .split("Once more:\n    ")
+    )
+    assert first.startswith("C 'a'  record of in at ")
+    assert once_more.startswith("C 'a'  record of in at ")
+    assert "produced to out" in first and first != once_more
+
+
 def test_the_second_run_can_be_switched_off():
     with Harness(one(BareDice), twice=False) as h:
         h.send("in", at(1))

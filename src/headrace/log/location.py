@@ -1,0 +1,31 @@
+"""Where a checkpoint lies, as users write it: a directory of a mounted filesystem."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.errors import InvalidPipeline
+from headrace.log.store import DiskStore, Store
+
+
+def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
+    """The store that `checkpoint=` names; nothing is made or read."""
+    if isinstance(given, Store):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise InvalidPipeline(f"checkpoint= names a directory, as a text or a Path, not {given!r}")
+    text = os.fspath(given).removeprefix("file://")
+    # A Path has taken one slash away from what was a URL.
+    scheme, colon, _ = text.partition(":/")
+    if colon and scheme.isalnum() and not scheme.isdigit() and len(scheme) > 1:
+        raise InvalidPipeline(
+            f"checkpoint= names a directory of a filesystem that the driver and all executors "
+            f"see, not a URL: {text}. Mount it, or choose a shared directory"
+        )
+    if not text:
+        raise InvalidPipeline("checkpoint= names a directory, not an empty text")
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise InvalidPipeline(f"checkpoint= names a directory; {path} is a file")
+    return DiskStore(path)
