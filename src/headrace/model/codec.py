@@ -10,6 +10,7 @@ have them, so a warm object and a decoded one cannot differ (5 in a float field)
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +30,17 @@ def packed(value: Any, *, what: str = "the value") -> bytes:
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, UnicodeError) as error:
-        raise InvalidRecord(f"{what} cannot be encoded: {error} ({value!r:.120})") from None
+        raise InvalidRecord(
+            f"{what} cannot be encoded: {error} ({value!r:.120}){_advice(value)}"
+        ) from None
+
+
+def _advice(value: Any) -> str:
+    if inspect.isgenerator(value):
+        return ". It is a generator: use flat_map instead of map, or produce its values one by one"
+    if inspect.isawaitable(value):
+        return ". It comes of an async function, which nobody awaits"
+    return ""
 
 
 class Codec:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
 from headrace.model.bytecode import leaves_value_alone, mentions
+from headrace.model.functions import check_hooks
 from headrace.model.state import Field, declared_fields
 from headrace.model.time import Duration, duration
 
@@ -149,6 +150,7 @@ class Shape:
         self.uses_services = mentions(own, frozenset({"http", "call"}))
         self.reads_value = not leaves_value_alone(cls.process_record)
         name = cls.__qualname__
+        check_hooks(cls)
         if self.takes_records and self.takes_table:
             raise InvalidPipeline(f"{name} has process_record and process_table; keep one of them")
         if not (self.takes_records or self.takes_table):

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration, Instant, duration, instant
+from headrace.model.words import names_of
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ class Timing:
         lateness: Duration = "0s",
         starts: Callable[[str], Instant] | None = None,
         idle: Duration | None = None,
-        expected: Iterable[str] = (),
+        expected: str | Iterable[str] = (),
         max_skew: Duration | None = None,
         id: str | Callable[[Any], Any] | None = None,
         id_slack: Duration = "10m",
@@ -103,7 +104,7 @@ class Timing:
         self.lateness_us = duration(lateness, what="lateness=")
         self.starts = starts
         self.idle_us = None if idle is None else duration(idle, what="idle=")
-        self.expected = tuple(expected)
+        self.expected = names_of(expected, what="expected=")
         self.max_skew_us = None if max_skew is None else duration(max_skew, what="max_skew=")
         self.id = id
         self.id_slack_us = duration(id_slack, what="id_slack=")

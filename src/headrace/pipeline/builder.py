@@ -23,6 +23,7 @@ from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.model.time import Duration
+from headrace.model.words import did_you_mean, names_of
 from headrace.pipeline import guarantees
 from headrace.pipeline.arguments import (
     check_policy,
@@ -31,7 +32,6 @@ from headrace.pipeline.arguments import (
     ports_of,
     timeout_of,
 )
-from headrace.pipeline.columns import did_you_mean
 from headrace.pipeline.dedup import with_dedup
 from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
@@ -104,7 +104,7 @@ class PipelineBuilder(Steps):
         inputs: Mapping[str, KeyGiven],
         outputs: str | Sequence[str] | Mapping[str, str] = (),
         name: str | None = None,
-        aliases: Sequence[str] = (),
+        aliases: str | Sequence[str] = (),
         late: str | To = "process",
         errors: str | To = "stop",
         slots: int | None = None,
@@ -182,7 +182,7 @@ class PipelineBuilder(Steps):
             strong=is_strong,
             guarantee=level,
             percentile=watermark,
-            aliases=tuple(aliases),
+            aliases=names_of(aliases, what=f"{where}: aliases="),
             concurrency=concurrency,
             timeout_us=timeout_of(timeout, where),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.words import did_you_mean
 
 
 def check_column(name: str, columns: Iterable[str] | None, *, where: str) -> None:
@@ -58,12 +58,6 @@ RECORD_TIME = "timestamp"
 
 UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ")
 """How Arrow says that an expression names a column that is not there."""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for messages, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def as_columns(value: Any, *, where: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidPipeline
+from headrace.model.functions import checked_function
 from headrace.model.time import Duration
 from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import To
@@ -17,7 +18,7 @@ from headrace.pipeline.operators.join_window import CutWindows
 from headrace.pipeline.operators.joins import join, join_asof
 from headrace.pipeline.operators.reduce import reducer
 from headrace.pipeline.operators.top_by_id import BUCKET, Bucketed, BucketTop, MergeTop
-from headrace.pipeline.stream import Stream, V, _callable
+from headrace.pipeline.stream import Stream, V
 from headrace.pipeline.windowed import WindowedStream
 from headrace.pipeline.windows import Every, Window, whole
 
@@ -64,7 +65,8 @@ class KeyedStream(Stream[V]):
         `initial` is one.
         """
         where = f"{self.name}.reduce"
-        step = reducer(_callable(function, "reduce"), initial, outputs, ordered, ttl, where=where)
+        checked_function(function, where, "value", "state")
+        step = reducer(function, initial, outputs, ordered, ttl, where=where)
         return self._step("reduce", step, inputs={self.name: self.key}, **options)
 
     # Windows and aggregates -----------------------------------------------

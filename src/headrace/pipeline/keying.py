@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.functions import checked_function
 
 KeyGiven = str | tuple[str, ...] | Callable[[Any], Any] | None
 
@@ -34,7 +35,7 @@ class KeySpec:
                 raise InvalidPipeline(f"{where}: a tuple key names columns: {given!r}")
             self.columns = given
         elif callable(given):
-            self.function = given
+            self.function = checked_function(given, where, "value")
         else:
             raise InvalidPipeline(
                 f"{where}: a key is a column's name, a tuple of names, a function, () or None, "

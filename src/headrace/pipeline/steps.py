@@ -10,8 +10,8 @@ from typing import Any
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.schema import Schema
+from headrace.model.words import no_option
 from headrace.pipeline.arguments import checked_name
-from headrace.pipeline.columns import did_you_mean
 from headrace.pipeline.graph import Injector, Node, Outlet
 from headrace.pipeline.keying import KeyGiven
 
@@ -48,11 +48,7 @@ class Steps:
         known_options = [o for o in known_options if o not in _GIVEN]
         unknown = [option for option in options if option not in known_options]
         if unknown:
-            hint = did_you_mean(unknown[0], known_options)
-            raise InvalidPipeline(
-                f"{given}: there is no option {unknown[0]!r}{hint}; there are: "
-                f"{', '.join(known_options)}"
-            )
+            raise no_option(given, unknown[0], known_options)
         if name != given:
             if outputs == given:
                 outputs = name

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
+from headrace.model.functions import checked_function
 from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
 from headrace.pipeline.columns import RECORD_TIME, check_column, check_expression
@@ -101,14 +102,18 @@ class Stream(Generic[V]):
 
         `schema`: the columns that these have, as in `p.read`; steps behind it then know them.
         """
-        step = MapRecords(_callable(function, "map"))
+        step = MapRecords(
+            checked_function(function, f"{self.name}.map", "value", yields="use flat_map")
+        )
         return self._step("map", step, schema=schema, **options)
 
     def flat_map(
         self, function: Callable[[V], Iterable[W]], *, schema: SchemaGiven = None, **options: Any
     ) -> Stream[W]:
         """Every value becomes the values that `function(value)` gives. `schema` as in `map`."""
-        step = FlatMapRecords(_callable(function, "flat_map"))
+        step = FlatMapRecords(
+            checked_function(function, f"{self.name}.flat_map", "value", yields="")
+        )
         return self._step("flat_map", step, schema=schema, **options)
 
     def filter(self, condition: Callable[[V], Any] | pc.Expression, **options: Any) -> Stream[V]:
@@ -120,7 +125,7 @@ class Stream(Generic[V]):
         if isinstance(condition, pc.Expression):
             check_expression(condition, self._fields(), where=f"{self.name}.filter")
             return self._alike(self._step("filter", FilterTable(condition), **options))
-        step = FilterRecords(_callable(condition, "filter"))
+        step = FilterRecords(checked_function(condition, f"{self.name}.filter", "value"))
         return self._alike(self._step("filter", step, **options))
 
     def map_table(
@@ -132,10 +137,12 @@ class Stream(Generic[V]):
     ) -> Stream[Any]:
         """Every Arrow table of records becomes the table that `function` gives.
 
+        It may give a pandas or Polars DataFrame, too.
+
         How records are cut into tables depends on the epoch, so treat rows one by one. The
         table has a column `timestamp`; keep it where you drop or add rows. `schema` as in `map`.
         """
-        step = MapTable(_callable(function, "map_table"))
+        step = MapTable(checked_function(function, f"{self.name}.map_table", "table"))
         return self._step("map_table", step, schema=schema, **options)
 
     def select(self, *names: str, **columns: str | pc.Expression) -> Stream[Any]:
@@ -199,11 +206,12 @@ class Stream(Generic[V]):
         for port, condition in ports.items():
             if in_columns and condition is not None:
                 check_expression(condition, self._fields(), where=where)
-            elif condition is not None and not callable(condition):
+            elif isinstance(condition, pc.Expression):
                 raise InvalidPipeline(
-                    f"{where}: {port} is a function or None (or all are Arrow expressions), not "
-                    f"{condition!r:.80}"
+                    f"{where}: {port} is an Arrow expression: then all others must be too"
                 )
+            elif condition is not None:
+                checked_function(condition, f"{where}: {port}=", "value")
         step = SplitTable(ports) if in_columns else SplitRecords(ports)
         outputs = {port: f"{self.name}.{port}" for port in ports}
         name = f"{self.name}.split"
@@ -243,7 +251,7 @@ class Stream(Generic[V]):
         if named:
             if columns:
                 raise InvalidPipeline(f"{where} takes columns, or name=function, not both")
-            functions = [_callable(function, "key_by") for function in named.values()]
+            functions = [checked_function(function, where, "value") for function in named.values()]
             key: KeyGiven = functions[0] if len(functions) == 1 else KeyParts(tuple(functions))
             return KeyedStream(self._builder, self.name, key, tuple(named))
         if len(columns) == 1 and isinstance(columns[0], tuple):
@@ -337,9 +345,3 @@ class Stream(Generic[V]):
     def _same_key(self, stream: Stream[Any]) -> Any:
         """A stream that goes on under this one's key."""
         return stream
-
-
-def _callable(function: Any, step: str) -> Any:
-    if not callable(function):
-        raise InvalidPipeline(f"{step} takes a function, not {function!r:.80}")
-    return function

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headrace.errors import InvalidPipeline
-from headrace.pipeline.columns import check_column, did_you_mean
+from headrace.model.words import did_you_mean
+from headrace.pipeline.columns import check_column
 from headrace.pipeline.graph import Graph, To
 from headrace.pipeline.guarantees import check_levels
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.functions import checked_function
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery
 from headrace.sinks.columns import as_one_table, check_schema
@@ -50,8 +51,7 @@ class Foreach(HandingSink):
         timestamp: str | None = None,
         sql: str | None = None,
     ) -> None:
-        if not callable(fn):
-            raise InvalidPipeline(f"foreach takes a function of (rows, epoch), not {fn!r:.80}")
+        checked_function(fn, "foreach", "rows", "epoch")
         check_schema(schema, what="foreach")
         if sql is not None and "{stream}" not in sql:
             raise InvalidPipeline(

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Reading, Source
+from headrace.model.words import names_of
 from headrace.sources.files import file_source
 from headrace.sources.finding import Paths
 from headrace.sources.formats import opened, read_bytes
@@ -35,7 +36,7 @@ def csv(
     paths: Paths,
     *,
     types: Mapping[str, Converter] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     delimiter: str = ",",
     quote: str | None = '"',
     watch: bool = False,
@@ -56,7 +57,12 @@ def csv(
             raise InvalidPipeline(f"sources.csv: {name}= is one ASCII character, not {given!r}")
     return file_source(
         "csv",
-        CsvFormat(dict(types or {}), tuple(columns or ()), delimiter, quote),
+        CsvFormat(
+            dict(types or {}),
+            names_of(columns or (), what="sources.csv: columns="),
+            delimiter,
+            quote,
+        ),
         paths,
         watch=watch,
         ordered_by_name=ordered_by_name,

@@ -19,7 +19,7 @@ class TimingOptions(TypedDict, total=False):
     lateness: Duration
     starts: Callable[[str], Instant] | None
     idle: Duration | None
-    expected: Iterable[str]
+    expected: str | Iterable[str]
     max_skew: Duration | None
     id: str | Callable[[Any], Any] | None
     id_slack: Duration

@@ -456,8 +456,8 @@ def test_rows_of_a_side_input_need_not_all_have_the_same_columns() -> None:
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda s: s.split(a=pc.field("v") > 1, b=bool), "all are Arrow expressions"),
-        (lambda s: s.split(a="v > 1"), "a is a function or None"),
+        (lambda s: s.split(a=pc.field("v") > 1, b=bool), "then all others must be too"),
+        (lambda s: s.split(a="v > 1"), "a= takes a function"),
         (lambda s: s.lookup([1], on="k"), "are dicts, not 1"),
         (lambda s: s.lookup([{"k": 1}, {"k": "x"}], on="k"), "no table"),
         (lambda s: s.sql(""), "takes a query"),

@@ -1,6 +1,7 @@
 """The harness itself: time, crashes as items, code that is not deterministic."""
 
 import random
+import threading
 import time
 
 import pytest
@@ -313,3 +314,19 @@ def test_counts_show_what_was_counted():
         h.send("in", at(1, n=5), at(1, "b", n=6))
         h.send("in", at(0, n=7))
         assert h.counts == {"late": 1, "dead": 0, "C.seen": 3, "C.weight": 18}
+
+
+def test_what_setup_opens_does_not_stay_with_the_pipeline():
+    class Client(Computation):
+        def setup(self):
+            self.lock = threading.Lock()  # no such thing travels
+
+        def process_record(self, record, ctx):
+            with self.lock:
+                ctx.produce(record.value)
+
+    p = one(Client)
+    for _ in range(2):
+        with Harness(p) as h:
+            h.send("in", at(1))
+            assert len(h.read("out")) == 1

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, InvalidRecord, UserCodeError
 from headrace.model.codec import packed
-from headrace.pipeline.columns import as_columns, did_you_mean
+from headrace.model.words import did_you_mean
+from headrace.pipeline.columns import as_columns
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.join_columns import (

@@ -16,7 +16,8 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.rows import Rows
-from headrace.pipeline.columns import as_columns, check_column, did_you_mean
+from headrace.model.words import did_you_mean
+from headrace.pipeline.columns import as_columns, check_column
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.join_side import uniform
 from headrace.pipeline.operators.side_index import SideIndex

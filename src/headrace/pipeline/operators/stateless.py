@@ -34,6 +34,10 @@ class MapRecords(Computation):
         ctx.produce(self.function(record.value))
 
 
+_ONE_VALUE = (str, bytes, dict)
+"""What can be walked through, but is meant as one value."""
+
+
 class FlatMapRecords(Computation):
     """Any number of values out for each value in."""
 
@@ -45,6 +49,11 @@ class FlatMapRecords(Computation):
         made = self.function(record.value)
         if made is None:
             raise TypeError("flat_map: the function returned None; let it give values, or []")
+        if isinstance(made, _ONE_VALUE):
+            raise TypeError(
+                f"flat_map: the function returned a {type(made).__name__} ({made!r:.80}), which "
+                "would be taken apart: wrap it in a list, or use map"
+            )
         for value in made:
             ctx.produce(value)
 
@@ -89,9 +98,7 @@ class MapTable(Computation):
         if isinstance(made, pa.RecordBatch):
             made = pa.Table.from_batches([made])
         if not isinstance(made, pa.Table):
-            raise TypeError(
-                f"map_table: the function returned {type(made).__name__}, not an Arrow table"
-            )
+            made = _of_frame(made)
         if not taken and "timestamp" in made.schema.names:
             times = _times(made.column("timestamp"))
             made = made.drop(["timestamp"])
@@ -178,6 +185,19 @@ def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The times of a table's records, whatever their values call `timestamp`."""
     name = RECORD_TIME if RECORD_TIME in table.schema.names else "timestamp"
     return table.column(name).to_numpy()
+
+
+def _of_frame(made: Any) -> pa.Table:
+    """A table of a pandas or Polars frame; a pandas index is no column."""
+    module = type(made).__module__.split(".")[0]
+    if module == "pandas" and hasattr(made, "columns"):
+        return pa.Table.from_pandas(made, preserve_index=False).replace_schema_metadata(None)
+    if module == "polars" and hasattr(made, "to_arrow") and hasattr(made, "columns"):
+        return made.to_arrow()
+    raise TypeError(
+        f"map_table: the function returned {type(made).__name__}, not an Arrow table "
+        "(or a pandas or Polars DataFrame)"
+    )
 
 
 def _times(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -1,0 +1,114 @@
+"""Functions that users give, checked while building: what would be called in vain is refused.
+
+A generator or an async function runs nothing when it is called, so a hook that is one would do
+nothing, without a word. Signatures are judged where Python knows them; those of builtins and of
+other callables without one are taken as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from headrace.errors import InvalidPipeline
+
+HOOKS: Mapping[str, tuple[str, ...]] = {
+    "setup": (),
+    "process_record": ("record", "ctx"),
+    "process_timer": ("timer", "ctx"),
+    "process_table": ("table", "ctx"),
+    "process_timers": ("table", "ctx"),
+    "combine_table": ("table",),
+    "migrate": ("fields", "version"),
+}
+"""The hooks of a computation and what they are called with."""
+
+INSTEAD_OF_YIELD = {
+    "process_record": "call ctx.produce(...) instead of yield",
+    "process_timer": "call ctx.produce(...) instead of yield",
+    "process_table": "call ctx.produce_table(...) instead of yield",
+    "process_timers": "call ctx.produce_table(...) instead of yield",
+}
+
+INSTEAD_OF_AWAIT = "use ctx.http, or ctx.call with concurrency="
+
+
+_WRITTEN = (FunctionType, MethodType, type, partial)
+"""What has a signature that somebody wrote."""
+
+
+def check_hooks(cls: type) -> None:
+    """Raises InvalidPipeline for a hook that cannot be called, or would do nothing."""
+    for name, arguments in HOOKS.items():
+        hook = inspect.getattr_static(cls, name)
+        bound = isinstance(hook, staticmethod | classmethod)
+        function = getattr(cls, name) if bound else hook
+        if not inspect.isroutine(function):
+            continue
+        what = f"{name} of {cls.__qualname__!r}"
+        if is_async(function):
+            raise InvalidPipeline(f"{what} is async: {INSTEAD_OF_AWAIT}")
+        if inspect.isgeneratorfunction(function):
+            advice = INSTEAD_OF_YIELD.get(name, "return instead of yield")
+            raise InvalidPipeline(f"{what} is a generator: {advice}")
+        bound = bound or name == "migrate"  # it is asked of the class
+        given = arguments if bound else ("self", *arguments)
+        if not takes(function, len(given)):
+            hint = ", as a @classmethod behind cls" if name == "migrate" else ""
+            raise InvalidPipeline(
+                f"{what} takes ({', '.join(given)}){hint}, but is written with "
+                f"{inspect.signature(function, follow_wrapped=False)}"
+            )
+
+
+def checked_function(
+    function: Any, what: str, *arguments: str, yields: str = "return instead of yield"
+) -> Callable[..., Any]:
+    """A function of these arguments. `yields`: what to do instead; empty where it may be one."""
+    form = f"f({', '.join(arguments)})"
+    if not callable(function):
+        raise InvalidPipeline(f"{what} takes a function, {form}, not {function!r:.80}")
+    if is_async(function):
+        raise InvalidPipeline(
+            f"{what}: its function is async, and nobody would await it. To call the outside, "
+            f"write a Computation: {INSTEAD_OF_AWAIT}"
+        )
+    called = type(function).__call__ if not isinstance(function, type) else function
+    if yields and (inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called)):
+        raise InvalidPipeline(f"{what}: its function is a generator: {yields}")
+    if not takes(function, len(arguments)):
+        more = "; for ctx write a Computation" if len(arguments) == 1 else ""
+        raise InvalidPipeline(
+            f"{what} calls its function as {form}, but it is written with "
+            f"{inspect.signature(function, follow_wrapped=False)}{more}"
+        )
+    found: Callable[..., Any] = function
+    return found
+
+
+def is_async(function: Any) -> bool:
+    """Whether a call gives something to await."""
+    asked = [function] if isinstance(function, type) else [function, type(function).__call__]
+    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in asked)
+
+
+def takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as can be known.
+
+    A wrapper counts with its own parameters: what it wraps may well take others.
+    """
+    written = function if isinstance(function, _WRITTEN) else type(function).__call__
+    if not isinstance(written, _WRITTEN):
+        return True
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (ValueError, TypeError):
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""What people write first, from habit or by a slip: it works, or the message says what to write."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+import pyarrow.compute as pc
+import pytest
+
+from headrace import (
+    Computation,
+    InvalidPipeline,
+    Pipeline,
+    UserCodeError,
+    sinks,
+    sources,
+    state,
+)
+from headrace.testing import Harness
+
+
+def begin() -> tuple[Pipeline, Any]:
+    p = Pipeline("first")
+    return p, p.read("in", sources.memory([], timestamp="t"))
+
+
+def row(k: Any, t: int, v: Any = 1) -> dict[str, Any]:
+    return {"k": k, "t": t, "v": v}
+
+
+class Counts(Computation):
+    n: int = state(0)
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        self.n += 1
+        ctx.produce(self.n)
+
+
+# One name, and several ----------------------------------------------------
+
+
+def test_one_text_is_one_name() -> None:
+    p, _ = begin()
+    p.compute(Counts, inputs={"in": "k"}, aliases="Old")
+    assert p.freeze().graph.nodes["Counts"].aliases == ("Old",)
+    assert sources.memory([], expected="a.jsonl").timing.expected == ("a.jsonl",)
+    assert sources.csv("x.csv", columns="abc").format.columns == ("abc",)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidPipeline, match="aliases= takes a name or a list of names"):
+        p.compute(Counts, inputs={"in": "k"}, name="B", aliases=[Counts])  # type: ignore[list-item]
+
+
+# Functions and hooks ------------------------------------------------------
+
+
+async def later(*_: Any) -> None: ...
+
+
+def never() -> Any:
+    found = later()
+    found.close()
+    return found
+
+
+def gives(*_: Any) -> Any:
+    yield 1
+
+
+class Caller:
+    async def __call__(self, value: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.map(later), r"in.map: its function is async.*ctx.http, or ctx.call"),
+        (lambda s: s.map(Caller()), "in.map: its function is async"),
+        (lambda s: s.flat_map(later), "in.flat_map: its function is async"),
+        (lambda s: s.filter(functools.partial(later, 1)), "in.filter: its function is async"),
+        (lambda s: s.key_by(later), "in.key_by: its function is async"),
+        (lambda s: s.key_by(k=later), "in.key_by: its function is async"),
+        (lambda s: s.key_by("k").reduce(later, 0), "in.reduce: its function is async"),
+        (lambda s: s.split(a=later), "in.split: a=: its function is async"),
+        (lambda s: s.map_table(later), "in.map_table: its function is async"),
+        (lambda s: sinks.foreach(later), "foreach: its function is async"),
+        (lambda s: s.map(gives), "in.map: its function is a generator: use flat_map"),
+        (lambda s: s.filter(gives), "in.filter: its function is a generator: return"),
+        (lambda s: s.key_by("k").reduce(gives, 0), "in.reduce: its function is a generator"),
+        (lambda s: s.map(lambda v, ctx: v), r"f\(value\), but it is .* \(v, ctx\); for ctx write"),
+        (lambda s: s.filter(lambda: True), r"f\(value\), but it is written with \(\)"),
+        (lambda s: s.key_by("k").reduce(lambda v: v, 0), r"as f\(value, state\), .*with \(v\)"),
+        (lambda s: s.key_by(lambda: 1), r"in.key_by calls its function as f\(value\)"),
+        (lambda s: s.split(a=5), r"in.split: a= takes a function, f\(value\), not 5"),
+        (lambda s: sinks.foreach(lambda rows: None), r"foreach calls its function as f\(rows, epo"),
+    ],
+)
+def test_a_function_that_would_be_called_in_vain_is_refused(build: Any, reason: str) -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match=reason):
+        build(s)
+
+
+def wrapping(function: Any) -> Any:
+    @functools.wraps(function)
+    def one(value: Any) -> Any:
+        return function(value, 1)
+
+    return one
+
+
+@pytest.mark.parametrize(
+    "function",
+    [str, len, dict, operator.itemgetter("k"), dict.copy, np.shape, max, lambda *a: 1,
+     lambda v, more=1: v, functools.partial(lambda a, v: v, 1), wrapping(lambda v, ctx: v),
+     functools.partial(dict, a=1), msgspec.json.encode, Decimal],
+)  # fmt: skip
+def test_whatever_can_be_called_with_a_value_is_a_function(function: Any) -> None:
+    _, s = begin()
+    s.map(function)
+
+
+def with_hook(name: str, hook: Any) -> type[Computation]:
+    body = {"process_table" if name == "combine_table" else "process_record": lambda s, a, c: None}
+    return type("C", (Computation,), body | {name: hook})
+
+
+@pytest.mark.parametrize(
+    ("name", "hook", "reason"),
+    [
+        ("process_record", gives, r"process_record of 'C' is a generator: call ctx.produce\("),
+        ("process_timer", gives, r"process_timer of 'C' is a generator: call ctx.produce\("),
+        ("combine_table", gives, "combine_table of 'C' is a generator: return"),
+        ("process_record", later, "process_record of 'C' is async: use ctx.http, or ctx.call"),
+        ("process_timer", later, "process_timer of 'C' is async"),
+        ("combine_table", later, "combine_table of 'C' is async"),
+        ("setup", later, "setup of 'C' is async"),
+        ("process_record", lambda self, r: 0, r"takes \(self, record, ctx\), but is .*\(self, r\)"),
+        ("process_timer", lambda self: 0, r"process_timer of 'C' takes \(self, timer, ctx\)"),
+        ("process_record", staticmethod(lambda r: 0), r"takes \(record, ctx\)"),
+        ("migrate", lambda self, f, v: f, r"takes \(fields, version\), as a @classmethod"),
+    ],
+)
+def test_a_hook_that_would_do_nothing_is_refused(name: str, hook: Any, reason: str) -> None:
+    p, _ = begin()
+    with pytest.raises(InvalidPipeline, match=reason):
+        p.compute(with_hook(name, hook), inputs={"in": "k"})
+
+
+def test_hooks_may_be_static_or_take_more_than_they_need() -> None:
+    p, _ = begin()
+    for i, hook in enumerate((staticmethod(lambda r, c: 0), lambda *a: 0, lambda s, r, c, d=1: 0)):
+        p.compute(with_hook("process_record", hook), inputs={"in": "k"}, name=f"C{i}")
+    p.validate()
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda s: s.flat_map(lambda v: v["k"]), "returned a str .'a'.*wrap it in a list"),
+        (lambda s: s.flat_map(lambda v: b"x"), "returned a bytes"),
+        (lambda s: s.flat_map(lambda v: v), "returned a dict .*wrap it in a list, or use map"),
+        (lambda s: s.map(lambda v: (i for i in "ab")), "It is a generator: use flat_map"),
+        (lambda s: s.map(lambda v: never()), "comes of an async function"),
+    ],
+)
+def test_a_result_that_cannot_be_meant_is_told(build: Any, reason: str) -> None:
+    p, s = begin()
+    build(s)
+    with Harness(p) as h, pytest.raises(UserCodeError, match=reason):
+        h.send("in", row("a", 1))
+        h.settle()
+
+
+@pytest.mark.parametrize("frame", [lambda t: t.to_pandas(), pl.from_arrow])
+def test_map_table_takes_frames_of_pandas_and_polars(frame: Any) -> None:
+    p, s = begin()
+    s.map_table(lambda t: frame(t.filter(pc.field("v") > 1))).named("out")
+    s.map_table(lambda t: t.to_pandas().query("v > 1")).named("queried")
+    with Harness(p) as h:
+        h.send("in", row("a", 1), row("b", 2, 2), row("c", 3, 3))
+        assert h.read("out") == h.read("queried") == [row("b", 2, 2), row("c", 3, 3)]
