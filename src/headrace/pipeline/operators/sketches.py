@@ -199,6 +199,7 @@ class Quantiles(Aggregate):
     error: float = 0.01
 
     parts: ClassVar[int] = 2
+    numeric: ClassVar[bool] = True
 
     def _gamma(self) -> float:
         return (1 + self.error) / (1 - self.error)
