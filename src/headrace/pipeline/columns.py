@@ -28,6 +28,13 @@ def check_column(name: str, columns: Iterable[str] | None, *, where: str) -> Non
         )
 
 
+def check_numbers(name: str, kind: pa.DataType, *, where: str) -> None:
+    """Raises InvalidPipeline where a column of this type cannot be added up."""
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if text or pa.types.is_binary(kind) or pa.types.is_nested(kind):
+        raise InvalidPipeline(f"{where}: column {name!r} is {kind}, and numbers are wanted")
+
+
 def check_expression(
     expression: pc.Expression, columns: Iterable[str] | pa.Schema | None, *, where: str
 ) -> None:

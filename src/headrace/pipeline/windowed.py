@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration, duration
-from headrace.pipeline.columns import check_column
+from headrace.pipeline.columns import check_column, check_numbers
 from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
 from headrace.pipeline.operators.late import LateAside
@@ -156,6 +156,9 @@ class WindowedStream:
         for column in [c for a in aggregates.values() for c in a.columns()]:
             check_column(column, known, where=where)
         schema = stream._builder._schemas.get(stream.name)
+        for one in aggregates.values():
+            if schema is not None and one.numeric and one.column in schema.names:
+                check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
         if schema is not None and schema.of_class:
             aggregates = {
                 name: replace(one, schema=schema) if isinstance(one, Fold) else one

@@ -15,6 +15,9 @@ from headrace.model.time import Duration, duration
 AFTER_THE_END = "late after the end"
 """A metric: records for windows that had closed because all input was read, in an earlier run."""
 
+HOPS_MAX = 100_000
+"""How many hopping windows a record may be in: each of them becomes a row."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -45,6 +48,12 @@ def hopping(size: Duration, *, every: Duration) -> Window:
         raise InvalidPipeline(
             f"hopping({size!r}, every={every!r}) leaves gaps between windows; let every= be at "
             "most the size"
+        )
+    if size_us > HOPS_MAX * every_us:
+        raise InvalidPipeline(
+            f"hopping({size!r}, every={every!r}): each record would be in "
+            f"{-(-size_us // every_us):,} windows, and {HOPS_MAX:,} are the limit; let every= be "
+            "longer, or take sliding(size), which has one window per record"
         )
     return Window("hopping", size_us, every_us)
 

@@ -148,6 +148,14 @@ def test_same_window_asks_for_rows_of_a_window() -> None:
         sales(p).key_by().window(same_window()).count()
 
 
+def test_what_is_no_number_is_not_added_up() -> None:
+    keyed = sales(Pipeline("columns")).filter(pc.field("price") > 1).key_by("shop")
+    for aggregate in (agg.sum("shop"), agg.mean("shop"), agg.quantiles("shop", 0.5)):
+        with pytest.raises(InvalidPipeline, match="column 'shop' is string, and numbers"):
+            keyed.aggregate(x=aggregate)
+    keyed.aggregate(low=agg.min("shop"), n=agg.count("shop"), mean=agg.mean("price"))
+
+
 def test_a_declared_schema_is_what_comes_out() -> None:
     p = Pipeline("columns")
     sales(p).map(lambda v: {"shop": v.shop, "euros": v.price}, schema=Priced).named("priced")

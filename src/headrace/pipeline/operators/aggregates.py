@@ -59,6 +59,9 @@ class Aggregate:
     nested: ClassVar[bool] = False
     """Whether it also takes lists and structs."""
 
+    numeric: ClassVar[bool] = False
+    """Whether it takes nothing but numbers."""
+
     decimals: ClassVar[bool] = False
     """Whether it takes decimals as they are; others take them as floats."""
 
@@ -132,6 +135,7 @@ class Sum(Aggregate):
 
     parts: ClassVar[int] = 5
     squared: ClassVar[bool] = False
+    numeric: ClassVar[bool] = True
     decimals: ClassVar[bool] = True
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:

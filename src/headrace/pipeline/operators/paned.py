@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from headrace.model.context import TableContext
 from headrace.model.time import END
-from headrace.pipeline.operators import partials
 from headrace.pipeline.operators.grouping import Ints, group
 from headrace.pipeline.operators.partials import Partials
+from headrace.pipeline.operators.runs import merge_runs, rows_up_to
 from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowAggregate
 
 
@@ -56,26 +56,42 @@ class PanedAggregate(WindowAggregate):
         rows = self._stored(ctx, np.unique(table.column("key_index").to_numpy()))
         if not len(rows):
             return
+        rows = rows.take(np.lexsort((rows.end, rows.key)))
         every, last = self.window.every_us, self._last_end(rows)
         first = self._first_end(rows, ctx.watermark_before)
         until = last
         if not ctx.final:
             passed = ctx.watermark - self.grace_us - self.window.size_us
             until = np.minimum(last, passed // every * every + self.window.size_us)
-        number = np.maximum((until - first) // every + 1, 0)
-        who = np.repeat(np.arange(len(rows)), number)
-        if len(who):
-            nth = np.arange(len(who)) - np.repeat(np.cumsum(number) - number, number)
-            dealt = rows.take(who)
-            dealt.end = first[who] + nth * every
-            dealt.start = dealt.end - self.window.size_us
-            inside = group([dealt.end, dealt.start, dealt.key])
-            self._send(partials.merge(self.aggregates, dealt, inside), ctx)
+        windows = self._due(rows, first, until)
+        if len(windows):
+            self._send(windows, ctx)
         over = self._closes(last) <= ctx.watermark
         gone, left = rows.take(over), rows.take(~over)
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
         if len(left):
             self._wake(left, ctx.watermark, ctx)
+
+    def _due(self, rows: Partials, first: Ints, until: Ints) -> Partials:
+        """The windows from each pane's `first` end to its `until`, each of them once.
+
+        Both rise from pane to pane of a key, so a pane adds those behind its forerunner's last.
+        """
+        every, size = self.window.every_us, self.window.size_us
+        follows = np.zeros(len(rows), np.bool_)
+        follows[1:] = rows.key[1:] == rows.key[:-1]
+        behind = np.minimum(until[:-1], END - every) + every
+        first[1:] = np.where(follows[1:], np.maximum(first[1:], behind), first[1:])
+        number = np.maximum((until - first) // every + 1, 0)
+        who = np.repeat(np.arange(len(rows)), number)
+        nth = np.arange(len(who)) - np.repeat(np.cumsum(number) - number, number)
+        ends, keys = first[who] + nth * every, rows.key[who]
+        # Panes end where windows do or inside them, so a window is a run of whole panes.
+        low = rows_up_to(rows.key, rows.end, keys, ends - size)
+        high = rows_up_to(rows.key, rows.end, keys, ends)
+        merged = merge_runs(self.aggregates, rows, low, high - low)
+        merged.start, merged.end = ends - size, ends
+        return merged
 
 
 class CombinedPaned(PanedAggregate, CombinedAggregate):

@@ -123,7 +123,13 @@ class DistinctApproximate(Aggregate):
         return self._kept(cells.to_numpy(False).astype(np.int64), inner)
 
     def finish(self, parts: Parts) -> pa.Array:
-        cells, inner = flattened(parts[0], Groups(np.arange(len(parts[0])), len(parts[0])))
+        # A table of ranks per group: not of all groups at once.
+        cuts = range(0, len(parts[0]), _GROUPS_MAX)
+        found = [self._estimates(parts[0].slice(start, _GROUPS_MAX)) for start in cuts]
+        return pa.array(np.concatenate([np.zeros(0, np.int64), *found]))
+
+    def _estimates(self, registers: pa.Array) -> Ints:
+        cells, inner = flattened(registers, Groups(np.arange(len(registers)), len(registers)))
         size, most = 2**self.bits, 64 - self.bits + 1
         ranks = np.minimum(cells.to_numpy(False).astype(np.int64) % 64, most)
         # How many registers of each group have each rank: the estimate needs nothing else.
@@ -137,7 +143,10 @@ class DistinctApproximate(Aggregate):
             found = size * size / (found + size * sigma(having[:, 0] / size))
         # The factor of infinitely many registers, corrected for a few.
         found *= 1 / (2 * math.log(2)) / (1 + 1.079 / size)
-        return pa.array(np.rint(found).astype(np.int64))
+        return np.rint(found).astype(np.int64)
+
+
+_GROUPS_MAX = 10_000
 
 
 def sigma(share: Any) -> Any:
@@ -199,6 +208,7 @@ class Quantiles(Aggregate):
     error: float = 0.01
 
     parts: ClassVar[int] = 2
+    numeric: ClassVar[bool] = True
 
     def _gamma(self) -> float:
         return (1 + self.error) / (1 - self.error)

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from headrace.model.context import TableContext
 from headrace.model.time import END
-from headrace.pipeline.operators import partials
-from headrace.pipeline.operators.grouping import Groups, Ints, group
+from headrace.pipeline.operators.grouping import Ints, group
 from headrace.pipeline.operators.partials import Partials
+from headrace.pipeline.operators.runs import merge_runs, rows_up_to
 from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowAggregate
 
 
@@ -48,21 +48,8 @@ class SlidingAggregate(WindowAggregate):
 
     def _windows(self, rows: Partials, due: Ints) -> Partials:
         """For each due row, the merge of its key's rows from one size before it up to it."""
-        first = np.searchsorted(rows.key, rows.key[due], "left")
-        reach = rows.end[due] - self.window.size_us
-        low = np.array(
-            [
-                start + int(np.searchsorted(rows.end[start : at + 1], limit, "right"))
-                for start, at, limit in zip(
-                    first.tolist(), due.tolist(), reach.tolist(), strict=True
-                )
-            ],
-            np.int64,
-        )
-        lengths = due - low + 1
-        of = np.repeat(np.arange(len(due)), lengths)
-        within = np.arange(len(of)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        merged = partials.merge(self.aggregates, rows.take(low[of] + within), Groups(of, len(due)))
+        low = rows_up_to(rows.key, rows.end, rows.key[due], rows.end[due] - self.window.size_us)
+        merged = merge_runs(self.aggregates, rows, low, due - low + 1)
         merged.start, merged.end = rows.start[due], rows.end[due]
         return merged
 
