@@ -132,7 +132,8 @@ class KeyedTableContext(BareTableContext):
         }
 
     def read(self) -> pa.Table:
-        columns: dict[str, Any] = {"key": self._key_array()}
+        # As in the table, keys of all kinds need fit no column where inputs come apart.
+        columns: dict[str, Any] = {} if self.apart else {"key": self._key_array()}
         clocks = self._clocks.tolist()
         for field in self._fields:
             cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
