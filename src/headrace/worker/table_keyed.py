@@ -134,7 +134,8 @@ class KeyedTableContext(BareTableContext):
         return found
 
     def read(self) -> pa.Table:
-        columns: dict[str, Any] = {"key": self._key_array()}
+        # As in the table, keys of all kinds need fit no column where inputs come apart.
+        columns: dict[str, Any] = {} if self.apart else {"key": self._key_array()}
         clocks = self._clocks.tolist()
         for field in self._fields:
             written = self._written.get(field.name)
