@@ -150,7 +150,8 @@ class Driver:
         """
         if lapsed is not None and hasattr(self, "checkpoint"):
             require_present(self.store, self.checkpoint)  # one that is away is not begun anew
-        self.checkpoint = claim_identity(self.store, self.graph.name).id
+        else:
+            self.checkpoint = claim_identity(self.store, self.graph.name).id
         make_directories(self.store, self.topology)
         self.follow()
         if lapsed is not None and self.log.generation > lapsed:
@@ -191,8 +192,7 @@ class Driver:
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
-        commits = [commit for _, commit in self.history.commits]
-        self._deliverer.catch_up(commits, self.history.retained)
+        self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
         self._sources.prepare()
         self._sources.settle(self.ledger, self.history.released)
 

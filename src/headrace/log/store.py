@@ -113,7 +113,9 @@ class DiskStore(Store):
 
     def read(self, name: str) -> bytes:
         with files.explained("read", self._path(name)):
-            return Path(self._path(name)).read_bytes()
+            data = Path(self._path(name)).read_bytes()
+        self._made = True
+        return data
 
     def map(self, name: str) -> pa.Buffer:
         path = self._path(name)

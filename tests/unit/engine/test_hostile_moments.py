@@ -276,3 +276,19 @@ def test_an_answer_is_kept_at_hand_while_its_log_is_away() -> None:
     assert journal.once("n", "r", CALL, perform).kind == ANSWER
     assert len(calls) == 1
     assert store.refusals == 0
+
+
+def test_a_standby_makes_nothing_in_the_place_of_a_checkpoint_that_went_away(
+    tmp_path: Path, monkeypatch
+) -> None:
+    run(driver_of(counting(VALUES), DiskStore(tmp_path / "state")), 1)
+    standby = driver_of(counting(VALUES), DiskStore(tmp_path / "state"), open=False)
+    standby.follow()
+    # Between its last look and its first act.
+    monkeypatch.setattr(
+        "headrace.engine.driver.require_present",
+        lambda store, checkpoint: (tmp_path / "state").rename(tmp_path / "away"),
+    )
+    with pytest.raises(StoreError, match="is gone: is it still mounted"):
+        standby.open(1)
+    assert not (tmp_path / "state").exists()

@@ -28,6 +28,8 @@ TAKEOVERS_MAX = 5
 _BELIEVED = ("/determinants/0", "/_claims", "/log/0")
 """Where one process acts on what another has put: delicate as long as it is not synced."""
 
+_CHANGES = frozenset(("create", "write", "link", "rename", "unlink", "rmdir"))
+
 _FAULTS = {
     "link": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED, Fault.LATE),
     "rename": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED),
@@ -55,6 +57,7 @@ class Interference:
         self._chance = chance
         self._disk = disk
         self._root = root
+        self._conducted = chance.is_conducted
         self._clock_s = clock_s
         self.outages = outages
         self._pins = Pins(disk, root)
@@ -122,21 +125,23 @@ class Interference:
             life.power_fails_in = self._chance.random.randint(1, 2)
         if self._chance.strikes("driver pauses", 0.15 if call == "fsync" and unsynced else 0.01):
             self._pause(life, f"before {call} {path}")
+        if self._conducted and self._meets_the_outside(life, call, path):
+            return Fault.REFUSED
+        if call in _CHANGES and path.startswith(self._root) and not self.outages.is_vanished:
+            self._check_change(life, call, path)
+        return self._fault(call, path)
+
+    def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:
+        """Whether what it calls is away; readers take their time."""
         if isinstance(life, Reader) and self._chance.random.random() < 0.15:
             self._pause(life, f"before {call} {path}")
         if call == "read" and path == f"{self._root}/LEASE" and self._disk.find(path) is None:
             self.leases.missing(life)
-        if self.outages.refuses(path) or (self.outages.is_vanished and self._is_inside(path)):
+        refused = self.outages.refuses(path)
+        if refused or (self.outages.is_vanished and path.startswith(self._root)):
             self._chance.disturbances += 1
             self._meets_refusal(path)
-        if self.outages.refuses(path):
-            return Fault.REFUSED
-        if path.startswith(self._root) and not self.outages.is_vanished:
-            self._check_change(life, call, path)
-        return self._fault(call, path)
-
-    def _is_inside(self, path: str) -> bool:
-        return path.startswith(self._root)
+        return refused
 
     def _check_change(self, life: Life, call: str, path: str) -> None:
         if call == "unlink":
@@ -162,7 +167,7 @@ class Interference:
 
     def _meets_refusal(self, path: str) -> None:
         """What a sink was to show before a commit, and refused, may be made again."""
-        if self._chance.is_conducted and path.startswith("/out/"):
+        if self._conducted and path.startswith("/out/"):
             self.substrate.excuse()
         if self.running is not None:
             self.running.refused()
