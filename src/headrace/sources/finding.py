@@ -50,7 +50,7 @@ class FileSet:
                 "or use watch=True for a directory that fills up later"
             )
         base = self.base
-        names = sorted(os.path.relpath(path, base).replace(os.sep, "/") for path in found)
+        names = sorted(_below(path, base).replace(os.sep, "/") for path in found)
         if not _is_text("/".join(names)):
             odd = next(name for name in names if not _is_text(name))
             raise SourceError(
@@ -118,9 +118,15 @@ def _files_below(directory: str) -> Iterator[str]:
 
 def _visible(paths: Iterable[str], anchor: str) -> Iterator[str]:
     for path in paths:
-        parts = os.path.relpath(path, anchor).split(os.sep)
+        parts = _below(path, anchor).split(os.sep)
         if not any(_is_hidden(part) for part in parts) and os.path.isfile(path):
             yield path
+
+
+def _below(path: str, base: str) -> str:
+    """`path` relative to `base`. Asked for every file at every plan, and `relpath` is slow."""
+    prefix = base if base.endswith(os.sep) else base + os.sep
+    return path[len(prefix) :] if path.startswith(prefix) else os.path.relpath(path, base)
 
 
 def _is_text(name: str) -> bool:

@@ -9,7 +9,8 @@ named by a marker, before a position in it is planned.
     batches/000000000007.<query>.<nonce>/      the rows of micro-batch 7
     batches/000000000007.json                  its marker, put once
 
-Position = micro-batch id * 2**40 + row; rows are in the order of the files' names.
+A micro-batch begins at the position where the one before it ended; its rows are in the order
+of the files' names. Markers without `base` are older: it began at its id * 2**40 then.
 
 1. A micro-batch with a marker of the same query and the same Spark offsets is skipped. One
    of other offsets is refused: ids have started anew, and skipping would lose its rows.
@@ -18,6 +19,8 @@ Position = micro-batch id * 2**40 + row; rows are in the order of the files' nam
    never before: what is spooled can be planned, so the two cannot wait for each other.
 4. Rows are deleted when no kept epoch reads them, markers long after: Spark may deliver one
    more time what was read before Spark noted that it was done.
+5. Spark's checkpoint is synced before the marker is put: after a power loss Spark must not
+   plan other offsets for a micro-batch that is spooled.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import xxhash
 
 from headrace.errors import SourceError
 from headrace.log.files import make_directory, put_if_absent
 from headrace.sources.sequence import Extent
+from headrace.sources.spark_checkpoint import SparkCheckpoint
 from headrace.sources.spool import extents_of, spark_path, sync_files
 
-ROWS_PER_BATCH_MAX = 2**40
+POSITIONS_PER_BATCH_BEFORE = 2**40
 # Spark delivers only its latest again; older markers are kept to explain a refusal.
 MARKERS_KEPT = 100
 STOP_SECONDS_MAX = 30.0
@@ -50,11 +53,15 @@ class Marker(msgspec.Struct, frozen=True):
     batch: int
     offsets: str
     extents: list[Extent]
+    base: int | None = None
+    """The position of its first row; older markers have none."""
 
     @property
     def end(self) -> int:
         """The position after its last row."""
-        return self.extents[-1].end if self.extents else self.batch * ROWS_PER_BATCH_MAX
+        if self.extents:
+            return self.extents[-1].end
+        return self.batch * POSITIONS_PER_BATCH_BEFORE if self.base is None else self.base
 
     @property
     def folder(self) -> str:
@@ -73,7 +80,7 @@ class QueryRun:
         self.ended = False
         self._directory = directory
         self._batches = directory / "batches"
-        self._checkpoint = directory / "spark"
+        self._checkpoint = SparkCheckpoint(directory / "spark")
         self._identity = directory / "query"
         self._ahead = ahead
         self._ends = ends
@@ -92,11 +99,12 @@ class QueryRun:
         """Loads what is spooled, and starts the query."""
         make_directory(self._batches)
         self._load()
+        self._checkpoint.sweep(max(self._markers, default=-1))
         self._check_query(self._spark_id())
         if self._identity.exists() and not self._markers:
             raise self._lost("nothing is left of what was spooled")
         writer = frame.writeStream.foreachBatch(self._on_batch).option(
-            "checkpointLocation", spark_path(self._checkpoint)
+            "checkpointLocation", spark_path(self._checkpoint.directory)
         )
         try:
             self._query = (writer.trigger(**trigger) if trigger else writer).start()
@@ -170,7 +178,7 @@ class QueryRun:
     def _take(self, frame: Any, batch: int) -> None:
         query = self._spark_id()
         self._check_query(query)
-        offsets = _digest(self._checkpoint / "offsets" / str(batch))
+        offsets = self._checkpoint.offsets(batch)
         known = self._markers.get(batch)
         expected = max(self._markers) + 1 if self._markers else 0
         if known is None and batch > expected:
@@ -193,8 +201,10 @@ class QueryRun:
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         frame.write.parquet(spark_path(self._directory / folder))
         sync_files(self._directory / folder)
-        extents = extents_of(self._directory, folder, batch * ROWS_PER_BATCH_MAX)
-        marker = Marker(query, batch, offsets, extents)
+        base = self._markers[batch - 1].end if batch else 0
+        extents = extents_of(self._directory, folder, base)
+        marker = Marker(query, batch, offsets, extents, base)
+        self._checkpoint.sync()
         if not extents:
             shutil.rmtree(self._directory / folder, ignore_errors=True)
         if not put_if_absent(self._marker_path(batch), _encode(marker)):
@@ -240,9 +250,7 @@ class QueryRun:
         return SourceError(f"{found}: the spool {self._batches} has lost rows. {remedy}")
 
     def _check_query(self, sparks: str) -> None:
-        ours = next((marker.query for marker in self._markers.values()), None)
-        if self._identity.exists():
-            ours = self._identity.read_text()
+        ours = self._known_id()
         if ours is not None and ours != sparks:
             found = f"query {sparks}" if sparks else "nothing"
             raise SourceError(
@@ -254,16 +262,26 @@ class QueryRun:
     def _spark_id(self) -> str:
         """The query's id in Spark's own checkpoint; empty before the first start."""
         try:
-            return str(msgspec.json.decode((self._checkpoint / "metadata").read_bytes())["id"])
-        except FileNotFoundError:
-            return ""
+            return self._checkpoint.query()
+        except SourceError as error:
+            ours = self._known_id()
+            if ours is None:
+                remedy = f"nothing is read yet, so delete {self._checkpoint}"
+            else:
+                metadata = msgspec.json.encode({"id": ours}).decode()
+                remedy = (
+                    f"put it back, or write {metadata} into it and delete .metadata.crc beside it"
+                )
+            raise SourceError(f"{error}: {remedy}, and start again") from None
+
+    def _known_id(self) -> str | None:
+        """The id of the query that has fed the spool; None before the first micro-batch."""
+        if self._identity.exists():
+            return self._identity.read_text()
+        return next((marker.query for marker in self._markers.values()), None)
 
     def _marker_path(self, batch: int) -> Path:
         return self._batches / f"{batch:012d}.json"
-
-
-def _digest(path: Path) -> str:
-    return xxhash.xxh3_128_hexdigest(path.read_bytes()) if path.exists() else ""
 
 
 def _brief(error: Exception) -> str:
