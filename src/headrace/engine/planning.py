@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headrace.engine.reaching import reach_of
 from headrace.model.source import Range, Timing
 from headrace.model.time import BEGINNING, END
 from headrace.pipeline.topology import Topology
@@ -101,16 +102,17 @@ def decide(
                 name: msgspec.structs.replace(injector, final=True)
                 for name, injector in injectors.items()
             }
-            return Run(_plan(ledger, settings, [], final, wall, seed, final=True))
+            return Run(_plan(topology, ledger, settings, [], final, wall, seed, final=True))
     if reason:
         reads = _assign(injectors, offers, settings.readers)
-        return Run(_plan(ledger, settings, reads, injectors, wall, seed, final=False))
+        return Run(_plan(topology, ledger, settings, reads, injectors, wall, seed, final=False))
     if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
         return Finish("caught_up")
     return Wait(due)
 
 
 def _plan(
+    topology: Topology,
     ledger: Ledger,
     settings: Settings,
     reads: list[list[ReadTask]],
@@ -133,6 +135,7 @@ def _plan(
         final=final,
         based_on=ledger.commit_position,
         determinants=ledger.next_determinants() if settings.services else 0,
+        reach=reach_of(topology, ledger, injectors, reads) if settings.services else {},
     )
 
 

@@ -40,6 +40,18 @@ class InjectorPlan(msgspec.Struct, frozen=True):
     final: bool = False
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """How far a computation's input watermark may come in one epoch, as the plan tells it."""
+
+    cap: int | None = None
+    """What it cannot pass: something that bounds it is not read in this epoch. None: see below."""
+    injectors: tuple[str, ...] = ()
+    """Otherwise no farther than their splits have reached when all is read; () where records
+    themselves move it (a percentile), and it may come as far as the newest."""
+    floor: int = 0
+    """How far those had come before the epoch."""
+
+
 class Entry(msgspec.Struct, frozen=True):
     """A manifest entry: a segment counts inside its interval only."""
 
@@ -70,6 +82,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The log position of the commit that this plan continues."""
     determinants: int = 0
     """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
+    reach: dict[str, Reach] = {}
+    """Computation -> how far its time may come; told where calls must not repeat."""
 
     @property
     def records(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from headrace.model.time import END
 from headrace.plan.epoch import (
     Adoption,
     Commit,
@@ -20,6 +21,7 @@ from headrace.plan.epoch import (
     Entry,
     OutboxFile,
     Plan,
+    Reach,
     SlotBase,
     SlotDelta,
     SplitState,
@@ -64,6 +66,12 @@ class Ledger(msgspec.Struct):
     """The directory of calls that must not repeat that the last plan named; 0 before the first."""
     unsettled: dict[str, dict[str, int]] = {}
     """Stream -> split -> how far voided plans read that may have called the outside."""
+    reaching: dict[str, Reach] = {}
+    """Computation -> how far its time may have come in them; known once all that is read again."""
+    unpassed: dict[str, int] = {}
+    """Computation -> the time that it must pass before what fired in them cannot fire again."""
+    unpassed_wall: int | None = None
+    """The same of the wall clock."""
 
     # The fold -------------------------------------------------------------
 
@@ -78,9 +86,7 @@ class Ledger(msgspec.Struct):
     ) -> None:
         """The open plan was given up, and perhaps its input with it."""
         if self.open_plan is not None and self.open_plan.determinants:
-            for read in (read for task in self.open_plan.reads for read in task):
-                ends = self.unsettled.setdefault(read.stream, {})
-                ends[read.split] = max(ends.get(read.split, 0), read.range.end)
+            self._unsettle(self.open_plan, skipped or {})
         self.open_plan = None
         for stream, splits in (skipped or {}).items():
             self.splits[stream] = {**self.splits.get(stream, {}), **splits}
@@ -88,6 +94,7 @@ class Ledger(msgspec.Struct):
 
     def committed(self, commit: Commit, position: int) -> None:
         """An epoch happened."""
+        plan = self.open_plan
         self.epoch = commit.epoch
         self.commit_position = position
         self.open_plan = None
@@ -114,18 +121,71 @@ class Ledger(msgspec.Struct):
         for file in commit.outbox:
             self.outbox.setdefault(file.consumer, []).append(file)
         self.counters.add(commit.counters)
-        if self.unsettled:
-            self._settle()
+        if not self._is_settled():
+            self._settle(commit, plan)
 
-    def _settle(self) -> None:
-        """Lets go of what voided plans had read, where commits have read as far."""
+    def _is_settled(self) -> bool:
+        """Whether nothing comes again that a voided plan may have called the outside for."""
+        told = self.unsettled or self.reaching or self.unpassed
+        return not told and self.unpassed_wall is None
+
+    def _unsettle(self, plan: Plan, skipped: dict[str, dict[str, SplitState]]) -> None:
+        """Notes what a voided plan may have called the outside for: records, and timers.
+
+        Its timers may have fired early: a split was idle then and is no longer, or more was
+        read. They fire again when commits have come to the same time, and not before.
+        """
+        for read in (read for task in plan.reads for read in task):
+            ends = self.unsettled.setdefault(read.stream, {})
+            # What is skipped is never read, and its times are told by what follows it.
+            end = read.range.end + (read.split in skipped.get(read.stream, {}))
+            ends[read.split] = max(ends.get(read.split, 0), end)
+        for name, reach in (plan.reach or dict.fromkeys(plan.rings, Reach())).items():
+            if reach.cap is not None or plan.final:
+                time = END if reach.cap is None else reach.cap
+                self.unpassed[name] = max(self.unpassed.get(name, 0), time)
+            elif name in self.reaching:
+                known = self.reaching[name]
+                some = bool(known.injectors and reach.injectors)
+                both = tuple(dict.fromkeys(known.injectors + reach.injectors)) if some else ()
+                self.reaching[name] = Reach(None, both, max(known.floor, reach.floor))
+            else:
+                self.reaching[name] = reach
+        self.unpassed_wall = plan.wall
+
+    def _settle(self, commit: Commit, plan: Plan | None) -> None:
+        """Lets go of what cannot come again, now that commits have come so far."""
+        if plan is not None:  # a stream that nobody reads any more is not waited for
+            streams = {*plan.injectors, *(read.stream for task in plan.reads for read in task)}
+            self.unsettled = {s: ends for s, ends in self.unsettled.items() if s in streams}
         for stream, ends in list(self.unsettled.items()):
             known = self.splits.get(stream, {})
-            left = {s: end for s, end in ends.items() if s not in known or known[s].position < end}
+            left = {
+                s: end for s, end in ends.items() if s not in known or not _is_read(known[s], end)
+            }
             if left:
                 self.unsettled[stream] = left
             else:
                 del self.unsettled[stream]
+        if not self.unsettled:
+            for name, reach in self.reaching.items():
+                time = max(self.unpassed.get(name, 0), self._reached(reach))
+                self.unpassed[name] = time
+            self.reaching = {}
+        self.unpassed = {
+            name: time for name, time in self.unpassed.items() if commit.ins.get(name, END) < time
+        }
+        slots = [slot for name in commit.rings for slot in self.slots.get(name, {}).values()]
+        wall = _earliest(slot.next_wall_timer for slot in slots)
+        if self.unpassed_wall is not None and (wall is None or wall > self.unpassed_wall):
+            self.unpassed_wall = None
+
+    def _reached(self, reach: Reach) -> int:
+        """The farthest that a computation's time can have come, by what has been read so far."""
+        if not reach.injectors:
+            return max(reach.floor, self.newest)
+        marks = [s.mark for name in reach.injectors for s in self.splits.get(name, {}).values()]
+        return max([reach.floor, *(max(mark.value, mark.reached) for mark in marks)])
 
     def _adopt(self, adoption: Adoption) -> None:
         slot = self.slots[adoption.computation][adoption.slot]
@@ -151,13 +211,14 @@ class Ledger(msgspec.Struct):
         """The directory in which the next plan's calls that must not repeat are logged.
 
         Every plan that may meet a cause again must look where the first one did. So a new
-        directory is begun only where commits have read all that voided plans had read.
+        directory is begun only where commits have read all that voided plans had read, and
+        have passed the times to which these had come.
         """
         following = self.epoch + 1
         full = following - self.determinants >= DETERMINANTS_EPOCHS
         return (
             following
-            if not self.determinants or (full and not self.unsettled)
+            if not self.determinants or (full and self._is_settled())
             else (self.determinants)
         )
 
@@ -191,10 +252,16 @@ class Ledger(msgspec.Struct):
 
     def rename(self, old: str, new: str) -> None:
         """Carries a computation's state over to another name."""
-        mappings: list[dict[str, Any]] = [self.slots, self.rings, self.ins, self.outs, self.outbox]
+        mappings: list[dict[str, Any]] = [
+            self.slots, self.rings, self.ins, self.outs, self.outbox, self.reaching, self.unpassed,
+        ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:
                 mapping[new] = mapping.pop(old)
+
+
+def _is_read(split: SplitState, end: int) -> bool:
+    return split.finished or split.position >= end
 
 
 def next_chain(chain: str, segment: str | None) -> str:
