@@ -16,11 +16,15 @@ import pytest
 from headrace import (
     Computation,
     InvalidPipeline,
+    InvalidRecord,
     Pipeline,
     UserCodeError,
+    agg,
     sinks,
     sources,
     state,
+    to,
+    tumbling,
 )
 from headrace.testing import Harness
 
@@ -184,3 +188,63 @@ def test_map_table_takes_frames_of_pandas_and_polars(frame: Any) -> None:
     with Harness(p) as h:
         h.send("in", row("a", 1), row("b", 2, 2), row("c", 3, 3))
         assert h.read("out") == h.read("queried") == [row("b", 2, 2), row("c", 3, 3)]
+
+
+# Options ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda k, dead: k.count(errors=dead),
+        lambda k, dead: k.aggregate(n=agg.count(), errors=dead),
+        lambda k, dead: k.window(tumbling("1s")).aggregate(errors=dead, n=agg.count(), slots=1),
+        lambda k, dead: k.window(tumbling("1s"), errors=dead).aggregate(errors=agg.count()),
+        lambda k, dead: k.window(tumbling("1s")).top(1, by="v", errors=dead),
+        lambda k, dead: k.top(1, by="v", id="t", errors=dead),
+        lambda k, dead: k.reduce(lambda v, n: n + 1, 0, errors=dead),
+    ],
+)
+def test_records_without_a_key_go_aside_as_the_message_advises(build: Any) -> None:
+    for policy in ("stop", to("dead")):
+        p, s = begin()
+        made = build(s.key_by("k"), policy).name
+        with Harness(p) as h:
+            h.send("in", row("a", 1), row(None, 2))
+            if policy == "stop":
+                with pytest.raises(InvalidRecord, match=r'aside: errors=to\("dead"\)'):
+                    h.end()
+                continue
+            h.end()
+            assert len(h.read(made)) == 1
+            (letter,) = h.read("dead")
+            assert letter["value"].get("t", 2) == 2
+
+
+def test_late_records_of_windows_are_told_of_where_windows_are_made() -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match=r"window\(..., late=\)"):
+        s.key_by("k").window(tumbling("1s")).aggregate(n=agg.count(), late=to("late"))
+    with pytest.raises(InvalidPipeline, match="n is one of headrace.agg"):
+        s.key_by("k").aggregate(n="count")
+
+
+# Reduce -------------------------------------------------------------------
+
+
+def test_reduce_tells_the_order_of_its_arguments() -> None:
+    p, s = begin()
+    s.key_by("k").reduce(lambda total, v: total + v["v"], 0)
+    with Harness(p) as h, pytest.raises(UserCodeError, match=r"f\(value, state\), the value first"):
+        h.send("in", row("a", 1))
+        h.settle()
+
+
+def test_reduce_asks_for_the_first_state() -> None:
+    p, s = begin()
+    with pytest.raises(InvalidPipeline, match=r"in.reduce: say what a key's state is before"):
+        s.key_by("k").reduce(lambda v, state: v)
+    s.key_by("k").reduce(lambda v, state: [v["v"], state], None)
+    with Harness(p) as h:
+        h.send("in", row("a", 1))
+        assert h.read("in.reduce") == [[1, None]]
