@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import operator
+import types
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +19,7 @@ from headrace import (
     Computation,
     InvalidPipeline,
     InvalidRecord,
+    Map,
     Pipeline,
     UserCodeError,
     agg,
@@ -248,3 +251,81 @@ def test_reduce_asks_for_the_first_state() -> None:
     with Harness(p) as h:
         h.send("in", row("a", 1))
         assert h.read("in.reduce") == [[1, None]]
+
+
+# State --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["options", "setup", "lag_us", "prompt", "reads_values"])
+def test_state_cannot_have_a_name_that_computations_have_already(name: str) -> None:
+    body = {name: state(0), "__annotations__": {name: int}}
+    with pytest.raises(InvalidPipeline, match=f"C.{name}: .* call it otherwise, such as {name}_"):
+        type("C", (Computation,), body)
+    with pytest.raises(InvalidPipeline, match=f"D.{name}: '{name}' is a name of Computation"):
+        type("D", (type("Mixin", (), body), Computation), {})
+
+
+def test_an_option_of_the_class_line_is_known_or_told() -> None:
+    with pytest.raises(InvalidPipeline, match=r"'orderd' .did you mean 'ordered'.*ttl, clock, ver"):
+        types.new_class("C", (Computation,), {"orderd": True})
+
+
+@pytest.mark.parametrize("default", [{"default": {"a": 1}}, {"factory": lambda: {"a": 1}}])
+def test_a_map_begins_empty(default: Any) -> None:
+    class C(Counts):
+        m: Map[str, int] = state(**default)
+        empty: Map[str, int] = state({})
+
+    p, _ = begin()
+    with pytest.raises(InvalidPipeline, match=r"C.m: a Map begins empty, and {'a': 1} would be"):
+        p.compute(C, inputs={"in": "k"})
+
+
+class Keeps(Computation):
+    words: Map[str, int] = state()
+    pairs: Map[tuple[str, int], int] = state()
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        exec(record.value["v"], {"self": self, "Word": Word, "np": np})
+
+
+class Word(enum.StrEnum):
+    A = "a"
+
+
+class KeepsTables(Computation):
+    words: Map[str, int] = state()
+
+    def process_table(self, table: Any, ctx: Any) -> None:
+        ctx.put_entries("words", [0, 0], ["a", 5], [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("self.words['a'] = self.words[Word.A] = self.pairs['a', np.int64(1)] = 1", None),
+        ("self.words[5] = 1", r"Keeps.words\[5\]: its keys are declared as str, but Expected"),
+        ("self.words[None] = 1", r"Keeps.words\[None\]: its keys are declared as str"),
+        ("self.pairs['a', 'b'] = 1", r"Keeps.pairs\[\('a', 'b'\)\]: .* as tuple\[str, int\], but"),
+        ("self.words['a'] = 'x'", r"Keeps.words\['a'\] is declared as int, but Expected `int`"),
+    ],
+)
+def test_entries_of_a_map_are_checked_by_both_types(code: str, reason: str | None) -> None:
+    p, _ = begin()
+    p.compute(Keeps, inputs={"in": "k"})
+    with Harness(p) as h:
+        h.send("in", row("a", 1, code))
+        if reason is None:
+            h.settle()
+            assert dict(h.state("Keeps", "a").pairs.items()) == {("a", 1): 1}
+            return
+        with pytest.raises(UserCodeError, match=reason):
+            h.settle()
+
+
+def test_entries_that_tables_put_are_checked_too() -> None:
+    p, _ = begin()
+    p.compute(KeepsTables, inputs={"in": "k"})
+    with Harness(p) as h, pytest.raises(UserCodeError, match=r"words\[5\]: its keys are declared"):
+        h.send("in", row("a", 1))
+        h.settle()
