@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.errors import InvalidPipeline
 from headrace.model.bytecode import leaves_value_alone, mentions
 from headrace.model.functions import check_hooks
-from headrace.model.state import Field, declared_fields
+from headrace.model.state import Field, check_names, declared_fields
 from headrace.model.time import Duration, duration
+from headrace.model.words import no_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.model.context import Context, TableContext
     from headrace.model.record import Record, Timer
+
+
+CLASS_OPTIONS = ("ordered", "ttl", "clock", "version")
 
 
 class Options:
@@ -54,7 +58,13 @@ class Computation:
         version: int | None = None,
         **rest: Any,
     ) -> None:
-        super().__init_subclass__(**rest)
+        try:
+            super().__init_subclass__(**rest)
+        except TypeError:
+            if not rest:
+                raise
+            raise no_option(cls.__qualname__, next(iter(rest)), CLASS_OPTIONS) from None
+        check_names(cls, Computation)
         base = cls.options
         if clock not in (None, "event", "wall"):
             raise InvalidPipeline(f'{cls.__qualname__}: clock is "event" or "wall", not {clock!r}')

@@ -72,6 +72,8 @@ class Map(Generic[K, V]):
     __slots__ = (
         "_codec",
         "_fresh",
+        "_key_type",
+        "_name",
         "_names",
         "_scanned",
         "_seen",
@@ -90,8 +92,11 @@ class Map(Generic[K, V]):
         ttl_us: int | None = None,
         *,
         watched: bool = False,
+        name: str = "a Map",
+        key_type: Any = Any,
     ) -> None:
         self._codec = codec
+        self._name, self._key_type = name, key_type
         self._source = source
         self._ttl_us = ttl_us
         self._watched = watched or ttl_us is not None
@@ -136,6 +141,7 @@ class Map(Generic[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         entry = self._look(key)
         if not entry.present:
+            check_key(key, self._key_type, self._name)
             self._know(encode_part(key))
         entry.present, entry.value = True, value
         entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
@@ -267,8 +273,8 @@ class Map(Generic[K, V]):
     def note(self) -> bool:
         """After a hook: whether it wrote; what it changed lives from now on."""
         wrote = False
-        for entry in self._fresh.values():
-            data = self._codec.encode(entry.value) if entry.present else None
+        for name, entry in self._fresh.items():
+            data = self._settled(name, entry.value)[0] if entry.present else None
             if data != entry.written:
                 wrote, entry.written = True, data
                 entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
@@ -280,7 +286,13 @@ class Map(Generic[K, V]):
         for name in self._touched if self._undo is None else self._undo:
             entry = self._seen[name]
             if entry.present:
-                self._codec.encode(entry.value)
+                self._settled(name, entry.value)
+
+    def _settled(self, name: bytes, value: Any) -> tuple[bytes, Any]:
+        try:
+            return self._codec.settle(value)
+        except TypeError as error:
+            raise TypeError(f"{self._name}[{decode_key(name)!r:.80}] is {error}") from None
 
     def remember(self) -> None:
         """From now on there is a way back to here."""
@@ -313,7 +325,7 @@ class Map(Generic[K, V]):
         for name, entry in self._touched.items():
             data: bytes | None = None
             if entry.present:
-                data, entry.value = self._codec.settle(entry.value)
+                data, entry.value = self._settled(name, entry.value)
             if data is None and not entry.below:
                 del self._seen[name]  # nothing lies below that it would have to hide
             if data == entry.stored and (data is None or entry.expires == entry.until):
@@ -321,6 +333,21 @@ class Map(Generic[K, V]):
             yield name, data, entry.expires
             entry.stored, entry.until = data, entry.expires
         self._touched.clear()
+
+
+def check_key(key: Any, declared: Any, name: str) -> None:
+    """Raises TypeError where a key of a Map is not of the declared type."""
+    if type(key) is declared or declared is Any:
+        return
+    plain = decode_key(encode_part(key))  # an enum, or a number of numpy, is what it holds
+    try:
+        msgspec.convert(plain, declared)
+    except msgspec.ValidationError as error:
+        shown = getattr(declared, "__name__", None)
+        shown = str(declared) if shown in (None, "tuple") else shown
+        raise TypeError(
+            f"{name}[{key!r:.80}]: its keys are declared as {shown}, but {error}"
+        ) from None
 
 
 def _before(end: bytes | None, first: bytes) -> bool:

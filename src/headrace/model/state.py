@@ -61,6 +61,7 @@ class Field:
         "initial",
         "initial_data",
         "is_map",
+        "key_type",
         "name",
         "shared",
         "ttl_us",
@@ -73,9 +74,12 @@ class Field:
         self.is_map = typing.get_origin(declared) is Map or declared is Map
         self.ttl_us = None if mark.ttl is None else duration(mark.ttl, what=f"{where}: ttl")
         self.type_text = str(declared)
+        self.key_type: Any = Any
         if self.is_map:
             _check_map_key(declared, where)
+            _check_begins_empty(mark, where)
             arguments = typing.get_args(declared)
+            self.key_type = arguments[0] if arguments else Any
             self.codec = Codec(arguments[1] if len(arguments) == 2 else Any, where=where)
             self.initial: Callable[[], Any] = dict
             self.initial_data = b""
@@ -116,6 +120,17 @@ def declared_fields(cls: type) -> tuple[Field, ...]:
     return tuple(found.values())
 
 
+def check_names(cls: type, reserved: type) -> None:
+    """Refuses state that is called like something that `reserved` has already."""
+    for base in cls.__mro__:
+        for name, mark in vars(base).items():
+            if isinstance(mark, _Mark) and hasattr(reserved, name):
+                raise InvalidPipeline(
+                    f"{cls.__qualname__}.{name}: {name!r} is a name of {reserved.__name__} itself, "
+                    f"so no state can have it; call it otherwise, such as {name}_now"
+                )
+
+
 def _resolved(base: type, name: str, annotation: Any) -> Any:
     """The type that an annotation stands for, also where it is text."""
     module = sys.modules.get(base.__module__)
@@ -149,6 +164,15 @@ def _initial(declared: Any, mark: _Mark, where: str) -> Callable[[], Any]:
     raise InvalidPipeline(
         f"{where}: {declared!r} has no empty value; give one: state(default) or state(factory=f)"
     )
+
+
+def _check_begins_empty(mark: _Mark, where: str) -> None:
+    given = mark.factory() if mark.factory is not None else mark.default
+    if given is not _UNSET and given != {}:
+        raise InvalidPipeline(
+            f"{where}: a Map begins empty, and {given!r:.80} would be lost: write state(), and "
+            "read with .get(key, default)"
+        )
 
 
 def _check_map_key(declared: Any, where: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.errors import InvalidPipeline
@@ -19,7 +20,7 @@ from headrace.pipeline.operators.joins import join, join_asof
 from headrace.pipeline.operators.reduce import reducer
 from headrace.pipeline.operators.top_by_id import BUCKET, Bucketed, BucketTop, MergeTop
 from headrace.pipeline.stream import Stream, V
-from headrace.pipeline.windowed import WindowedStream
+from headrace.pipeline.windowed import StepOption, WindowedStream
 from headrace.pipeline.windows import Every, Window, whole
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class KeyedStream(Stream[V]):
     def reduce(
         self,
         function: Callable[[V, S], Any],
-        initial: S | None = None,
+        initial: S | EllipsisType = ...,
         *,
         outputs: bool = False,
         ordered: bool = False,
@@ -57,14 +58,21 @@ class KeyedStream(Stream[V]):
     ) -> Stream[Any]:
         """Folds a key's values into its state: `reduce(lambda value, total: total + value, 0)`.
 
-        The function gets the value and the state (a copy of `initial` at first) and returns the
-        new state, which is also sent on. With `outputs=True` it returns (state, output), and the
-        output is sent unless it is None. A new state of None forgets the key; so does the time
-        `ttl` without a record. `ordered=True` folds in the order of time.
+        The function gets the value, then the state (a copy of `initial` at first; None is one
+        too), and returns the new state, which is also sent on: rows are what it gives, so put
+        the key into them where they need it, `{"user": value["user"], ...}`. With
+        `outputs=True` it returns (state, output), and the output is sent unless it is None. A new
+        state of None forgets the key; so does the time `ttl` without a record. `ordered=True`
+        folds in the order of time.
         The state is numbers, text, lists or dicts; or a tuple, set, dataclass or Struct where
         `initial` is one.
         """
         where = f"{self.name}.reduce"
+        if initial is ...:
+            raise InvalidPipeline(
+                f"{where}: say what a key's state is before its first value: "
+                "reduce(lambda value, total: total + value, 0); reduce(f, None) for None"
+            )
         checked_function(function, where, "value", "state")
         step = reducer(function, initial, outputs, ordered, ttl, where=where)
         return self._step("reduce", step, inputs={self.name: self.key}, **options)
@@ -101,8 +109,11 @@ class KeyedStream(Stream[V]):
         """How many records each key has had; sent with every epoch that changes it."""
         return self._all_time().count(name, **options)
 
-    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> KeyedStream[Any]:
-        """Aggregates of all of a key's records; sent with every epoch that changes them."""
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> KeyedStream[Any]:
+        """Aggregates of all of a key's records; sent with every epoch that changes them.
+
+        Options of `p.compute` stand beside them: `aggregate(n=agg.count(), errors=to("dead"))`.
+        """
         return self._all_time().aggregate(*unnamed, **aggregates)
 
     def top(

@@ -44,8 +44,7 @@ class Steps:
     ) -> str:
         """Adds a step; gives its name, a makeshift one where it was taken."""
         given, name = name, self._free(name)
-        known_options = list(inspect.signature(self.compute).parameters)
-        known_options = [o for o in known_options if o not in _GIVEN]
+        known_options = self._step_options()
         unknown = [option for option in options if option not in known_options]
         if unknown:
             raise no_option(given, unknown[0], known_options)
@@ -64,6 +63,10 @@ class Steps:
         self.compute(computation, inputs=inputs, outputs=outputs, name=name, **options)
         self._known_columns.update(known)
         return name
+
+    def _step_options(self) -> list[str]:
+        """The options that every step takes."""
+        return [o for o in inspect.signature(self.compute).parameters if o not in _GIVEN]
 
     def _check_unmade(self, stream: str, where: str, *, but: tuple[str, ...] = ()) -> None:
         """A step's stream is its own: two under one name would be mixed without a word."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import InvalidPipeline
 from headrace.model.time import Duration, duration
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 CLOCKS = ("event", "ingestion", "processing")
 MODES = ("final", "on_time", "changes")
+
+StepOption: TypeAlias = To | str | int | float | timedelta | None
+"""What an option of `p.compute` may be; an aggregate is none of these."""
 
 
 class WindowedStream:
@@ -94,20 +98,25 @@ class WindowedStream:
             raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
         return self._aggregate("count", {name: Count(None)}, options)
 
-    def aggregate(self, *unnamed: Any, **aggregates: Aggregate) -> KeyedStream[Any]:
-        """Several aggregates at once, each as a column: `aggregate(n=agg.count())`."""
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> KeyedStream[Any]:
+        """Several aggregates at once, each as a column: `aggregate(n=agg.count())`.
+
+        Options stand beside them, as in `errors=to("dead")`: they are never aggregates.
+        """
         where = f"{self._stream.name}.aggregate"
         if unnamed:
             raise InvalidPipeline(f"{where}: give each a name: aggregate(n=agg.count())")
-        if not aggregates:
-            raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
-        for name, given in aggregates.items():
-            if not isinstance(given, Aggregate):
+        named = {name: one for name, one in aggregates.items() if isinstance(one, Aggregate)}
+        options = {name: given for name, given in aggregates.items() if name not in named}
+        for name, given in options.items():
+            if name not in self._stream._builder._step_options():
                 raise InvalidPipeline(
                     f"{where}: {name} is one of headrace.agg, such as agg.count(), "
                     f"not {given!r:.80}"
                 )
-        return self._aggregate("aggregate", aggregates, {})
+        if not named:
+            raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
+        return self._aggregate("aggregate", named, options)
 
     def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> KeyedStream[Any]:
         """The n rows of each window with the largest `by`, with their `rank` from 1 on.
@@ -134,6 +143,8 @@ class WindowedStream:
     ) -> KeyedStream[Any]:
         stream, window = self._stream, self._window
         where = f"{stream.name}.{step}"
+        if "late" in options and window.kind != "whole":
+            raise InvalidPipeline(f"{where}: say it where windows are made: window(..., late=)")
         windows = [] if window.kind == "whole" else ["window_start", "window_end"]
         marks = [WITHDRAWN] if withdraws(window, self._emit) else []
         lost = [c for c in stream.key_columns if c in [*windows, *marks] and window.kind != "same"]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.keys import decode_key, encode_part
+from headrace.model.map import check_key
 from headrace.model.state import Field
 from headrace.state.segment import ENTRY
 from headrace.state.view import SlotView
@@ -74,9 +75,14 @@ class MapEntries:
                 f"put_entries({name!r}): {len(key_index)} key indexes, {len(entry)} entries and "
                 f"{len(value)} values: give as many of each"
             )
-        encode, written = self._field(name).codec.encode, self._written[name]
+        field, written = self._field(name), self._written[name]
+        encode = field.codec.encode
+        unsure = set(map(type, entry)) != {field.key_type}
         for i, key, cell in zip(key_index, entry, value, strict=True):
-            place = encode_part(tuple(key) if type(key) is list else key)
+            key = tuple(key) if type(key) is list else key
+            if unsure and cell is not None:
+                check_key(key, field.key_type, name)
+            place = encode_part(key)
             data = None if cell is None else encode(cell)
             if i in written:
                 written[i][place] = data

@@ -86,6 +86,8 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
             MapCells(stored, key, field.name),
             field.ttl_us,
             watched=shape.options.ttl_us is not None,
+            name=f"{shape.cls.__qualname__}.{field.name}",
+            key_type=field.key_type,
         )
     state = KeyState(obj, kept, expires, dropped)
     if migrating:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import operator
+import types
 from decimal import Decimal
 from typing import Any
 
@@ -16,11 +18,16 @@ import pytest
 from headrace import (
     Computation,
     InvalidPipeline,
+    InvalidRecord,
+    Map,
     Pipeline,
     UserCodeError,
+    agg,
     sinks,
     sources,
     state,
+    to,
+    tumbling,
 )
 from headrace.testing import Harness
 
@@ -184,3 +191,141 @@ def test_map_table_takes_frames_of_pandas_and_polars(frame: Any) -> None:
     with Harness(p) as h:
         h.send("in", row("a", 1), row("b", 2, 2), row("c", 3, 3))
         assert h.read("out") == h.read("queried") == [row("b", 2, 2), row("c", 3, 3)]
+
+
+# Options ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda k, dead: k.count(errors=dead),
+        lambda k, dead: k.aggregate(n=agg.count(), errors=dead),
+        lambda k, dead: k.window(tumbling("1s")).aggregate(errors=dead, n=agg.count(), slots=1),
+        lambda k, dead: k.window(tumbling("1s"), errors=dead).aggregate(errors=agg.count()),
+        lambda k, dead: k.window(tumbling("1s")).top(1, by="v", errors=dead),
+        lambda k, dead: k.top(1, by="v", id="t", errors=dead),
+        lambda k, dead: k.reduce(lambda v, n: n + 1, 0, errors=dead),
+    ],
+)
+def test_records_without_a_key_go_aside_as_the_message_advises(build: Any) -> None:
+    for policy in ("stop", to("dead")):
+        p, s = begin()
+        made = build(s.key_by("k"), policy).name
+        with Harness(p) as h:
+            h.send("in", row("a", 1), row(None, 2))
+            if policy == "stop":
+                with pytest.raises(InvalidRecord, match=r'aside: errors=to\("dead"\)'):
+                    h.end()
+                continue
+            h.end()
+            assert len(h.read(made)) == 1
+            (letter,) = h.read("dead")
+            assert letter["value"].get("t", 2) == 2
+
+
+def test_late_records_of_windows_are_told_of_where_windows_are_made() -> None:
+    _, s = begin()
+    with pytest.raises(InvalidPipeline, match=r"window\(..., late=\)"):
+        s.key_by("k").window(tumbling("1s")).aggregate(n=agg.count(), late=to("late"))
+    with pytest.raises(InvalidPipeline, match="n is one of headrace.agg"):
+        s.key_by("k").aggregate(n="count")
+
+
+# Reduce -------------------------------------------------------------------
+
+
+def test_reduce_tells_the_order_of_its_arguments() -> None:
+    p, s = begin()
+    s.key_by("k").reduce(lambda total, v: total + v["v"], 0)
+    with Harness(p) as h, pytest.raises(UserCodeError, match=r"f\(value, state\), the value first"):
+        h.send("in", row("a", 1))
+        h.settle()
+
+
+def test_reduce_asks_for_the_first_state() -> None:
+    p, s = begin()
+    with pytest.raises(InvalidPipeline, match=r"in.reduce: say what a key's state is before"):
+        s.key_by("k").reduce(lambda v, state: v)
+    s.key_by("k").reduce(lambda v, state: [v["v"], state], None)
+    with Harness(p) as h:
+        h.send("in", row("a", 1))
+        assert h.read("in.reduce") == [[1, None]]
+
+
+# State --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["options", "setup", "lag_us", "prompt", "reads_values"])
+def test_state_cannot_have_a_name_that_computations_have_already(name: str) -> None:
+    body = {name: state(0), "__annotations__": {name: int}}
+    with pytest.raises(InvalidPipeline, match=f"C.{name}: .* call it otherwise, such as {name}_"):
+        type("C", (Computation,), body)
+    with pytest.raises(InvalidPipeline, match=f"D.{name}: '{name}' is a name of Computation"):
+        type("D", (type("Mixin", (), body), Computation), {})
+
+
+def test_an_option_of_the_class_line_is_known_or_told() -> None:
+    with pytest.raises(InvalidPipeline, match=r"'orderd' .did you mean 'ordered'.*ttl, clock, ver"):
+        types.new_class("C", (Computation,), {"orderd": True})
+
+
+@pytest.mark.parametrize("default", [{"default": {"a": 1}}, {"factory": lambda: {"a": 1}}])
+def test_a_map_begins_empty(default: Any) -> None:
+    class C(Counts):
+        m: Map[str, int] = state(**default)
+        empty: Map[str, int] = state({})
+
+    p, _ = begin()
+    with pytest.raises(InvalidPipeline, match=r"C.m: a Map begins empty, and {'a': 1} would be"):
+        p.compute(C, inputs={"in": "k"})
+
+
+class Keeps(Computation):
+    words: Map[str, int] = state()
+    pairs: Map[tuple[str, int], int] = state()
+
+    def process_record(self, record: Any, ctx: Any) -> None:
+        exec(record.value["v"], {"self": self, "Word": Word, "np": np})
+
+
+class Word(enum.StrEnum):
+    A = "a"
+
+
+class KeepsTables(Computation):
+    words: Map[str, int] = state()
+
+    def process_table(self, table: Any, ctx: Any) -> None:
+        ctx.put_entries("words", [0, 0], ["a", 5], [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("self.words['a'] = self.words[Word.A] = self.pairs['a', np.int64(1)] = 1", None),
+        ("self.words[5] = 1", r"Keeps.words\[5\]: its keys are declared as str, but Expected"),
+        ("self.words[None] = 1", r"Keeps.words\[None\]: its keys are declared as str"),
+        ("self.pairs['a', 'b'] = 1", r"Keeps.pairs\[\('a', 'b'\)\]: .* as tuple\[str, int\], but"),
+        ("self.words['a'] = 'x'", r"Keeps.words\['a'\] is declared as int, but Expected `int`"),
+    ],
+)
+def test_entries_of_a_map_are_checked_by_both_types(code: str, reason: str | None) -> None:
+    p, _ = begin()
+    p.compute(Keeps, inputs={"in": "k"})
+    with Harness(p) as h:
+        h.send("in", row("a", 1, code))
+        if reason is None:
+            h.settle()
+            assert dict(h.state("Keeps", "a").pairs.items()) == {("a", 1): 1}
+            return
+        with pytest.raises(UserCodeError, match=reason):
+            h.settle()
+
+
+def test_entries_that_tables_put_are_checked_too() -> None:
+    p, _ = begin()
+    p.compute(KeepsTables, inputs={"in": "k"})
+    with Harness(p) as h, pytest.raises(UserCodeError, match=r"words\[5\]: its keys are declared"):
+        h.send("in", row("a", 1))
+        h.settle()

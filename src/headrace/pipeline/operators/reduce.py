@@ -52,7 +52,15 @@ class Reduce(Computation):
         """One value."""
         # Each key has its own: a function may change it in place.
         before = copy.deepcopy(self.initial) if self.folded is None else self.folded
-        made = self.function(record.value, before)
+        try:
+            made = self.function(record.value, before)
+        except (TypeError, AttributeError, LookupError) as error:
+            error.add_note(
+                "reduce calls f(value, state), the value first (functools.reduce does it the other "
+                f"way round): value was a {type(record.value).__name__}, state a "
+                f"{type(before).__name__}"
+            )
+            raise
         if not self.outputs:
             self.folded = self._state(made)
             ctx.produce(made)
