@@ -36,6 +36,7 @@ from headrace.plan.epoch import (
     pack_determinants,
 )
 from headrace.plan.parcel import Parcel, ipc_bytes
+from headrace.plan.progress import counted
 from headrace.plan.routing import keyed, route
 from headrace.plan.watermarks import Histogram, Mark
 from headrace.state.segment import digest_of
@@ -131,8 +132,9 @@ class Emitter:
         dead_of[owner] = dead_of.get(owner, 0) + 1
         if policy.limit is not None and dead_of[owner] > policy.limit:
             raise UserCodeError(
-                f"more than {policy.limit} records went to {policy.stream!r} in one epoch; "
-                f"the last one: {letter.get('error')}"
+                f"{owner!r} sent more than {counted(policy.limit, 'record')} to "
+                f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. Nothing of "
+                "this epoch has happened: mend the input, or raise limit="
             )
         rows = Rows.of([letter], [timestamp])
         rows.origins = pa.array([origin], pa.binary())
