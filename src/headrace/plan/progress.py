@@ -39,7 +39,7 @@ class Notice(msgspec.Struct, frozen=True):
 
     pipeline: str
     kind: str
-    """away, back (an outage), paused, resumed (as asked), standby, leading."""
+    """away, back (an outage), paused, resumed (as asked), standby, leading, doubt (a mistake?)."""
     text: str
 
 
