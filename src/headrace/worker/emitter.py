@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.causal.lineage import identity_part, origin_part, production_identity, row_identity
-from headrace.errors import HeadraceError, InvalidRecord, UserCodeError
+from headrace.errors import HeadraceError, InvalidRecord, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.model.keys import encode_part
@@ -248,7 +248,14 @@ class Emitter:
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
         outlet = self.runtime.topology.graph.outlets[sink]
         # Sinks see columns and dicts, never a user's class.
-        data = outlet.sink.encode(in_schema(rows, None, stream, self.host))
+        try:
+            data = outlet.sink.encode(in_schema(rows, None, stream, self.host))
+        except SinkError as error:
+            raise SinkError(
+                f"{self.host!r} makes rows of {stream!r} that its sink {outlet.sink.identity()} "
+                f"does not take: {error}. Nothing of this epoch has happened: mend the rows, or "
+                "give the stream or the sink a schema=, and start again"
+            ) from error
         digest = digest_of(data)
         name = paths.content_name(self.task.plan.epoch, self.label, digest)
         reach("before-segment-write")
