@@ -5,6 +5,8 @@ Built once per process and pipeline; `setup` of each computation runs once here.
 
 from __future__ import annotations
 
+import copy
+
 from headrace.errors import UserCodeError
 from headrace.log.store import Store
 from headrace.model.computation import Computation, Shape, object_class
@@ -21,7 +23,8 @@ class Live:
         self.node = node
         self.shape: Shape = node.shape
         self.reads_value = node.shape.reads_value
-        template = node.template
+        # What setup() opens stays here: the pipeline itself may have to travel once more.
+        template = copy.copy(node.template)
         watch = Watch(node, hook="setup()")
         try:
             with watching(watch):
