@@ -43,7 +43,7 @@ from headrace.state.segment import digest_of
 from headrace.worker.combining import combined
 from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
-from headrace.worker.traces import trace_of
+from headrace.worker.traces import shortened, trace_of
 
 
 class Emitter:
@@ -226,10 +226,11 @@ class Emitter:
             self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
+        trace = shortened(error) if kind is UserCodeError else ""
         raise kind(
             f"{where}: {type(error).__name__}: {error}. The record, of {self.label}: "
             f"{value!r:.200}. {self._advice(node, stream)}, or send such records aside: "
-            'errors=to("dead")'
+            f'errors=to("dead")' + (f"\n{trace}" if trace else "")
         ) from error
 
     def _advice(self, node: Node, stream: str) -> str:

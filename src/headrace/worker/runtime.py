@@ -13,6 +13,7 @@ from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.state.cache import WorkerCache
+from headrace.worker.traces import shortened
 from headrace.worker.watchdog import Watch, watching
 
 
@@ -32,7 +33,8 @@ class Live:
                 template.setup()
         except Exception as error:
             raise UserCodeError(
-                f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}"
+                f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}\n"
+                f"{shortened(error)}".rstrip()
             ) from error
         self.template: Computation = template
         self.object_class = object_class(template)
