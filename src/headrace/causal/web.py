@@ -2,7 +2,7 @@
 
 An address, headers and a body may hold secrets: a token in the query, a password before
 the host, a webhook's path. So errors, logs and dead letters name a request by its
-method, host and the first part of its path; a checkpoint keeps a digest of it, and the
+method, host, port and the first part of its path; a checkpoint keeps a digest of it, and the
 answer.
 """
 
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
         parts = _parts(self.url)
         segments = [segment for segment in parts.path.split("/") if segment]
         path = f"/{segments[0]}" if segments else ""
-        return f"{self.method} {parts.scheme}://{parts.hostname or ''}{path}" + (
+        return f"{self.method} {parts.scheme}://{_host(parts)}{path}" + (
             "/..." if len(segments) > 1 else ""
         )
 
@@ -55,7 +55,8 @@ class Request(msgspec.Struct, frozen=True):
         secrets += [piece for field in parts.query.split("&") for piece in field.split("=", 1)]
         secrets += [piece for value in self.headers.values() for piece in (value, *value.split())]
         for secret in sorted(set(secrets), key=len, reverse=True):
-            if len(secret) >= _SECRET_CHARACTERS_MIN and secret != parts.hostname:
+            shown = secret in (parts.hostname, _host(parts))
+            if len(secret) >= _SECRET_CHARACTERS_MIN and not shown:
                 text = text.replace(secret, "***")
         return text
 
@@ -115,6 +116,15 @@ def _without_password(url: str, headers: Mapping[str, str]) -> tuple[str, dict[s
         coded = base64.b64encode(unquote(userinfo).encode()).decode()
         sent["Authorization"] = f"Basic {coded}"
     return urlunsplit(parts._replace(netloc=host)), sent
+
+
+def _host(parts: SplitResult) -> str:
+    """The host, and the port where one is given."""
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return f"{parts.hostname or ''}{'' if port is None else f':{port}'}"
 
 
 def _parts(url: str) -> SplitResult:

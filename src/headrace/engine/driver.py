@@ -391,7 +391,7 @@ class Driver:
     def summary(self, reason: str) -> RunSummary:
         """How the run ended."""
         return summary_of(
-            self.graph.name,
+            self.graph,
             self._epochs,
             self._read_total,
             self.ledger,

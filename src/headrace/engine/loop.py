@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.engine.doubts import state_left_behind, units_in_doubt
 from headrace.engine.driver import Driver
 from headrace.engine.lease import DONE, RELEASED, RENEWALS, Finished, LeaseKeeper, Pulse, Watcher
 from headrace.engine.outages import Outage, is_outage
 from headrace.engine.patience import Patience, StopAsked
-from headrace.engine.planning import Finish, Wait
+from headrace.engine.planning import Finish, Run, Wait
 from headrace.engine.standby import StoodBack, stand_by
 from headrace.errors import Fenced
 from headrace.plan.progress import Notice, RunSummary
@@ -167,6 +168,9 @@ class _Loop:
     def _lead(self) -> RunSummary:
         driver, control = self._driver, self._control
         control.phase = "running"
+        for text in state_left_behind(driver.topology, driver.ledger):
+            self._tell("doubt", text)
+        asked = False
         try:
             while not control.stopping.is_set():
                 self._pulse.beat()
@@ -174,6 +178,10 @@ class _Loop:
                     self._hold()
                     continue
                 step = self._patience.through(driver.step)
+                if isinstance(step, Run) and not asked:
+                    asked = True
+                    for text in units_in_doubt(driver.graph, driver.ledger):
+                        self._tell("doubt", text)
                 if isinstance(step, Finish):
                     self._let_go(DONE, step.reason)
                     return driver.summary(step.reason)
@@ -213,5 +221,5 @@ class _Loop:
         if self._conduct.on_notice is not None:
             self._conduct.on_notice(Notice(self._driver.graph.name, kind, text))
         else:
-            level = logging.WARNING if kind == "away" else logging.INFO
+            level = logging.WARNING if kind in ("away", "doubt") else logging.INFO
             _logger.log(level, "%s: %s", self._driver.graph.name, text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from headrace.model.time import END
+from headrace.pipeline.graph import Graph, To
 from headrace.pipeline.windows import AFTER_THE_END
-from headrace.plan.epoch import Commit
+from headrace.plan.epoch import Commit, Counters
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.progress import EpochProgress, RunSummary, counted
 
 
 def progress_of(
@@ -32,7 +33,7 @@ def progress_of(
 
 
 def summary_of(
-    pipeline: str, epochs: int, records: int, ledger: Ledger, reason: str, undelivered: int
+    graph: Graph, epochs: int, records: int, ledger: Ledger, reason: str, undelivered: int
 ) -> RunSummary:
     """How a run ended, with notes on what its end left behind, or out."""
     counters = ledger.counters
@@ -57,8 +58,9 @@ def summary_of(
         notes.append(
             f"{undelivered} rows whose delivery was uncertain stay undelivered (at-most-once)"
         )
+    notes += unread(graph, counters)
     return RunSummary(
-        pipeline,
+        graph.name,
         epochs,
         records,
         counters.late,
@@ -69,3 +71,28 @@ def summary_of(
         counters.skipped,
         undelivered,
     )
+
+
+def unread(graph: Graph, counters: Counters) -> list[str]:
+    """What was made for nobody: easily overlooked, as everything else went well."""
+    notes = [] if graph.outlets else ["nothing is written: no stream has a sink"]
+    read = {given.stream for node in graph.nodes.values() for given in node.inputs}
+    read |= {outlet.stream for outlet in graph.outlets.values()}
+    lost: dict[str, int] = {}
+    for owners in (graph.injectors, graph.nodes):
+        for name, owner in owners.items():
+            if isinstance(owner.errors, To) and owner.errors.stream not in read:
+                stream = owner.errors.stream
+                lost[stream] = lost.get(stream, 0) + counters.dead_of.get(name, 0)
+    for stream, count in lost.items():
+        if count:
+            letters = counted(count, "dead letter")
+            notes.append(f"{letters} went to {stream!r}, which nobody reads")
+    late = dict.fromkeys(
+        node.late.stream
+        for node in graph.nodes.values()
+        if isinstance(node.late, To) and node.late.stream not in read
+    )
+    if counters.late:
+        notes += [f"late records go to {stream!r}, which nobody reads" for stream in late]
+    return notes

@@ -15,10 +15,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 
-_encoder = msgspec.msgpack.Encoder()
+
+def plain_number(value: Any) -> Any:
+    """A scalar of numpy as the Python number that it is; msgspec asks about nothing else."""
+    if isinstance(value, _NUMBERS) and value.itemsize <= 8:
+        return value.item()
+    kind = type(value)
+    advice = ": write .tolist()" if isinstance(value, np.ndarray) else ""
+    raise TypeError(
+        f"Encoding objects of type {kind.__module__}.{kind.__qualname__} is unsupported{advice}"
+    )
+
+
+_NUMBERS = (np.integer, np.floating, np.bool_)
+_encoder = msgspec.msgpack.Encoder(enc_hook=plain_number)
 _plain_decoder = msgspec.msgpack.Decoder()
 
 encode_value = _encoder.encode
@@ -53,14 +67,16 @@ class Codec:
         try:
             self._decoder = msgspec.msgpack.Decoder(declared)
             parts = list(_parts(declared))
-        except (TypeError, NotImplementedError) as error:
+        except TypeError as error:
             raise _refused(where, declared, str(error)) from None
         for part in parts:
             if isinstance(part, msgspec.inspect.CustomType) and part.cls is not object:
                 raise _refused(where, declared, f"{part.cls.__qualname__} is unknown")
         kinds = {type(part) for part in parts}
         has_set = bool(kinds & {msgspec.inspect.SetType, msgspec.inspect.FrozenSetType})
-        self._encoder = msgspec.msgpack.Encoder(order="deterministic" if has_set else None)
+        self._encoder = msgspec.msgpack.Encoder(
+            order="deterministic" if has_set else None, enc_hook=plain_number
+        )
         # Room for values that change in encoding: tuples become lists, rich types text.
         self._loose = bool(kinds & {msgspec.inspect.AnyType, msgspec.inspect.CustomType})
         self._floats = msgspec.inspect.FloatType in kinds

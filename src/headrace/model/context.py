@@ -86,7 +86,7 @@ class Context(Services):
 
     @abstractmethod
     def cancel_timer(self, tag: Any = "") -> None:
-        """Removes the timer `tag` of this key, if there is one."""
+        """Removes the timers `tag` of this key, by either clock, if there are any."""
 
     @abstractmethod
     def forget(self) -> None:

@@ -34,7 +34,8 @@ def to(
     """Sends late or failed records to `stream`.
 
     For errors: `only` these exceptions go there, others stop the pipeline; more
-    than `limit` of them in one epoch stop it too.
+    than `limit` of them, from one computation or source in one epoch, stop it too. A
+    unit of work that is over the limit by itself stops at once.
     """
     kinds: tuple[Any, ...] = only if isinstance(only, tuple) else (only,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):

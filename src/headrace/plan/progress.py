@@ -39,8 +39,13 @@ class Notice(msgspec.Struct, frozen=True):
 
     pipeline: str
     kind: str
-    """away, back (an outage), paused, resumed (as asked), standby, leading."""
+    """away, back (an outage), paused, resumed (as asked), standby, leading, doubt (a mistake?)."""
     text: str
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 _ENDINGS = {
@@ -62,7 +67,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     reason: str
     """"end", "caught_up", "stopped", or "not_needed" for a standby that never led."""
     notes: tuple[str, ...] = ()
-    """What the end left behind: timers that did not fire, records that a loop kept."""
+    """What the end left behind: timers that did not fire, records that a loop kept, what nobody
+    reads."""
     counts: dict[str, int] = {}
     skipped: int = 0
     """About how many records of sources an at-most-once pipeline has skipped after crashes."""
@@ -76,8 +82,8 @@ class RunSummary(msgspec.Struct, frozen=True):
         """The same, line by line; `pace` says how fast it went."""
         lines = [
             f"{self.pipeline}: {_ENDINGS.get(self.reason, self.reason)}.",
-            f"{self.records:,} records in {self.epochs:,} epochs{pace}; "
-            f"{self.late:,} late, {self.dead:,} dead letters.",
+            f"{counted(self.records, 'record')} in {counted(self.epochs, 'epoch')}{pace}; "
+            f"{self.late:,} late, {counted(self.dead, 'dead letter')}.",
         ]
         lines += [f"  {name}: {count:,}" for name, count in sorted(self.counts.items())]
         lines += [f"Note: {note}" for note in self.notes]

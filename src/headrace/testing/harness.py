@@ -128,7 +128,11 @@ class Harness:
         epoch_records: int = 1_000_000,
         start: Instant = START,
         twice: bool = True,
+        picklable: bool = True,
     ) -> None:
+        """`twice`: run each epoch twice and compare. `picklable`: refuse what could not be sent
+        to workers; not wanted where a stand-in of the test, say with a lock, takes the place of
+        what `setup` opens."""
         self._now = instant(start, what="start=")
         self._seed = 0
         self._slots = slots
@@ -140,7 +144,7 @@ class Harness:
         self._fingerprint = fingerprint(self._topology.graph)
         self._runtime = Runtime(self._topology, MemoryStore(), WorkerCache())
         self._actions: list[tuple[Callable[[], None], str | None]] = []
-        self._picklable = False
+        self._checked = not picklable
         self._ended = False
         self._failed = False
         self._driver: Driver | None = None
@@ -332,9 +336,9 @@ class Harness:
 
     def _open(self) -> Driver:
         if self._driver is None:
-            if not self._picklable:  # what Spark would refuse, a test should find
+            if not self._checked:  # what Spark would refuse, a test should find
                 require_picklable(self._topology.graph)
-                self._picklable = True
+                self._checked = True
             options = Options(
                 until="end" if self._ended else "caught_up",
                 slots=self._slots,

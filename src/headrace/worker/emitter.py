@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.causal.lineage import identity_part, origin_part, production_identity, row_identity
-from headrace.errors import HeadraceError, InvalidRecord, UserCodeError
+from headrace.errors import HeadraceError, InvalidRecord, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.model.keys import encode_part
@@ -36,13 +36,14 @@ from headrace.plan.epoch import (
     pack_determinants,
 )
 from headrace.plan.parcel import Parcel, ipc_bytes
+from headrace.plan.progress import counted
 from headrace.plan.routing import keyed, route
 from headrace.plan.watermarks import Histogram, Mark
 from headrace.state.segment import digest_of
 from headrace.worker.combining import combined
 from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
-from headrace.worker.traces import trace_of
+from headrace.worker.traces import shortened, trace_of
 
 
 class Emitter:
@@ -131,8 +132,9 @@ class Emitter:
         dead_of[owner] = dead_of.get(owner, 0) + 1
         if policy.limit is not None and dead_of[owner] > policy.limit:
             raise UserCodeError(
-                f"more than {policy.limit} records went to {policy.stream!r} in one epoch; "
-                f"the last one: {letter.get('error')}"
+                f"{owner!r} sent more than {counted(policy.limit, 'record')} to "
+                f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. Nothing of "
+                "this epoch has happened: mend the input, or raise limit="
             )
         rows = Rows.of([letter], [timestamp])
         rows.origins = pa.array([origin], pa.binary())
@@ -224,10 +226,11 @@ class Emitter:
             self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
+        trace = shortened(error) if kind is UserCodeError else ""
         raise kind(
             f"{where}: {type(error).__name__}: {error}. The record, of {self.label}: "
             f"{value!r:.200}. {self._advice(node, stream)}, or send such records aside: "
-            'errors=to("dead")'
+            f'errors=to("dead")' + (f"\n{trace}" if trace else "")
         ) from error
 
     def _advice(self, node: Node, stream: str) -> str:
@@ -246,7 +249,14 @@ class Emitter:
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
         outlet = self.runtime.topology.graph.outlets[sink]
         # Sinks see columns and dicts, never a user's class.
-        data = outlet.sink.encode(in_schema(rows, None, stream, self.host))
+        try:
+            data = outlet.sink.encode(in_schema(rows, None, stream, self.host))
+        except SinkError as error:
+            raise SinkError(
+                f"{self.host!r} makes rows of {stream!r} that its sink {outlet.sink.identity()} "
+                f"does not take: {error}. Nothing of this epoch has happened: mend the rows, or "
+                "give the stream or the sink a schema=, and start again"
+            ) from error
         digest = digest_of(data)
         name = paths.content_name(self.task.plan.epoch, self.label, digest)
         reach("before-segment-write")

@@ -13,6 +13,7 @@ from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph import Node
 from headrace.pipeline.topology import Topology
 from headrace.state.cache import WorkerCache
+from headrace.worker.traces import shortened
 from headrace.worker.watchdog import Watch, watching
 
 
@@ -23,7 +24,7 @@ class Live:
         self.node = node
         self.shape: Shape = node.shape
         self.reads_value = node.shape.reads_value
-        # A copy: what setup() opens must not travel with the pipeline to the next run.
+        # What setup() opens stays here: the pipeline itself may have to travel once more.
         template = copy.copy(node.template)
         watch = Watch(node, hook="setup()")
         try:
@@ -32,7 +33,8 @@ class Live:
                 template.setup()
         except Exception as error:
             raise UserCodeError(
-                f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}"
+                f"setup() of computation {node.name!r} failed: {type(error).__name__}: {error}\n"
+                f"{shortened(error)}".rstrip()
             ) from error
         self.template: Computation = template
         self.object_class = object_class(template)

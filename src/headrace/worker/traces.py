@@ -33,7 +33,7 @@ def trace_of(error: BaseException) -> str:
 
 def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool = False) -> str:
     """A message about user code that raised; in a table no single record is to blame."""
-    trace = _shortened(error).rstrip()
+    trace = shortened(error)
     where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
     mend = (
         "Mend the code, or the records in a step before it, and start again: nothing of this "
@@ -42,19 +42,22 @@ def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool =
         else "Mend the code and start again (nothing of this epoch has happened), or send such "
         'records aside: errors=to("dead")'
     )
-    return f"{where}, {what}: {type(error).__name__}: {error}\n{trace}\n{mend}"
+    lines = [f"{where}, {what}: {type(error).__name__}: {error}", trace, mend]
+    return "\n".join(line for line in lines if line)
 
 
-def _shortened(error: BaseException) -> str:
-    """A traceback that shows the user's own line, however deep a library raised."""
+def shortened(error: BaseException) -> str:
+    """A traceback that shows the user's own line, however deep a library raised; perhaps ""."""
     found = traceback.TracebackException.from_exception(error)
     _strip(found)
+    if all(not one.stack for one in _chain(found)):
+        return ""  # the house itself refused it, and the message says why
     for one in _chain(found):
         if len(one.stack) > OUTER_FRAMES + INNER_FRAMES + 1:
             left_out = len(one.stack) - OUTER_FRAMES - INNER_FRAMES
             gap = _Gap(f"({left_out} frames left out)", 0, "", lookup_line=False)
             one.stack = _Cut([*one.stack[:OUTER_FRAMES], gap, *one.stack[-INNER_FRAMES:]])
-    return "".join(found.format())
+    return "".join(found.format()).strip()
 
 
 class _Gap(traceback.FrameSummary):

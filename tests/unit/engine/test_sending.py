@@ -97,6 +97,30 @@ def test_the_harness_finds_what_spark_would_refuse():
         h.send("c", 1)
 
 
+def test_the_harness_can_be_told_to_take_what_cannot_travel():
+    with Harness(stepped(closure()), picklable=False) as h:
+        h.send("c", 1)
+        assert h.read("c.map") == [1]
+
+
+class Opening(Plain):
+    def setup(self):
+        self.client = threading.Lock()
+
+    def process_record(self, record, ctx):
+        with self.client:
+            super().process_record(record, ctx)
+
+
+def test_what_setup_opens_stays_behind_when_the_pipeline_travels_again():
+    p = computed(Opening)
+    for _ in range(2):
+        with Harness(p) as h:
+            h.send("c", {"k": "a"})
+            assert h.read("out") == [1]
+    assert pickled(p.freeze())
+
+
 def test_a_pipeline_that_can_travel_is_taken():
     with Harness(computed(Plain)) as h:
         h.send("c", {"k": "a"})

@@ -73,8 +73,8 @@ def test_click_sessions():
     module = example("click_sessions")
     with Harness(module.p) as h:
         h.send("clicks", *module.CLICKS[:3])
-        h.send("clicks", CRASH, *module.CLICKS[3:])
-        h.send("clicks", {"user": "bob", "page": "/late", "at": "2026-01-05T09:13:00Z"})
+        h.send("clicks", CRASH, *module.CLICKS[3:5])
+        h.send("clicks", *module.CLICKS[5:])
         h.end()
         found = [(r["user"], r["clicks"], r["pages"], r["landing"]) for r in h.read("sessions")]
         assert sorted(found) == [("ada", 2, 2, "/"), ("ada", 2, 2, "/"), ("bob", 1, 1, "/wheel")]

@@ -87,7 +87,9 @@ def test_dicts_keep_their_order():
         (str, b"x"),
         (list[int], ["x"]),
         (int, 2**70),
-        (int, np.int64(3)),
+        (int, np.float64(3.5)),
+        (Any, np.array([1])),
+        (Any, np.datetime64("2026-01-01")),
         (dict[str, int], {1: 1}),
         (str, "\ud800"),
     ],
@@ -147,7 +149,14 @@ def test_beside_what_is_not_a_number_a_changed_value_is_still_refused(value):
 
 @pytest.mark.parametrize(
     ("declared", "given", "kept"),
-    [(float, 5, 5.0), (list[float], [1, 2], [1.0, 2.0]), (list[int], (1, 2), [1, 2])],
+    [
+        (float, 5, 5.0),
+        (list[float], [1, 2], [1.0, 2.0]),
+        (list[int], (1, 2), [1, 2]),
+        (int, np.int64(3), 3),
+        (float, np.float32(0.5), 0.5),
+        (dict[str, Any], {"a": np.bool_(True), "b": np.float64(1.5)}, {"a": True, "b": 1.5}),
+    ],
     ids=str,
 )
 def test_what_stays_warm_is_what_would_be_read(declared, given, kept):
@@ -172,3 +181,10 @@ def test_a_codec_travels_to_workers():
 def test_a_record_that_cannot_be_encoded_says_so(value):
     with pytest.raises(InvalidRecord, match="the value cannot be encoded"):
         packed(value)
+
+
+def test_numbers_of_numpy_are_packed_as_python_numbers():
+    value = {"t": np.float64(1.5), "n": [np.int8(-1), np.uint64(2**63)], "b": np.bool_(False)}
+    assert packed(value) == packed({"t": 1.5, "n": [-1, 2**63], "b": False})
+    with pytest.raises(InvalidRecord, match=r"numpy.ndarray is unsupported: write .tolist\(\)"):
+        packed({"t": np.zeros(3)})

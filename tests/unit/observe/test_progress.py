@@ -111,10 +111,15 @@ def test_the_summary_says_how_it_ended_and_what_was_left_behind() -> None:
     )
     assert summary_lines(summary, 3.0) == [
         "shop: stopped; a new start with the same checkpoint goes on from here.",
-        "1,500 records in 3 epochs, 3s, 500/s; 2 late, 1 dead letters.",
+        "1,500 records in 3 epochs, 3s, 500/s; 2 late, 1 dead letter.",
         "  C.seen: 9",
         "Note: 4 timers did not fire",
     ]
+
+
+def test_the_summary_counts_as_people_do() -> None:
+    text = str(RunSummary("p", 1, 1, 0, 0, "end"))
+    assert text.splitlines()[1] == "1 record in 1 epoch; 0 late, 0 dead letters."
 
 
 def test_finish_shows_the_last_epoch_before_the_summary() -> None:

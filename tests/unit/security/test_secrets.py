@@ -167,7 +167,10 @@ def test_wrong_options_tell_no_address() -> None:
     _clean(str(caught.value))
 
 
-def test_what_a_request_is_called_tells_host_and_the_beginning_of_its_path() -> None:
+def test_what_a_request_is_called_tells_host_port_and_the_beginning_of_its_path() -> None:
     url = "https://u:s3cretpass@example.org:8443/services/T0/w3bhookpath?x=t0kenquery#frag"
-    assert web.Request("GET", url, {}).what() == "GET https://example.org/services/..."
+    assert web.Request("GET", url, {}).what() == "GET https://example.org:8443/services/..."
     assert web.Request("GET", "http://example.org", {}).what() == "GET http://example.org"
+    with_port = "http://ada:secret@example.org:8080/a?b"
+    assert web.Request("GET", with_port, {}).what() == "GET http://example.org:8080/a"
+    assert web.Request("GET", "http://example.org:x/a", {}).what() == "GET http://example.org/a"

@@ -165,7 +165,7 @@ def test_too_many_in_one_epoch_stop_the_pipeline():
         h.send("in", at(3, n=-1), at(4, n=-1))
         assert len(h.read("dead")) == 4
         h.send("in", at(5, n=-1), at(6, n=-1), at(7, n=-1))
-        with pytest.raises(UserCodeError, match="more than 2 records went to 'dead'"):
+        with pytest.raises(UserCodeError, match="'C' sent more than 2 records to 'dead'"):
             h.settle()
 
 

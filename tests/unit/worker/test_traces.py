@@ -64,6 +64,22 @@ def test_a_message_about_a_table_shows_the_users_line():
     assert HOUSE not in text
 
 
+def test_a_key_function_and_a_setup_that_raise_show_their_lines():
+    class Opening(Seen):
+        def setup(self):
+            os.listdir("/nowhere/at/all")
+
+    for computation, key, line in (
+        (Seen, lambda value: value["who"]["name"], 'value["who"]["name"]'),
+        (Opening, "who", 'os.listdir("/nowhere/at/all")'),
+    ):
+        p = Pipeline("keyed")
+        p.read("in", sources.memory([]))
+        p.compute(computation, inputs={"in": key}, name="C")
+        text = message(p, {"who": "ada"})
+        assert line in text and "test_traces.py" in text and HOUSE not in text
+
+
 def test_a_long_traceback_keeps_its_two_ends():
     text = message(piped(deep), {"n": 1})
     assert "frames left out)" in text
