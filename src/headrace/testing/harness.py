@@ -104,6 +104,8 @@ class Harness:
         start: Instant = START,
         twice: bool = True,
     ) -> None:
+        if not isinstance(pipeline, PipelineBuilder):
+            raise InvalidPipeline(f"Harness takes a Pipeline, not {pipeline!r:.80}")
         self._now = instant(start, what="start=")
         self._seed = 0
         self._slots = slots

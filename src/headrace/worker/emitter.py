@@ -224,8 +224,9 @@ class Emitter:
             self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
+        what = "" if kind is InvalidRecord else f"{type(error).__name__}: "
         raise kind(
-            f"{where}: {type(error).__name__}: {error}. The record, of {self.label}: "
+            f"{where}: {what}{error}. The record, of {self.label}: "
             f"{value!r:.200}. {self._advice(node, stream)}, or send such records aside: "
             'errors=to("dead")'
         ) from error
