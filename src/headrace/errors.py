@@ -2,6 +2,7 @@
 
     HeadraceError
     ├── InvalidPipeline       a graph, declaration or option is wrong; nothing has started
+    │   └── InvalidDuration   a time without a unit, or one that cannot be read
     ├── InvalidRecord         a record has no usable key, timestamp or value
     ├── SourceError           a source cannot be read, or is not what the plan says it is
     ├── SinkError             a sink refused an epoch
@@ -28,6 +29,10 @@ class HeadraceError(Exception):
 
 class InvalidPipeline(HeadraceError):
     """The pipeline cannot run as it is written. Nothing has been started."""
+
+
+class InvalidDuration(InvalidPipeline, TypeError, ValueError):
+    """A time without a unit, or one that cannot be read; for Python a wrong type or value, too."""
 
 
 class InvalidRecord(HeadraceError):

@@ -7,6 +7,7 @@ and read-only inside hooks.
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
@@ -164,7 +165,11 @@ class Shape:
         if self.takes_records and self.takes_table:
             raise InvalidPipeline(f"{name} has process_record and process_table; keep one of them")
         if not (self.takes_records or self.takes_table):
-            raise InvalidPipeline(f"{name} has neither process_record nor process_table")
+            hint = _meant(cls, "process_record", "process", "on_record", "process_element")
+            raise InvalidPipeline(f"{name} has neither process_record nor process_table{hint}")
+        meant = _meant(cls, "process_timer", "on_timer", "onTimer")
+        if meant and not self.takes_timers and mentions(own, frozenset({"set_timer"})):
+            raise InvalidPipeline(f"{name} sets timers, but has no process_timer{meant}")
         if self.combines and not self.takes_table:
             raise InvalidPipeline(f"{name} has combine_table, which needs process_table beside it")
         if self.takes_table and self.options.ordered:
@@ -184,6 +189,14 @@ class Shape:
                 f"{name}: a Map with a ttl needs process_record; with process_table set timers "
                 "and remove the entries there"
             )
+
+
+def _meant(cls: type[Computation], hook: str, *others: str) -> str:
+    """A hint for a hook that goes by another name."""
+    own = {n for base in cls.__mro__ if base is not Computation for n in vars(base)}
+    own -= {*vars(Computation), *vars(object)}
+    close = [n for n in others if n in own] or difflib.get_close_matches(hook, own, n=1)
+    return f" (it has {close[0]}: did you mean {hook}?)" if close else ""
 
 
 def object_class(template: Computation) -> type[Computation]:

@@ -12,6 +12,8 @@ import operator
 import re
 from datetime import UTC, datetime, timedelta
 
+from headrace.errors import InvalidDuration
+
 MICROSECOND = 1
 MILLISECOND = 1_000
 SECOND = 1_000_000
@@ -34,6 +36,16 @@ Duration = str | timedelta
 _UNITS = {
     "us": 1, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY,
 }  # fmt: skip
+_WORDED = re.compile(r"(\d+(?:\.\d+)?)( *)([a-zµ]+)([ ,]*)")
+_UNIT_OF_WORD = {
+    word: unit
+    for unit, words in {
+        "us": "us µs microsecond microseconds", "ms": "ms msec millisecond milliseconds",
+        "s": "s sec secs second seconds", "m": "m min mins minute minutes",
+        "h": "h hr hrs hour hours", "d": "d day days",
+    }.items()
+    for word in words.split()
+}  # fmt: skip
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 
 
@@ -50,17 +62,31 @@ def duration(value: Duration, *, what: str = "a duration") -> int:
         text = value.strip()
         parts = _PART.findall(text)
         if not parts or "".join(n + u for n, u in parts) != text:
-            raise ValueError(
+            raise InvalidDuration(
                 f'{what} is written like "250ms", "10s", "1h30m" or "7d", not {value!r}'
+                f"{_perhaps(text)}"
             )
         micros = round(sum(float(n) * _UNITS[u] for n, u in parts))
     else:
-        raise TypeError(f'{what} needs a unit: write "10s" or a timedelta, not the bare {value!r}')
+        raise InvalidDuration(
+            f'{what} needs a unit: write "10s" or a timedelta, not the bare {value!r}'
+        )
     if micros < 0:
-        raise ValueError(f"{what} cannot be negative: {value!r}")
+        raise InvalidDuration(f"{what} cannot be negative: {value!r}")
     if micros > LATEST:
-        raise ValueError(f"{what} is longer than time itself (8,030 years): {value!r}")
+        raise InvalidDuration(f"{what} is longer than time itself (8,030 years): {value!r}")
     return micros
+
+
+def _perhaps(text: str) -> str:
+    """A hint for words and spaces: "10 minutes" is "10m"."""
+    parts = _WORDED.findall(text.lower())
+    if not parts or "".join(n + gap + word + end for n, gap, word, end in parts) != text.lower():
+        return ""
+    units = [_UNIT_OF_WORD.get(word) for _, _, word, _ in parts]
+    if None in units:
+        return ""
+    return f' (did you mean "{"".join(f"{p[0]}{u}" for p, u in zip(parts, units, strict=True))}"?)'
 
 
 def instant(value: Instant, *, what: str = "an instant") -> int:

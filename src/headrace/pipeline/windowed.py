@@ -58,10 +58,7 @@ class WindowedStream:
             raise InvalidPipeline(
                 f"{where}: emit= is one of {', '.join(MODES)}, or every(...), not {emit!r}"
             )
-        try:
-            self._grace_us = duration(grace, what=f"{where}: grace=")
-        except (TypeError, ValueError) as error:
-            raise InvalidPipeline(str(error)) from None
+        self._grace_us = duration(grace, what=f"{where}: grace=")
         keeper = stream._builder._kept_back(stream.name) if by == "ingestion" else None
         if keeper is not None:
             raise InvalidPipeline(

@@ -95,10 +95,7 @@ def every(what: Duration | int) -> Every:
 
 
 def _positive(given: Any, what: str) -> int:
-    try:
-        micros = duration(given, what=what)
-    except (TypeError, ValueError) as error:
-        raise InvalidPipeline(str(error)) from None
+    micros = duration(given, what=what)
     if not micros:
         raise InvalidPipeline(f"{what}: a duration longer than zero, not {given!r}")
     return micros

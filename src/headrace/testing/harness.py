@@ -133,6 +133,8 @@ class Harness:
         """`twice`: run each epoch twice and compare. `picklable`: refuse what could not be sent
         to workers; not wanted where a stand-in of the test, say with a lock, takes the place of
         what `setup` opens."""
+        if not isinstance(pipeline, PipelineBuilder):
+            raise InvalidPipeline(f"Harness takes a Pipeline, not {pipeline!r:.80}")
         self._now = instant(start, what="start=")
         self._seed = 0
         self._slots = slots

@@ -266,7 +266,9 @@ class HookContext(Drawing, Context):
         if clock not in ("event", "wall"):
             raise ValueError(f'set_timer: clock= is "event" or "wall", not {clock!r}')
         if (at is None) == (after is None):
-            raise ValueError("set_timer takes at= or after=, one of them")
+            meant = "" if tag == "" else "after=" if isinstance(tag, str) else "at="
+            hint = f"; the first argument, {tag!r:.40}, is the tag: write {meant}" if meant else ""
+            raise ValueError(f"set_timer takes at= or after=, one of them{hint}")
         if at is not None:
             when = instant(at, what="set_timer: at=")
         else:

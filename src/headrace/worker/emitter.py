@@ -227,8 +227,9 @@ class Emitter:
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
         trace = shortened(error) if kind is UserCodeError else ""
+        what = "" if kind is InvalidRecord else f"{type(error).__name__}: "
         raise kind(
-            f"{where}: {type(error).__name__}: {error}. The record, of {self.label}: "
+            f"{where}: {what}{error}. The record, of {self.label}: "
             f"{value!r:.200}. {self._advice(node, stream)}, or send such records aside: "
             f'errors=to("dead")' + (f"\n{trace}" if trace else "")
         ) from error

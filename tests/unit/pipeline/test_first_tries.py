@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import functools
 import operator
+import re
 import types
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -17,13 +19,18 @@ import pytest
 
 from headrace import (
     Computation,
+    InvalidDuration,
     InvalidPipeline,
     InvalidRecord,
     Map,
     Pipeline,
     UserCodeError,
     agg,
+    every,
+    hopping,
+    session,
     sinks,
+    sliding,
     sources,
     state,
     to,
@@ -329,3 +336,95 @@ def test_entries_that_tables_put_are_checked_too() -> None:
     with Harness(p) as h, pytest.raises(UserCodeError, match=r"words\[5\]: its keys are declared"):
         h.send("in", row("a", 1))
         h.settle()
+
+
+# Times and timers ---------------------------------------------------------
+
+
+class Alarms(Computation):
+    def process_record(self, record: Any, ctx: Any) -> None:
+        exec(record.value["v"], {"ctx": ctx})
+
+    def process_timer(self, timer: Any, ctx: Any) -> None: ...
+
+
+BARE: list[Callable[[Any], Any]] = [
+    lambda s: tumbling(60),
+    lambda s: hopping("1s", every=1),
+    lambda s: session(60),
+    lambda s: sliding(60),
+    lambda s: every(1.5),  # type: ignore[arg-type]
+    lambda s: s.key_by("k").window(tumbling("1s"), grace=5),
+    lambda s: sources.memory([], lateness=5),  # type: ignore[arg-type]
+    lambda s: types.new_class("C", (Computation,), {"ttl": 5}),
+    lambda s: s.dedup("k", within=5),
+    lambda s: s.key_by("k").reduce(max, 0, ttl=5),
+    lambda s: s.key_by("k").compute(Counts, timeout=5),
+]
+
+
+@pytest.mark.parametrize("build", BARE)
+def test_a_time_without_a_unit_is_one_error_everywhere(build: Any) -> None:
+    _, s = begin()
+    with pytest.raises(InvalidDuration, match="needs a unit") as caught:
+        build(s)
+    assert isinstance(caught.value, InvalidPipeline) and isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("10 minutes", "10m"), ("10 s", "10s"), ("1 hour, 30 min", "1h30m"), ("5 Days", "5d")],
+)
+def test_a_time_in_words_is_told_as_it_is_written(text: str, hint: str) -> None:
+    with pytest.raises(InvalidDuration, match=f'did you mean "{re.escape(hint)}"'):
+        tumbling(text)
+    for strange in ("soon", "5 apples", "m 5", ""):
+        with pytest.raises(InvalidDuration, match=r"like .*not '[^']*'$"):
+            tumbling(strange)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("ctx.set_timer(5)", "the first argument, 5, is the tag: write at="),
+        ("ctx.set_timer('5s')", "the first argument, '5s', is the tag: write after="),
+        ("ctx.set_timer()", "takes at= or after=, one of them"),
+        ("ctx.set_timer(after=5)", "InvalidDuration: set_timer: after= needs a unit"),
+    ],
+)
+def test_a_timer_says_what_it_misses(code: str, reason: str) -> None:
+    p, s = begin()
+    s.key_by("k").compute(Alarms)
+    with Harness(p) as h, pytest.raises(UserCodeError, match=reason):
+        h.send("in", row("a", 1, code))
+        h.settle()
+
+
+def test_a_hook_by_another_name_is_known() -> None:
+    class Flink(Computation):
+        def process_record(self, record: Any, ctx: Any) -> None:
+            ctx.set_timer(after="1s")
+
+        def on_timer(self, timer: Any, ctx: Any) -> None: ...
+
+    class Other(Computation):
+        def process(self, record: Any, ctx: Any) -> None: ...
+
+    p, _ = begin()
+    with pytest.raises(InvalidPipeline, match=r"has on_timer: did you mean process_timer\?"):
+        p.compute(Flink, inputs={"in": "k"})
+    with pytest.raises(InvalidPipeline, match=r"has process: did you mean process_record\?"):
+        p.compute(Other, inputs={"in": "k"})
+
+
+def test_a_missing_key_is_told_without_the_name_of_the_error() -> None:
+    p, s = begin()
+    s.key_by("k").count()
+    with Harness(p) as h, pytest.raises(InvalidRecord, match=r"of 'in': the key is missing"):
+        h.send("in", row(None, 1))
+        h.settle()
+
+
+def test_the_harness_takes_a_pipeline() -> None:
+    with pytest.raises(InvalidPipeline, match="Harness takes a Pipeline, not 'x'"):
+        Harness("x")  # type: ignore[arg-type]

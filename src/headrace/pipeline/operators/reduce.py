@@ -102,9 +102,10 @@ def reducer(
     """The computation of a `reduce`: its class says how long state is kept, and of what type."""
     try:
         packed(initial, what="initial=")
-        kept = {} if ttl is None else {"ttl": timedelta(microseconds=duration(ttl, what="ttl="))}
-    except (InvalidRecord, TypeError, ValueError) as error:
+    except InvalidRecord as error:
         raise InvalidPipeline(f"{where}: {error}") from None
+    kept_us = None if ttl is None else duration(ttl, what=f"{where}: ttl=")
+    kept = {} if kept_us is None else {"ttl": timedelta(microseconds=kept_us)}
     cls: Any = ReduceOrdered if ordered else Reduce
     kind = type(initial)
     body: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
