@@ -111,6 +111,17 @@ def test_a_run_goes_on_for_ever_unless_told_otherwise(engine: Engine) -> None:
     assert engine.asked["until"] == "end"
 
 
+def test_a_checkpoint_that_is_a_url_is_refused_before_spark_starts(engine: Engine) -> None:
+    answer = headrace("run", "cli_shop:p", "--checkpoint", "s3://bucket/x")
+    assert answer.exit_code == 1 and "not a URL" in answer.output
+    assert engine.asked == {}
+
+
+def test_until_is_understood_as_python_writes_it(engine: Engine) -> None:
+    headrace("run", "cli_shop:p", "--checkpoint", "state", "--until", "caught_up")
+    assert engine.asked["until"] == "caught_up"
+
+
 def test_an_error_is_one_message_without_a_traceback(engine: Engine) -> None:
     engine.fails = Fenced("another driver has taken over")
     answer = headrace("run", "cli_shop:p", "--checkpoint", "state")
