@@ -270,10 +270,10 @@ def test_an_answer_is_kept_at_hand_while_its_log_is_away() -> None:
 
     def perform(deadline: float) -> Determinant:
         calls.append(deadline)
-        return Determinant("n", "r", ANSWER, b"yes")
+        return Determinant("n", b"r", ANSWER, b"yes")
 
     journal = Journal(store, "determinants/1", clock=lambda: now[0], sleep=later)
-    assert journal.once("n", "r", CALL, perform).kind == ANSWER
+    assert journal.once("n", b"r", CALL, perform).kind == ANSWER
     assert len(calls) == 1
     assert store.refusals == 0
 
