@@ -34,6 +34,20 @@ __all__ = [
     "torn_leases_end_standbys",
 ]
 
+STANDBY, LEASE, READER = "standby driver", "lease fails", "reader from outside"
+NEEDS: dict[str, tuple[str, ...]] = {
+    "collection_forgets_pins": (READER,),
+    "collection_trims_what_is_pinned": (READER,),
+    "leaders_renew_once": (STANDBY,),
+    "old_leases_count": (STANDBY, LEASE),
+    "resting_leaders_count_as_stuck": (STANDBY, "sink away"),
+    "standbys_are_impatient": (STANDBY,),
+    "standbys_spin_where_they_cannot_begin": (STANDBY, "sink away"),
+    "standbys_take_over_from_anybody": (STANDBY,),
+    "torn_leases_end_standbys": (STANDBY, LEASE),
+}
+"""Mutation -> kinds without which no schedule can find it; others would only take time."""
+
 
 def standbys_are_impatient() -> AbstractContextManager[Any]:
     """Leases: a standby waits for half of what the lease says."""

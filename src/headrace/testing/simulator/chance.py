@@ -46,14 +46,15 @@ _Item = TypeVar("_Item")
 class Chance:
     """Dice, budget and diary of one schedule."""
 
-    def __init__(self, seed: int, *, faults: bool = True) -> None:
+    def __init__(self, seed: int, *, faults: bool = True, outer: Sequence[str] = ()) -> None:
+        """`outer`: kinds that this schedule has in any case, of those around a run."""
         self.seed = seed
         self.random = Random(seed)
         count = self.random.choice((1, 2, 2, 3, 3, 4, 6))
         self.kinds = frozenset(self.random.sample(_INNER, count)) if faults else frozenset()
         self.budget = self.random.randint(2, 12) if faults else 0
         if faults:
-            self._meet_the_outside(Random(f"{seed} outside"))
+            self._meet_the_outside(Random(f"{seed} outside"), outer)
         self.struck = 0
         self.disturbances = 0
         """Faults, and what follows from them by itself: the second refusal of an outage, say."""
@@ -61,13 +62,13 @@ class Chance:
         """How often each kind has struck."""
         self.trace: list[str] = []
 
-    def _meet_the_outside(self, dice: Random) -> None:
+    def _meet_the_outside(self, dice: Random, wanted: Sequence[str]) -> None:
         """One schedule in three has leases, outages or readers, often with little else.
 
         It has dice of its own, so that the others are what they were.
         """
-        if dice.random() < 0.33:
-            outer = dice.sample(_OUTER, dice.choice((1, 1, 2, 3)))
+        if dice.random() < 0.33 or wanted:
+            outer = [*wanted] or dice.sample(_OUTER, dice.choice((1, 1, 2, 3)))
             inner = sorted(self.kinds)[: dice.choice((0, 1, 1, 2))]
             if "lease fails" in outer:  # nobody else reads it
                 outer.append("standby driver")

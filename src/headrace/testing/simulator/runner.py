@@ -54,8 +54,11 @@ class Verdict:
         )
 
 
-def run_seed(seed: int, workload: str | None = None) -> Verdict:
-    """One schedule over one of our workloads: the seed's own choice, or the one named."""
+def run_seed(seed: int, workload: str | None = None, outer: Sequence[str] = ()) -> Verdict:
+    """One schedule over one of our workloads: the seed's own choice, or the one named.
+
+    `outer`: kinds of faults around a run that it has in any case.
+    """
     command = f"headrace chaos --seeds 1 --from {seed}"
     if workload is not None:
         command += f" --workload {workload}"
@@ -64,14 +67,19 @@ def run_seed(seed: int, workload: str | None = None) -> Verdict:
         own = sorted(WORKLOADS)[random.randrange(len(WORKLOADS))]
         return WORKLOADS[workload or own](random)
 
-    return judge(seed, make, command)[0]
+    return judge(seed, make, command, outer=outer)[0]
 
 
 def judge(
-    seed: int, make: Callable[[Random], Workload], command: str, *, faults: bool = True
+    seed: int,
+    make: Callable[[Random], Workload],
+    command: str,
+    *,
+    faults: bool = True,
+    outer: Sequence[str] = (),
 ) -> tuple[Verdict, Outcome | None]:
     """One schedule over a workload made with the seed's dice."""
-    chance = Chance(seed, faults=faults)
+    chance = Chance(seed, faults=faults, outer=outer)
     workload = make(chance.random)
     complaint: str | None = None
     outcome: Outcome | None = None
