@@ -145,11 +145,14 @@ class Journal:
 
     def _refuse_closed(self) -> None:
         """The directory may have been taken away, and made again by a driver that slept."""
-        try:
-            self._store.read(paths.closed_marker(self._directory))
-        except FileNotFoundError:
-            return
-        raise self._gone()
+        first = int(self._directory.rpartition("/")[2])
+        # In this order: the first goes only when the second is there.
+        for marker in (paths.closed_marker(self._directory), paths.closed_span_marker(first)):
+            try:
+                self._store.read(marker)
+            except FileNotFoundError:
+                continue
+            raise self._gone()
 
     def _settle(self, file: str, outcome: Determinant) -> Determinant:
         """Puts a result; gives the one that counts."""

@@ -4,6 +4,7 @@ Only a driver makes one, and only collection takes one away, by renaming it firs
 task of a plan that is long closed then finds no place for its intent, and stops
 before it calls (protocol C8). A driver that was overtaken while it slept may make one
 again: so a marker, put before, stays for ever, and a task looks for it before it calls.
+When a span of epochs is over, one marker takes the place of all those in it.
 """
 
 from __future__ import annotations
@@ -43,4 +44,21 @@ def collect_determinants(
             directory = paths.determinants_directory(first)
             store.put_if_absent(paths.closed_marker(directory), b"")
             gone += store.retire_directory(directory)
+    _close_spans(store)
     return gone
+
+
+def _close_spans(store: Store) -> None:
+    """One marker instead of many, for spans that lie wholly before a directory that is closed.
+
+    Directories are named in the order of epochs: before one that is closed none is in use.
+    """
+    stems = (n.removesuffix(".closed") for n in store.list(paths.DETERMINANTS) if "." in n)
+    closed = sorted(int(stem) for stem in stems if stem.isdigit())
+    spans = {first // paths.CLOSED_SPAN for first in closed}
+    for over in sorted(spans)[:-1]:
+        mine = [first for first in closed if first // paths.CLOSED_SPAN == over]
+        if not store.put_if_absent(paths.closed_span_marker(mine[0]), b""):
+            store.sync(paths.DETERMINANTS)  # that it exists does not prove that it is on disk
+        for first in mine:
+            store.delete(paths.closed_marker(paths.determinants_directory(first)))

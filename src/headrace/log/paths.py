@@ -8,6 +8,8 @@ outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next ep
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
 determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
+determinants/<first epoch>.closed          says that the directory is gone, should somebody remake it
+determinants/span-<n>.closed               says so of all directories of a span of epochs
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
 pins/<nonce>                               what a reader needs for a while
@@ -86,6 +88,15 @@ def determinants_directory(first: int) -> str:
 def closed_marker(directory: str) -> str:
     """What says that a directory of determinants was taken away, should somebody remake it."""
     return f"{directory}.closed"
+
+
+CLOSED_SPAN = 1 << 16
+"""So many epochs share a marker when all their directories are closed."""
+
+
+def closed_span_marker(first: int) -> str:
+    """What says so of every directory in the span of epochs in which `first` lies."""
+    return f"{DETERMINANTS}/span-{first // CLOSED_SPAN:06d}.closed"
 
 
 def pin(nonce: str) -> str:

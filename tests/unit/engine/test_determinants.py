@@ -6,15 +6,17 @@ import pytest
 from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, service
+from headrace.causal.journal import Journal
 from headrace.engine import driver as driver_module
 from headrace.engine.determinants import collect_determinants, make_ready
 from headrace.errors import Fenced
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
+from headrace.model.services import CallOptions
 from headrace.model.source import Range
 from headrace.pipeline.builder import PipelineBuilder
 from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Commit, Counters, Plan, ReadTask, SplitState
+from headrace.plan.epoch import Commit, Counters, Determinant, Plan, ReadTask, SplitState
 from headrace.plan.ledger import DETERMINANTS_EPOCHS, Ledger
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
@@ -94,6 +96,29 @@ def test_directories_go_when_their_epochs_have_left_the_window():
     assert driver.ledger.determinants in left
     assert len(left) <= 2 and min(left) + DETERMINANTS_EPOCHS > oldest
     assert collect_determinants(driver.store, driver.history) == 0
+
+
+def test_markers_of_a_span_that_is_over_become_one_and_a_zombie_is_still_turned_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paths, "CLOSED_SPAN", 4 * DETERMINANTS_EPOCHS)
+    driver = driver_of(asking(list(range(1200))), retain_epochs=3)
+    run(driver, 20 * DETERMINANTS_EPOCHS)
+    collect_determinants(driver.store, driver.history)
+    markers = [n for n in driver.store.list(paths.DETERMINANTS) if n.endswith(".closed")]
+    spans = [name for name in markers if name.startswith("span-")]
+    assert len(spans) >= 3 and len(markers) - len(spans) <= 4
+    current = driver.ledger.determinants
+    for first in range(1, current, DETERMINANTS_EPOCHS):
+        directory = paths.determinants_directory(first)
+        if first in directories(driver):
+            continue
+        driver.store._retired.clear()  # a driver that slept makes it again
+        with pytest.raises(Fenced, match="long closed"):
+            Journal(driver.store, directory).once("n", b"r", CallOptions(), lambda deadline: 1 / 0)
+    here = Journal(driver.store, paths.determinants_directory(current))
+    answer = Determinant("n", b"r", "answer")
+    assert here.once("n", b"r", CallOptions(), lambda deadline: answer) == answer
 
 
 def test_a_driver_that_was_overtaken_starts_no_job():

@@ -71,8 +71,11 @@ class Tuning:
             ("headrace.engine.driver", "SNAPSHOT_EVERY"): self.snapshot_every,
             ("headrace.engine.compactor", "RETRY_AFTER"): 2,
             ("headrace.state.compaction", "RUN_MIN"): self.run_min,
+            ("headrace.state.compaction", "PIECE_BYTES"): 2000 * self.run_min,
+            ("headrace.state.compaction", "_SAMPLE_BYTES"): 200,
             ("headrace.plan.ledger", "CHAINS_KEPT"): self.chains_kept,
             ("headrace.plan.ledger", "DETERMINANTS_EPOCHS"): self.determinants_epochs,
+            ("headrace.log.paths", "CLOSED_SPAN"): 2 * self.determinants_epochs,
             ("headrace.sinks.high_water", "MARKERS_KEPT"): 2,
         }
         if self._picks_runs:
