@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 from headrace.errors import InvalidPipeline
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def known_options(
+    where: str, more: Iterable[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """For a function whose options people mistype: an unknown one is told with those there are.
+
+    `more`: what its `**` takes.
+    """
+
+    def checked(function: Callable[P, R]) -> Callable[P, R]:
+        given = inspect.signature(function).parameters.values()
+        own = [p.name for p in given if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        options = [*(name for name in own if name != "self"), *more]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name not in options:
+                    raise no_option(where, name, options)
+            return function(*args, **kwargs)
+
+        return call
+
+    return checked
 
 
 def names_of(given: Any, *, what: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from headrace.model.schema import Schema
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.model.time import Duration
-from headrace.model.words import did_you_mean, names_of
+from headrace.model.words import did_you_mean, known_options, names_of
 from headrace.pipeline import guarantees
 from headrace.pipeline.arguments import (
     check_policy,
@@ -33,12 +33,14 @@ from headrace.pipeline.arguments import (
     timeout_of,
 )
 from headrace.pipeline.dedup import with_dedup
+from headrace.pipeline.foreign import sink_meant, source_meant
 from headrace.pipeline.graph import EXACTLY_ONCE, Graph, Injector, Input, Node, Outlet, To
 from headrace.pipeline.keying import KeyGiven, KeySpec
 from headrace.pipeline.steps import Steps
 from headrace.pipeline.stream import Stream
 from headrace.pipeline.topology import Topology
 from headrace.pipeline.validation import check
+from headrace.pipeline.wiring import NoStream, inputs_of
 
 T = TypeVar("T")
 
@@ -86,7 +88,7 @@ class PipelineBuilder(Steps):
         checked_name(name, "a stream")
         if not isinstance(source, Source):
             raise InvalidPipeline(
-                f"read({name!r}): {source!r} is not a source; see headrace.sources"
+                f"read({name!r}): {source!r:.80} is not a source{source_meant(source)}"
             )
         if name in self._injectors:
             raise InvalidPipeline(
@@ -97,11 +99,12 @@ class PipelineBuilder(Steps):
         self._declare(name, schema)
         return Stream(self, name)
 
+    @known_options("compute")
     def compute(
         self,
         computation: Computation | type[Computation],
         *,
-        inputs: Mapping[str, KeyGiven],
+        inputs: Mapping[str, KeyGiven] | Mapping[Stream[Any], KeyGiven],
         outputs: str | Sequence[str] | Mapping[str, str] = (),
         name: str | None = None,
         aliases: str | Sequence[str] = (),
@@ -118,7 +121,7 @@ class PipelineBuilder(Steps):
     ) -> Stream[Any]:
         """Adds a computation.
 
-        - `inputs`: stream -> key (a column, a tuple of columns, a function, `()`, `None`).
+        - `inputs`: stream or its name -> key (a column, several, a function, `()`, `None`).
         - `outputs`: a stream, several, or a mapping of port to stream for `ctx.produce(to=)`.
         - `late`: "process" (default), "drop" or `to(stream)`.
         - `errors`: "stop" (default) or `to(stream, only=, limit=)`.
@@ -143,7 +146,7 @@ class PipelineBuilder(Steps):
             raise InvalidPipeline(f"{where} has no inputs")
         given = tuple(
             Input(checked_name(s, "a stream"), KeySpec(k, where=f"{where}, input {s!r}"))
-            for s, k in inputs.items()
+            for s, k in inputs_of(inputs, self, where).items()
         )
         for one in given:
             known = self._known_columns.get(one.stream)
@@ -208,7 +211,7 @@ class PipelineBuilder(Steps):
             self._known_columns.pop(stream, None)  # from now on it may have others
         if not deduplicated:
             self._no_dedup.add(name)
-        return Stream(self, next(iter(ports.values()), ""))
+        return Stream(self, next(iter(ports.values()))) if ports else NoStream(self, name)
 
     @overload
     def stream(self, name: str, *, schema: type[T], feedback: bool = False) -> Stream[T]: ...
@@ -264,7 +267,7 @@ class PipelineBuilder(Steps):
 
     def _write(self, stream: str, sink: Sink, name: str | None) -> None:
         if not isinstance(sink, Sink):
-            raise InvalidPipeline(f"write: {sink!r} is not a sink; see headrace.sinks")
+            raise InvalidPipeline(f"write: {sink!r:.80} is not a sink{sink_meant(sink)}")
         name = checked_name(name or self._outlet_name(stream), "a sink")
         if name in self._outlets:
             raise InvalidPipeline(f"two sinks are called {name!r}; give one a name= of its own")

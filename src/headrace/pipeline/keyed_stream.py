@@ -117,7 +117,7 @@ class KeyedStream(Stream[V]):
         return self._all_time().aggregate(*unnamed, **aggregates)
 
     def top(
-        self, n: int, *, by: str, id: str | tuple[str, ...], **options: Any
+        self, n: int, *, by: str, id: str | tuple[str, ...] = (), **options: Any
     ) -> KeyedStream[Any]:
         """The n rows with the largest `by` among rows that replace each other by `id`.
 
@@ -130,6 +130,11 @@ class KeyedStream(Stream[V]):
         where = f"{self.name}.top"
         if type(n) is not int or n < 1:
             raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
+        if id == ():
+            raise InvalidPipeline(
+                f"{where}: window(...).top(n, by=) for the rows of a window; id= for rows that "
+                'replace each other: top(3, by="n", id="user")'
+            )
         ids: Any = (id,) if isinstance(id, str) else id
         if not isinstance(ids, tuple) or not ids or not all(isinstance(c, str) for c in (by, *ids)):
             raise InvalidPipeline(

@@ -20,6 +20,7 @@ from headrace.model.functions import checked_function
 from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
 from headrace.pipeline.columns import RECORD_TIME, check_column, check_expression
+from headrace.pipeline.foreign import NAMES_ELSEWHERE
 from headrace.pipeline.keying import KeyGiven, KeyParts, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
 from headrace.pipeline.operators.lookup import On, lookup
@@ -73,7 +74,10 @@ class Stream(Generic[V]):
                 raise InvalidPipeline(
                     f"{self.name}.{name} needs a key: write {self.name}.key_by(...).{name}(...)"
                 )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            what = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in NAMES_ELSEWHERE:
+                what = f"a stream has no {name!r}; write {NAMES_ELSEWHERE[name]}"
+            raise AttributeError(what)
 
     # Class computations and sinks -----------------------------------------
 
@@ -125,6 +129,12 @@ class Stream(Generic[V]):
         if isinstance(condition, pc.Expression):
             check_expression(condition, self._fields(), where=f"{self.name}.filter")
             return self._alike(self._step("filter", FilterTable(condition), **options))
+        if isinstance(condition, str):
+            raise InvalidPipeline(
+                f"{self.name}.filter takes a function or an Arrow expression, not {condition!r:.80}"
+                ': lambda v: v["n"] > 1, or pc.field("n") > 1; text goes into '
+                'sql("SELECT * FROM stream WHERE n > 1")'
+            )
         step = FilterRecords(checked_function(condition, f"{self.name}.filter", "value"))
         return self._alike(self._step("filter", step, **options))
 
@@ -192,15 +202,19 @@ class Stream(Generic[V]):
         self._builder._poured(streams, made.name)
         return made
 
-    def split(self, **ports: Callable[[V], Any] | pc.Expression | None) -> dict[str, Stream[V]]:
+    def split(
+        self, *unnamed: Any, **ports: Callable[[V], Any] | pc.Expression | None
+    ) -> dict[str, Stream[V]]:
         """Sends each value to the first stream whose function, or Arrow expression, holds.
 
         `parts = lines.split(errors=is_error, rest=None)` gives the streams `lines.errors` and
         `lines.rest`; None takes what is left. Values that none takes are dropped.
         """
-        if not ports:
-            raise InvalidPipeline(f"{self.name}.split: name at least one stream")
         where = f"{self.name}.split"
+        if unnamed or not ports:
+            raise InvalidPipeline(
+                f"{where}: name at least one stream, and each: split(errors=is_error, rest=None)"
+            )
         given = [condition for condition in ports.values() if condition is not None]
         in_columns = bool(given) and all(isinstance(one, pc.Expression) for one in given)
         for port, condition in ports.items():
@@ -254,8 +268,8 @@ class Stream(Generic[V]):
             functions = [checked_function(function, where, "value") for function in named.values()]
             key: KeyGiven = functions[0] if len(functions) == 1 else KeyParts(tuple(functions))
             return KeyedStream(self._builder, self.name, key, tuple(named))
-        if len(columns) == 1 and isinstance(columns[0], tuple):
-            columns = columns[0]
+        if len(columns) == 1 and isinstance(columns[0], tuple | list):
+            columns = tuple(columns[0])
         if len(columns) == 1 and callable(columns[0]):
             spec = KeySpec(columns[0], where=where)
             return KeyedStream(self._builder, self.name, spec.function, ("key",))
@@ -297,6 +311,7 @@ class Stream(Generic[V]):
         key = self.key if on is None else on
         if key is None or key == () or (callable(key) and not isinstance(key, Mapping)):
             raise InvalidPipeline(f"{self.name}.lookup: say on= which column")
+        key = tuple(key) if isinstance(key, list) else key
         name, columns = lookup(
             self._builder, self.name, table, on=key, how=how, columns=self._known(), **options
         )

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Reading, Source
-from headrace.model.words import names_of
+from headrace.model.words import known_options, names_of
 from headrace.sources.files import file_source
 from headrace.sources.finding import Paths
 from headrace.sources.formats import opened, read_bytes
@@ -25,13 +25,14 @@ from headrace.sources.lines import (
     not_utf8,
     record_ends,
 )
-from headrace.sources.options import TimingOptions
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 Converter = Callable[[str], Any]
 CELL_CHARACTERS_MAX = 2**31 - 1
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
+@known_options("sources.csv", TIMING_OPTIONS)
 def csv(
     paths: Paths,
     *,

@@ -24,7 +24,8 @@ from headrace.errors import InvalidPipeline, SourceError
 from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Source, Timing, Workspace
 from headrace.model.time import Duration
-from headrace.sources.options import TimingOptions
+from headrace.model.words import known_options
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 from headrace.sources.parquet_rows import ParquetFormat
 from headrace.sources.sequence import SequenceSource
 from headrace.sources.spool import extents_of, spark_path, sync_files
@@ -34,6 +35,7 @@ ROW_GROUP_RECORDS = 128 * 1024
 MARKER = "complete"
 
 
+@known_options("sources.dataframe", TIMING_OPTIONS)
 def dataframe(
     frame: Any,
     *,

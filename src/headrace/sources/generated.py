@@ -22,11 +22,13 @@ from headrace.errors import InvalidPipeline, SourceError, UserCodeError
 from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Range, Reading, Source, Timing, Workspace, positions
 from headrace.model.time import SECOND, Instant, instant
-from headrace.sources.options import TimingOptions
+from headrace.model.words import known_options
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 CUT_FROM_RECORDS = 10_000
 
 
+@known_options("sources.generate", TIMING_OPTIONS)
 def generate(
     function: Callable[[int, random.Random], Any],
     *,

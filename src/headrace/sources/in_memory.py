@@ -12,11 +12,13 @@ from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
 from headrace.model.codec import packed
 from headrace.model.source import Range, Reading, Source, Timing, positions
 from headrace.model.time import Instant, instant
-from headrace.sources.options import TimingOptions
+from headrace.model.words import known_options
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 SPLIT = "memory"
 
 
+@known_options("sources.memory", TIMING_OPTIONS)
 def memory(
     values: Iterable[Any],
     *,

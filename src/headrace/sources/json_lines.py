@@ -8,10 +8,11 @@ from typing import Any, Unpack
 import msgspec
 
 from headrace.model.source import Reading, Source
+from headrace.model.words import known_options
 from headrace.sources.files import file_source
 from headrace.sources.finding import Paths
 from headrace.sources.lines import LineFormat, Lines, not_utf8
-from headrace.sources.options import TimingOptions
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 _decode = msgspec.json.Decoder().decode
 # The decoder takes half a pair at the end of a text for truncated input.
@@ -20,6 +21,7 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+@known_options("sources.jsonl", TIMING_OPTIONS)
 def jsonl(
     paths: Paths,
     *,

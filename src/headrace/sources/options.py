@@ -23,3 +23,6 @@ class TimingOptions(TypedDict, total=False):
     max_skew: Duration | None
     id: str | Callable[[Any], Any] | None
     id_slack: Duration
+
+
+TIMING_OPTIONS = tuple(TimingOptions.__annotations__)

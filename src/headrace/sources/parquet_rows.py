@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.rows import one_batch
 from headrace.model.source import Reading, Source, positions
+from headrace.model.words import known_options
 from headrace.sources.files import file_source
 from headrace.sources.finding import Paths
 from headrace.sources.formats import FileFormat, unreadable
-from headrace.sources.options import TimingOptions
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 # A range may end this share of its length early in order to end with a row group.
 SNAP_SHARE = 4
@@ -30,6 +31,7 @@ FOOTERS_MAX = 256
 DECODED_BYTES_MAX = 128 * 1024 * 1024
 
 
+@known_options("sources.parquet", TIMING_OPTIONS)
 def parquet(
     paths: Paths,
     *,

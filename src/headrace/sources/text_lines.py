@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Unpack
 
 from headrace.model.source import Reading, Source
+from headrace.model.words import known_options
 from headrace.sources.files import file_source
 from headrace.sources.finding import Paths
 from headrace.sources.lines import LineFormat, Lines, not_utf8
-from headrace.sources.options import TimingOptions
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 
+@known_options("sources.text", TIMING_OPTIONS)
 def text(
     paths: Paths,
     *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import operator
@@ -9,6 +10,7 @@ import re
 import types
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -428,3 +430,70 @@ def test_a_missing_key_is_told_without_the_name_of_the_error() -> None:
 def test_the_harness_takes_a_pipeline() -> None:
     with pytest.raises(InvalidPipeline, match="Harness takes a Pipeline, not 'x'"):
         Harness("x")  # type: ignore[arg-type]
+
+
+# Words of other systems ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda p, s: p.compute(Counts, inputs="in"), r"say by which key: inputs={'in': key}"),
+        (lambda p, s: p.compute(Counts, inputs=s), r"say by which key: inputs={'in': key}"),
+        (lambda p, s: p.compute(Counts, inputs=["in"]), r"inputs={stream: key}, not \['in'\]"),
+        (lambda p, s: p.compute(Counts, inputs={begin()[1]: "k"}), "belongs to another pipeline"),
+        (lambda p, s: p.compute(Counts, inputs={s: "k", "in": "k"}), "'in' is there twice"),
+        (lambda p, s: p.compute(Counts, inputs={s: "k"}, output="x"), "did you mean 'outputs'"),
+        (lambda p, s: s.key_by("k").compute(Counts, output="x"), "did you mean 'outputs'"),
+        (
+            lambda p, s: s.key_by("k").compute(Counts).write(sinks.memory()),
+            "computation 'Counts' has no outputs=, so there is no stream to write",
+        ),
+        (lambda p, s: s.key_by("k").compute(Counts).key_by("k"), "so there is no stream to key_by"),
+        (
+            lambda p, s: sources.memory([], watch=True),
+            r"sources.memory: there is no option 'watch'",
+        ),
+        (lambda p, s: sources.jsonl("x", timestmp="t"), "sources.jsonl: .*mean 'timestamp'"),
+        (lambda p, s: s.key_by("k").top(3, by="v"), r"window\(...\).top\(n, by=\) for the rows"),
+        (lambda p, s: p.read("x", "/tmp/in.jsonl"), r"mean sources.jsonl\('/tmp/in.jsonl'\)\?"),
+        (lambda p, s: p.read("x", Path("a.csv")), r"mean sources.csv\('a.csv'\)\?"),
+        (lambda p, s: p.read("x", [1]), r"mean sources.memory"),
+        (lambda p, s: s.write("/tmp/out"), r"did you mean sinks.jsonl\('/tmp/out'\)\?"),
+        (lambda p, s: s.write("out.parquet"), r"mean sinks.parquet\('out.parquet'\)\?"),
+        (lambda p, s: s.write(lambda rows, epoch: None), "mean sinks.foreach"),
+        (lambda p, s: s.filter("n > 1"), r"or pc.field\(\"n\"\) > 1; text goes into sql"),
+        (lambda p, s: s.split(lambda v: True), r"split\(errors=is_error, rest=None\)"),
+    ],
+)
+def test_what_was_meant_is_told(build: Any, reason: str) -> None:
+    p, s = begin()
+    with pytest.raises(InvalidPipeline, match=reason):
+        build(p, s)
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("groupBy", "key_by"), ("group_by", "key_by"), ("keyBy", "key_by"), ("process", "compute"),
+        ("sum", "aggregate.sum=agg.sum"), ("foreach", "sinks.foreach"), ("flatMap", "flat_map"),
+    ],
+)  # fmt: skip
+def test_a_step_by_its_name_elsewhere_is_told_by_ours(name: str, here: str) -> None:
+    _, s = begin()
+    for stream in (s, s.key_by("k")):
+        with pytest.raises(AttributeError, match=f"no '{name}'; write .*{here}"):
+            getattr(stream, name)
+        assert not hasattr(stream, name) and not hasattr(stream, "nothing")
+        assert copy.copy(stream).name == "in"
+
+
+def test_streams_and_lists_of_columns_are_taken_as_they_are_meant() -> None:
+    p, s = begin()
+    s.key_by(["k", "v"]).count().named("pairs")
+    p.compute(Counts, inputs={s: "k"}, outputs="by stream")
+    p.compute(Counts, inputs={"in": ["k", "v"]}, outputs="by list", name="Other")
+    with Harness(p) as h:
+        h.send("in", row("a", 1), row("a", 2, 2))
+        assert len(h.read("pairs")) == 2
+        assert sorted(h.read("by stream")) == [1, 2] and h.read("by list") == [1, 1]
