@@ -124,8 +124,6 @@ def test_mistakes_are_found_when_the_pipeline_is_built() -> None:
 def test_mistakes_in_records_say_which_column() -> None:
     with pytest.raises(InvalidPipeline, match="both have a column 'country'"):
         run(CITIES, [{"t": 0, "city": "a", "country": 3}], on="city")
-    with pytest.raises(InvalidRecord, match="no column 'city'.*there are: t"):
-        run(CITIES, [{"t": 0}], on="city")
     with pytest.raises(InvalidRecord, match="'city' is list.*is text"):
         run(CITIES, [{"t": 0, "city": [1]}], on="city")
 
@@ -150,10 +148,9 @@ def test_text_and_numbers_are_not_alike_and_are_told_apart(
         with pytest.raises(InvalidRecord) if errors.only[0] is ValueError else nullcontext():
             with Harness(p) as h:
                 h.send("in", {"t": 0, "n": cell}, {"t": 1, "n": None}, {"t": 2})
-                assert [v["n"] for v in h.read("out")] == [None]
+                assert [v.get("n") for v in h.read("out")] == [None, None]
                 assert [(d["value"], d["stream"]) for d in h.read("dead")] == [
                     ({"t": 0, "n": cell}, "in"),
-                    ({"t": 2}, "in"),
                 ]
 
 

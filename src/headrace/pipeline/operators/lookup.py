@@ -16,7 +16,6 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.rows import Rows
-from headrace.model.words import did_you_mean
 from headrace.pipeline.columns import as_columns, check_column
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.join_side import uniform
@@ -98,7 +97,8 @@ class Lookup(Computation):
             try:
                 row = as_columns(value, where=self.where)
                 self._check(row)
-                cells = [(name, self._cell(row, name)) for name, _ in self.on]
+                # A column that a record lacks, as in sparse JSON, is null: it matches nothing.
+                cells = [(name, row.get(name)) for name, _ in self.on]
                 found = index.rows_of(cells, self.where)
             except InvalidRecord as error:
                 ctx.set_aside(error, i, value, int(rows.timestamps[i]))
@@ -115,14 +115,6 @@ class Lookup(Computation):
         clash = [name for name in self.added if name in columns]
         if clash:
             raise clashing(self.where, clash)
-
-    def _cell(self, row: Mapping[str, Any], name: str) -> Any:
-        if name in row:
-            return row[name]
-        raise InvalidRecord(
-            f"{self.where}: there is no column {name!r}{did_you_mean(name, row)}; "
-            f"there are: {', '.join(row)}"
-        )
 
 
 def lookup(
