@@ -8,7 +8,7 @@ outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next ep
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
 determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
-determinants/<first epoch>.closed          says that the directory is gone, should it come back
+determinants/<first epoch>.closed          says that it is gone, should somebody remake it
 determinants/span-<n>.closed               says so of all directories of a span of epochs
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
