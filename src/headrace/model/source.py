@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
+from headrace.model.functions import checked_function
 from headrace.model.time import Duration, Instant, duration, instant
 from headrace.model.words import names_of
 
@@ -99,6 +100,9 @@ class Timing:
             raise InvalidPipeline(f"unit= is one of {', '.join(units)}, not {unit!r}")
         if timestamp is not None and not isinstance(timestamp, str) and not callable(timestamp):
             raise InvalidPipeline("timestamp= is a column's name or a function of the value")
+        for option, given in (("timestamp=", timestamp), ("id=", id)):
+            if callable(given):
+                checked_function(given, option, "value")
         self.timestamp = timestamp
         self.unit_us = units[unit]
         self.lateness_us = duration(lateness, what="lateness=")

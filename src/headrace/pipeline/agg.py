@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.errors import InvalidPipeline
 from headrace.model.codec import encode_value as _encode_zero
+from headrace.model.functions import checked_function as _checked
 from headrace.pipeline.operators.aggregates import (
     Aggregate,
     Count,
@@ -155,9 +156,10 @@ def fold(
         _encode_zero(zero)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidPipeline(f"agg.fold: zero {zero!r:.80} cannot be encoded: {error}") from None
-    for what, function in (("add", add), ("merge", merge), ("result", result or add)):
-        if not callable(function):
-            raise InvalidPipeline(f"agg.fold: {what} is a function, not {function!r:.80}")
+    _checked(add, "agg.fold: add", "state", "value")
+    _checked(merge, "agg.fold: merge", "state", "state")
+    if result is not None:
+        _checked(result, "agg.fold: result", "state")
     return Fold(column, zero=zero, add=add, join=merge, result=result)
 
 

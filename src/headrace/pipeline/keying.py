@@ -13,7 +13,7 @@ from typing import Any
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.functions import checked_function
 
-KeyGiven = str | tuple[str, ...] | list[str] | Callable[[Any], Any] | None
+KeyGiven = str | tuple[str, ...] | Callable[[Any], Any] | None
 
 
 class KeySpec:
@@ -22,7 +22,6 @@ class KeySpec:
     __slots__ = ("columns", "function", "keyless", "single")
 
     def __init__(self, given: KeyGiven, *, where: str) -> None:
-        given = tuple(given) if isinstance(given, list) else given
         self.columns: tuple[str, ...] | None = None
         self.function: Callable[[Any], Any] | None = None
         self.keyless = given is None

@@ -311,7 +311,6 @@ class Stream(Generic[V]):
         key = self.key if on is None else on
         if key is None or key == () or (callable(key) and not isinstance(key, Mapping)):
             raise InvalidPipeline(f"{self.name}.lookup: say on= which column")
-        key = tuple(key) if isinstance(key, list) else key
         name, columns = lookup(
             self._builder, self.name, table, on=key, how=how, columns=self._known(), **options
         )
