@@ -32,10 +32,10 @@ from headrace.log.store import DiskStore
 SOURCE = Path(headrace.__file__).parent
 
 ALLOWED = {
-    ("engine/spark.py", "cloudpickle"): "ships the pipeline to Spark's workers",
-    ("engine/pickling.py", "cloudpickle"): "pickles for it, classes of schemas included",
+    ("engine/sending.py", "cloudpickle"): "pickles the pipeline for Spark's workers",
+    ("engine/pickling.py", "cloudpickle"): "the same, classes of schemas included",
     ("engine/tasks.py", "cloudpickle"): "opens what engine/spark.py shipped, which Spark carries",
-    ("worker/hooks.py", "pickle"): "copies a key's records in memory, to undo a hook that failed",
+    ("worker/failed.py", "pickle"): "copies a key's records in memory, to undo a hook that failed",
 }
 """(file, what it uses) -> why. What is unpickled there was pickled by this program, and travels
 in memory or inside Spark's own tasks: never through a file of ours."""
