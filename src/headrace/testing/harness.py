@@ -339,7 +339,11 @@ class Harness:
     def _open(self) -> Driver:
         if self._driver is None:
             if not self._checked:  # what Spark would refuse, a test should find
-                require_picklable(self._topology.graph)
+                try:
+                    require_picklable(self._topology.graph)
+                except InvalidPipeline as error:
+                    hint = "(Stand-ins of a test may stay: Harness(p, picklable=False).)"
+                    raise InvalidPipeline(f"{error} {hint}") from error
                 self._checked = True
             options = Options(
                 until="end" if self._ended else "caught_up",
