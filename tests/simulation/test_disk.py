@@ -62,6 +62,8 @@ def machine() -> Iterator[Machine]:
         sleep=lambda seconds: None,
         reached=lambda name: None,
         remembered=lambda: made.remembered,
+        uptime_s=lambda: 0.0,
+        running=lambda: None,
     ):
         yield made
 
