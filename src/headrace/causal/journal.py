@@ -113,7 +113,15 @@ class Journal:
 
     def known(self, name: str, request: bytes) -> Determinant | None:
         """The outcome of a call that was made before; None where none is logged. Nobody calls."""
-        return self._result(self._file(name), name, request)
+        found = self._result(self._file(name), name, request)
+        if found is None:
+            above, _, own = self._directory.rpartition("/")
+            if own not in self._store.list(above):
+                raise StoreError(
+                    f"{self._directory} is not there, so what was answered cannot be told: is the "
+                    "checkpoint away?"
+                )
+        return found
 
     def _file(self, name: str) -> str:
         return f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"

@@ -256,13 +256,17 @@ def test_an_answer_that_is_missing_is_an_error_that_names_the_call() -> None:
     with Harness(one(Asking)) as h:
         h.send("in", at(1, "a"))
         h.settle()
-        for name in [n for n in h._runtime.store.files if n.startswith("determinants/")]:
+        for name in [n for n in h._runtime.store.files if n.endswith(".result")]:
             h._runtime.store.delete(name)
         asked = next(ANSWERS)
         found = h.replay(1)
         assert next(ANSWERS) == asked + 1
         assert not found.equal
         assert "service 'charge': no answer to it is logged" in found.differences[0].details[0]
+        for name in [n for n in h._runtime.store.files if n.startswith("determinants/")]:
+            h._runtime.store.delete(name)
+        with pytest.raises(StoreError, match="is the checkpoint away"):
+            h.replay(1)
 
 
 def test_an_epoch_that_a_crash_repeated_is_replayed_as_it_was_committed() -> None:
