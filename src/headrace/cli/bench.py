@@ -66,6 +66,9 @@ def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Com
     return add
 
 
+_UNLIKE = "the systems did not count alike, so their times mean nothing"
+
+
 def _say(line: str) -> None:
     click.echo(line, err=True)
 
@@ -153,7 +156,7 @@ def keyed_count(
         document,
         format_table(document),
         json_file,
-        wrong="the systems did not count alike, so their times mean nothing",
+        wrong=_UNLIKE,
     )
 
 
@@ -260,7 +263,7 @@ Examples:
             document,
             format_table(document),
             json_file,
-            wrong="the systems did not count alike, so their times mean nothing",
+            wrong=_UNLIKE,
         )
 
 

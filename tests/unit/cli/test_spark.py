@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from headrace.cli.spark import _reason, default_master, settings_for
+from headrace.cli.spark import settings_for
 from headrace.engine.quiet import LOG_NAME, write_log_settings
+from headrace.engine.session import default_master, reason_in
 
 
 def test_the_default_master_retries_tasks() -> None:
@@ -28,10 +29,10 @@ def test_the_log_goes_to_a_file_beside_its_settings(tmp_path: Path) -> None:
     assert "{{" not in text
 
 
-def test_a_java_stack_is_reduced_to_its_reason() -> None:
+def test_a_java_stack_is_reduced_to_itsreason_in() -> None:
     thread = 'Exception in thread "main" org.apache.spark.SparkException: Master must be good'
-    assert _reason([thread, "\tat org.apache.spark"]) == "Master must be good"
+    assert reason_in([thread, "\tat org.apache.spark"]) == "Master must be good"
     py4j = ["An error occurred while calling x.", ": java.lang.Exception: no port", "\tat y"]
-    assert _reason(py4j) == "no port"
-    assert _reason(["", "plain words"]) == "plain words"
-    assert _reason([]) == "it did not say why"
+    assert reason_in(py4j) == "no port"
+    assert reason_in(["", "plain words"]) == "plain words"
+    assert reason_in([]) == "it did not say why"

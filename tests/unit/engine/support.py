@@ -22,6 +22,15 @@ from headrace.state.cache import WorkerCache
 from headrace.worker.runtime import Runtime
 
 
+class Crash(BaseException):
+    """A process dies here."""
+
+
+def die() -> None:
+    """For failpoints."""
+    raise Crash
+
+
 class Count(Computation):
     """Counts per key, and forgets keys that reach a multiple of five."""
 

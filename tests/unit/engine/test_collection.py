@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.unit.engine.support import counting, driver_of, run
+from tests.unit.engine.support import Crash, counting, driver_of, run
 
 from headrace import Computation, failpoints
 from headrace.engine import driver as driver_module
@@ -152,9 +152,6 @@ def test_the_log_is_trimmed_and_recovery_still_finds_the_whole_window(monkeypatc
 
 def test_after_any_crash_and_collection_every_file_that_counts_opens(monkeypatch) -> None:
     """Lives of random length, ended at random failpoints, with collection after every epoch."""
-
-    class Crash(BaseException):
-        pass
 
     monkeypatch.setattr(driver_module, "COLLECT_EVERY", 1)
     monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 7)

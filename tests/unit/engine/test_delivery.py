@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.engine.support import Count, counting, driver_of, run
+from tests.unit.engine.support import Count, Crash, counting, die, driver_of, run
 
 from headrace import failpoints
 from headrace.engine import driver as driver_module
@@ -25,20 +25,6 @@ from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 
 VALUES = [i * 7 % 10 for i in range(60)]
-
-
-class Crash(BaseException):
-    pass
-
-
-def die() -> None:
-    raise Crash
-
-
-@pytest.fixture(autouse=True)
-def disarmed():
-    yield
-    failpoints.disarm()
 
 
 class Diary(Sink):

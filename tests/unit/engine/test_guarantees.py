@@ -33,12 +33,6 @@ class Pass(Computation):
         ctx.produce(record.value["v"])
 
 
-@pytest.fixture(autouse=True)
-def disarmed():
-    yield
-    failpoints.disarm()
-
-
 def passing(pipeline: str = "exactly-once", own: str | None = None, **timing: Any) -> Pipeline:
     p = Pipeline("levels", guarantee=pipeline)
     p.read("in", sources.memory([], timestamp="t", **timing))

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.support import counting, driver_of, run
+from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import failpoints
 from headrace.causal.journal import Journal
@@ -26,20 +26,6 @@ from headrace.plan.progress import Notice
 from headrace.sinks import jsonl, staging
 
 VALUES = [i * 7 % 10 for i in range(60)]
-
-
-class Crash(BaseException):
-    pass
-
-
-def die() -> None:
-    raise Crash
-
-
-@pytest.fixture(autouse=True)
-def disarmed():
-    yield
-    failpoints.disarm()
 
 
 class Flaky(MemoryStore):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.engine.support import counting, driver_of, run
+from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import Computation, failpoints, state
 from headrace.engine.checkpoint import Checkpoint
@@ -287,12 +287,6 @@ def test_state_that_followed_a_renamed_computation_is_still_there_after_a_restar
 
 @pytest.mark.parametrize("name", ["before-commit-write", "after-commit-write", "after-plan-write"])
 def test_a_crash_around_a_write_is_repeated_or_kept_never_half_done(name: str) -> None:
-    class Crash(BaseException):
-        pass
-
-    def die() -> None:
-        raise Crash
-
     topology = counting(VALUES[:20])
     driver = driver_of(topology)
     run(driver, 2 if name != "after-plan-write" else 0)
