@@ -1,4 +1,4 @@
-"""Where a checkpoint lies, as users write it: a directory of a mounted filesystem."""
+"""Places as users write them: paths of mounted filesystems, the checkpoint's among them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from headrace.errors import InvalidPipeline
 from headrace.log.store import DiskStore, Store
 
 
+def mounted(given: str | os.PathLike[str]) -> str | None:
+    """A place as a path, without `file://`; None where it is a URL of something else."""
+    text = os.fspath(given).removeprefix("file://")
+    # A Path has taken one slash away from what was a URL.
+    scheme, colon, _ = text.partition(":/")
+    is_url = colon and scheme.isalnum() and not scheme.isdigit() and len(scheme) > 1
+    return None if is_url or "://" in text else text
+
+
 def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
     """The store that `checkpoint=` names; nothing is made or read."""
     if isinstance(given, Store):
         return given
     if not isinstance(given, str | os.PathLike):
         raise InvalidPipeline(f"checkpoint= names a directory, as a text or a Path, not {given!r}")
-    text = os.fspath(given).removeprefix("file://")
-    # A Path has taken one slash away from what was a URL.
-    scheme, colon, _ = text.partition(":/")
-    if colon and scheme.isalnum() and not scheme.isdigit() and len(scheme) > 1:
+    text = mounted(given)
+    if text is None:
         raise InvalidPipeline(
             f"checkpoint= names a directory of a filesystem that the driver and all executors "
-            f"see, not a URL: {text}. Mount it, or choose a shared directory"
+            f"see, not a URL: {os.fspath(given)}. Mount it, or choose a shared directory"
         )
     if not text:
         raise InvalidPipeline("checkpoint= names a directory, not an empty text")

@@ -33,6 +33,7 @@ import msgspec
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
+from headrace.log.location import mounted
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.sinks.high_water import HighWater, epoch_name, highest_marker, remove_names
@@ -235,9 +236,9 @@ class FileSink(Sink):
 
 
 def _local(path: str | os.PathLike[str]) -> Path:
-    text = os.fspath(path)
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
-    if "://" in text:
-        raise InvalidPipeline(f"{text}: file sinks write to a mounted filesystem, not to a URL")
+    text = mounted(path)
+    if text is None:
+        raise InvalidPipeline(
+            f"{os.fspath(path)}: file sinks write to a mounted filesystem, not to a URL"
+        )
     return Path(text).expanduser().absolute()

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.errors import InvalidPipeline, SourceError
+from headrace.log.location import mounted
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -89,14 +90,13 @@ class FileSet:
 
 
 def _absolute(path: str, kind: str) -> str:
-    if path.startswith("file://"):
-        path = path.removeprefix("file://")
-    elif "://" in path:
+    found = mounted(path)
+    if found is None:
         raise InvalidPipeline(
             f"sources.{kind} reads paths that every executor can open, not {path!r}: "
             "mount it, or read it with Spark and use sources.dataframe"
         )
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.abspath(os.path.expanduser(found))
 
 
 def _files_below(directory: str) -> Iterator[str]:

@@ -55,3 +55,10 @@ def test_both_spellings_of_until_are_taken():
     assert options.until.convert("caught_up", None, None) == "caught-up"
     with pytest.raises(InvalidPipeline, match="not a URL"):
         pipeline().run(checkpoint="s3://x/y", until="caught-up")
+
+
+@pytest.mark.parametrize("given", ["s3://b/x", Path("s3://b/x"), "out/hdfs://b"])
+def test_sinks_and_sources_refuse_urls_as_checkpoints_do(given):
+    for name in (checkpoint_store, sinks.jsonl, sources.jsonl):
+        with pytest.raises(InvalidPipeline, match="s3:/|hdfs:/"):
+            name(given)
