@@ -1,4 +1,5 @@
-"""Random joins: of the two sides of a stream of records, by every kind of join."""
+"""Random joins of every kind: of the two sides of a stream of records, or of rows that a step has
+made with records of the source."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ from tests.property.mixed.shapes import DEAD, At, Shape, Unfit
 from tests.property.mixed.stateless_steps import a_column, settled
 
 from headrace import hopping, interval, tumbling
+
+BY_NAME = ("function", "mapping")
+"""What a join can make of two sides that have columns of one name."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +52,21 @@ class Join:
     @staticmethod
     def draw(dice: random.Random, shape: Shape) -> Join:
         settled(shape)
-        if not shape.records or "k" not in shape.raw:
+        if shape.raw.get("k") != ("k",):
             raise Unfit
         kinds = ["history", "interval", "tumbling", "hopping"]
         # Of two rows with one time the one that arrives last is the newest.
         kind = dice.choice([*kinds, "asof", "asof_within"] if shape.arrival else kinds)
-        keys = ("k", "j") if dice.random() < 0.3 and "j" in shape.raw else ("k",)
+        both = shape.raw.get("j") == ("j",) and dice.random() < 0.3
+        keys = ("k", "j") if both else ("k",)
         how = dice.choice(("inner", "left") if "asof" in kind else ("inner", "left", "full"))
-        select = dice.choice(("function", "mapping", "none"))
+        select = dice.choice(("function", "mapping", "none") if shape.records else BY_NAME)
         return Join(kind, keys, how, select, (a_column(dice, shape), a_column(dice, shape)))
 
     def build(self, at: At, name: str) -> At:
         settled(at.shape)
-        if not at.shape.records or ("asof" in self.kind and not at.shape.arrival):
-            raise Unfit
         key, (a, b) = Key(self.keys), self.columns
-        sides: list[Any] = []
-        for i, side in enumerate(("left", "right")):
-            stream = at.stream.filter(OnSide(i), errors=DEAD).named(f"{name}.{side}")
-            if self.select == "none":
-                renamed = Renamed("lr"[i], self.keys)
-                stream = stream.map(renamed, errors=DEAD).named(f"{name}.{side}.renamed")
-            sides.append(stream)
+        sides = self._sides(at, name) if at.shape.records else self._with_source(at, name)
         places = [key.keyed(replace(at, stream=stream)) for stream in sides]
         (left, shape), (right, _) = places
         selects: dict[str, Any] = {
@@ -92,6 +89,26 @@ class Join:
             windowed=self.kind in ("tumbling", "hopping") and self.select != "none",
         )  # fmt: skip
         return at.settle(made, shape, name)
+
+    def _sides(self, at: At, name: str) -> list[Any]:
+        if "asof" in self.kind and not at.shape.arrival:
+            raise Unfit
+        sides: list[Any] = []
+        for i, side in enumerate(("left", "right")):
+            stream = at.stream.filter(OnSide(i), errors=DEAD).named(f"{name}.{side}")
+            if self.select == "none":
+                renamed = Renamed("lr"[i], self.keys)
+                stream = stream.map(renamed, errors=DEAD).named(f"{name}.{side}.renamed")
+            sides.append(stream)
+        return sides
+
+    def _with_source(self, at: At, name: str) -> list[Any]:
+        if "asof" in self.kind or self.select not in BY_NAME:
+            raise Unfit
+        if any(at.shape.raw.get(column) != (column,) for column in self.keys):
+            raise Unfit
+        records = at.wiring.source.filter(OnSide(1), errors=DEAD).named(f"{name}.right")
+        return [at.stream, records]
 
 
 KINDS: dict[str, dict[str, Any]] = {
