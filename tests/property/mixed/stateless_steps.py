@@ -24,6 +24,8 @@ def a_column(dice: random.Random, shape: Shape) -> str:
     draw = dice.random()
     if draw < 0.05 and shape.records:
         return "nobody"
+    if not shape.all_columns:
+        raise Unfit
     return dice.choice(shape.all_columns if draw < 0.2 else shape.columns or shape.all_columns)
 
 
