@@ -256,7 +256,7 @@ def _as_name(key: Any) -> Any:
 
 
 def _scalar(data: bytes, at: int, tag: int) -> tuple[Any, int]:
-    if tag == _TEXT or tag == _BYTES:
+    if tag in (_TEXT, _BYTES):
         end = _end_of(data, at + 1)
         raw = _unescaped(data[at + 1 : end])
         return (raw.decode() if tag == _TEXT else raw), end + 1
