@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cmp_to_key
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given, settings
@@ -137,6 +138,7 @@ def _unfolded(moment: Any) -> Any:
         st.lists(st.times().map(_unfolded), min_size=2, max_size=2),
         st.lists(st.timedeltas(), min_size=2, max_size=2),
         st.lists(st.decimals(allow_nan=False), min_size=2, max_size=2),
+        st.lists(st.uuids(), min_size=2, max_size=2),
     )
 )
 @settings(max_examples=200)
@@ -150,7 +152,7 @@ def test_times_and_decimals_keep_their_order_and_kind(pair: list[Any]) -> None:
 def test_kinds_of_time_lie_between_numbers_and_text() -> None:
     values = [
         math.nan, Decimal("0.1"), datetime(2026, 1, 1, tzinfo=UTC), datetime(1990, 1, 1),
-        date(1980, 1, 1), time(0, 1), timedelta(1), "",
+        date(1980, 1, 1), time(0, 1), timedelta(1), UUID(int=1), "",
     ]  # fmt: skip
     assert [repr(v) for v in sorted(reversed(values), key=ordered)] == [repr(v) for v in values]
 

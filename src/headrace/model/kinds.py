@@ -7,8 +7,8 @@ Within a kind:
 - numbers go by their exact value, integers and floats together, at any size. Of an integer and a
   float that are equal the integer comes first; -0.0 lies right before 0.0 and is another value;
   NaN lies above all numbers, and there is one NaN.
-- decimals, dates and times follow the numbers, each kind by itself: decimals, instants, local
-  times, dates, times of day, durations.
+- decimals, times and ids follow the numbers, each kind by itself: decimals, instants, local
+  times, dates, times of day, durations, UUIDs.
 - text goes by its characters' code points, bytes by their numbers.
 - lists go item by item, dicts by their entries in the order of their names. A null inside of
   them is the least. Dicts that are equal are one value, whatever the order of their names.
@@ -26,12 +26,15 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
+
+from msgspec.msgpack import Ext
 
 from headrace.model.codec import decode_value, packed
 
 _NULL, _FALSE, _TRUE = b"\x05", b"\x10", b"\x11"
 _LEAST, _NEGATIVE, _ZERO, _POSITIVE, _MOST, _NAN = 0x20, 0x21, 0x22, 0x23, 0x24, 0x25
-_DECIMAL, _INSTANT, _LOCAL, _DATE, _TIME, _DURATION = range(0x26, 0x2C)
+_DECIMAL, _INSTANT, _LOCAL, _DATE, _TIME, _DURATION, _UUID, _EXTENSION = range(0x26, 0x2E)
 _TEXT, _BYTES, _LIST, _DICT = 0x30, 0x40, 0x50, 0x60
 _END = b"\x00"
 """Ends texts, lists and dicts. Below every other byte that may follow, so a part comes first."""
@@ -214,12 +217,15 @@ _SCALARS: dict[type, Callable[[Any], bytes]] = {
     date: _of_micros(b"\x29"),
     time: _of_micros(b"\x2a"),
     timedelta: _of_micros(b"\x2b"),
+    UUID: lambda value: b"\x2c" + value.bytes,
+    Ext: lambda value: b"\x2d" + bytes((value.code + 128,)) + _escaped(bytes(value.data)) + _END,
 }
 
 _NAMES: dict[type, str] = {
     type(None): "null", bool: "a truth value", int: "an integer", float: "a float", str: "text",
     bytes: "bytes", list: "a list", tuple: "a list", dict: "a dict", datetime: "a time",
     date: "a date", time: "a time of day", timedelta: "a duration", Decimal: "a decimal",
+    UUID: "a UUID",
 }  # fmt: skip
 
 # Decoding ---------------------------------------------------------------------
@@ -279,6 +285,11 @@ def _scalar(data: bytes, at: int, tag: int) -> tuple[Any, int]:
             return micros * _MICRO, at + 10
         moment = _LOCAL_EPOCH + micros * _MICRO
         return (moment.date() if tag == _DATE else moment.time()), at + 10
+    if tag == _UUID:
+        return UUID(bytes=data[at + 1 : at + 17]), at + 17
+    if tag == _EXTENSION:
+        end = _end_of(data, at + 2)
+        return Ext(data[at + 1] - 128, _unescaped(data[at + 2 : end])), end + 1
     raise ValueError(f"unknown kind {tag:#x}")
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from msgspec.msgpack import Ext
 
 from headrace.model.kinds import from_ordered, micros_of, ordered
 from headrace.model.rows import python_list
@@ -133,6 +134,19 @@ def values_in(column: pa.Array) -> list[Any]:
     return [[from_ordered(cell) for cell in cells] for cells in column.to_pylist()]
 
 
+_CELL = 100
+"""The extension type of a cell in stored accumulators."""
+
+
+def to_stored(column: pa.Array) -> list[Any]:
+    """A part of accumulators as it is stored: values of typed columns, and cells as they are."""
+    if not is_cells(column):
+        return python_list(column)
+    if column.type == CELLS:
+        return [None if cell is None else Ext(_CELL, cell) for cell in column.to_pylist()]
+    return [[Ext(_CELL, cell) for cell in cells] for cells in column.to_pylist()]
+
+
 def joined(first: pa.Array, second: pa.Array) -> pa.Array:
     """Two columns, one behind the other."""
     if first.type.equals(second.type):
@@ -160,11 +174,21 @@ def lists_by(lengths: Any, items: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), items)
 
 
-def of_python(form: Form, cells: Sequence[Any]) -> pa.Array:
-    """A part of accumulators from Python values, as they were stored."""
+def of_stored(form: Form, parts: Sequence[Any]) -> pa.Array:
+    """What `to_stored` made, at one time or at several."""
     if form == "value":
-        return column_of(list(cells))
+        return _of_stored(list(parts))
     if form == "values":
-        lengths = np.fromiter(map(len, cells), np.int64, len(cells))
-        return lists_by(lengths, column_of([value for items in cells for value in items]))
-    return pa.array(cells, _FIXED[form])
+        lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+        return lists_by(lengths, _of_stored([value for items in parts for value in items]))
+    return pa.array(parts, _FIXED[form])
+
+
+def _of_stored(values: list[Any]) -> pa.Array:
+    if Ext not in set(map(type, values)):
+        return column_of(values)
+    return pa.array([None if value is None else _cell(value) for value in values], CELLS)
+
+
+def _cell(value: Any) -> bytes:
+    return bytes(value.data) if type(value) is Ext else ordered(value)

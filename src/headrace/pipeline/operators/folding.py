@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.model.codec import decode_value, packed
+from headrace.model.extensions import from_extension, wide
 from headrace.pipeline.operators.aggregates import Aggregate, Failed, Parts, Unfinished
 from headrace.pipeline.operators.cells import Form
 from headrace.pipeline.operators.grouping import Groups
@@ -130,20 +131,27 @@ class Fold(Aggregate):
             return Unfinished(error)
 
     def _zero(self) -> bytes:
-        return _deterministic.encode(self.zero)
+        return _encoded(self.zero)
 
     def _decode(self, data: bytes) -> Any:
         """A state again, of the kind that zero is of, where that would be lost otherwise."""
         kind = type(self.zero)
         if kind in _KINDS or issubclass(kind, msgspec.Struct) or is_dataclass(kind):
-            return msgspec.msgpack.decode(data, type=kind)
+            return msgspec.msgpack.decode(data, type=kind, ext_hook=from_extension)
         return decode_value(data)
 
     def _stored(self, state: Any) -> bytes | None:
-        data = None if state is None else _deterministic.encode(state)
+        data = None if state is None else _encoded(state)
         if data is not None and (back := self._decode(data)) != state and state == state:
             raise TypeError(
                 f"fold: the state {state!r:.80} would come back as {back!r:.80}: use lists "
                 "instead of tuples inside it, and text for keys"
             )
         return data
+
+
+def _encoded(state: Any) -> bytes:
+    try:
+        return _deterministic.encode(state)
+    except OverflowError:  # integers of more than 64 bits
+        return _deterministic.encode(wide(state))

@@ -13,11 +13,18 @@ import pyarrow as pa
 
 from headrace.errors import IncompatibleState
 from headrace.model.codec import decode_value, packed
-from headrace.model.kinds import from_ordered, kind_of
+from headrace.model.kinds import kind_of
 from headrace.model.rows import Rows, one_batch
 from headrace.model.time import END
 from headrace.pipeline.operators.aggregates import Aggregate
-from headrace.pipeline.operators.cells import Form, is_cells, joined, of_python, values_in
+from headrace.pipeline.operators.cells import (
+    Form,
+    is_cells,
+    joined,
+    of_stored,
+    to_stored,
+    values_in,
+)
 from headrace.pipeline.operators.grouping import Groups, Ints, group, one_array
 from headrace.pipeline.operators.records import Records, Refuse, Refused
 from headrace.pipeline.windows import Window
@@ -64,13 +71,20 @@ class Partials:
     def to_rows(self) -> tuple[Ints, Rows]:
         """As they travel, with the keys of the rows; none of them was emitted yet.
 
-        What a column is called says whether it holds cells: beside the columns of another task
-        it may be packed on its way, and lose its type.
+        Where a part is no typed column they are packed, as they are stored: beside those of
+        another task they may have to be, and cells would lose their type.
         """
-        columns = {"start": self.start, "end": self.end, "count": self.count}
-        for i, part in enumerate(self.parts):
-            columns[f"{'cells' if is_cells(part) else 'part'} {i}"] = part
-        return self.key, Rows(self.newest, columns=one_batch(pa.table(columns)))
+        if any(map(is_cells, self.parts)):
+            numbers = [self.start.tolist(), self.end.tolist(), self.count.tolist()]
+            rows = zip(*numbers, *map(to_stored, self.parts), strict=True)
+            cells = [packed(dict(zip(self._names(), row, strict=True))) for row in rows]
+            return self.key, Rows(self.newest, packed=pa.array(cells, pa.binary()))
+        columns = [self.start, self.end, self.count, *self.parts]
+        table = pa.table(dict(zip(self._names(), columns, strict=True)))
+        return self.key, Rows(self.newest, columns=one_batch(table))
+
+    def _names(self) -> list[str]:
+        return ["start", "end", "count", *(f"part {i}" for i in range(len(self.parts)))]
 
     @staticmethod
     def from_rows(rows: Rows, key: Ints, forms: Sequence[Form]) -> Partials:
@@ -78,22 +92,21 @@ class Partials:
         zeros = np.zeros(len(rows), np.int64)
         if rows.packed is None:
             table: Any = rows.columns
-            names = table.schema.names
             times = [table.column(name).to_numpy() for name in ("start", "end", "count")]
-            cells = [
-                f"{'cells' if f'cells {i}' in names else 'part'} {i}" for i in range(len(forms))
-            ]
-            parts = [one_array(table.column(name)) for name in cells]
+            parts = [one_array(table.column(f"part {i}")) for i in range(len(forms))]
         else:
             values = [decode_value(cell) for cell in rows.packed.to_pylist()]
             times = [np.array([v[n] for v in values], np.int64) for n in ("start", "end", "count")]
-            parts = [_of_several(values, i, form) for i, form in enumerate(forms)]
+            parts = [
+                of_stored(form, [value[f"part {i}"] for value in values])
+                for i, form in enumerate(forms)
+            ]
         return Partials._of([key, *times, zeros, rows.timestamps], parts)
 
     def cells(self, maker: int) -> list[bytes]:
         """Each row's counts and accumulators as they are stored, with the mark of who made them."""
         columns = [self.count.tolist(), self.emitted.tolist(), self.newest.tolist()]
-        columns += [values_in(part) for part in self.parts]
+        columns += [to_stored(part) for part in self.parts]
         rows = zip([maker] * len(self), *columns, strict=True)
         return [packed(row, what="an accumulator") for row in rows]
 
@@ -121,7 +134,7 @@ class Partials:
             )
         columns = list(zip(*rows, strict=True))[1:] if rows else [()] * (3 + len(forms))
         numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
-        parts = [of_python(form, c) for form, c in zip(forms, columns[3:], strict=True)]
+        parts = [of_stored(form, c) for form, c in zip(forms, columns[3:], strict=True)]
         return Partials._of(numbers, parts)
 
     def followed_by(self, other: Partials) -> Partials:
@@ -134,18 +147,6 @@ class Partials:
         numbers = [np.concatenate(pair) for pair in pairs]
         parts = [joined(a, b) for a, b in zip(self.parts, other.parts, strict=True)]
         return Partials._of(numbers, parts)
-
-
-def _of_several(values: list[dict[str, Any]], i: int, form: Form) -> pa.Array:
-    """A part from rows of which some have it as cells."""
-    cells, part = f"cells {i}", f"part {i}"
-    found: list[Any] = []
-    for value in values:
-        given = value[cells] if cells in value else value[part]
-        if cells in value and given is not None:
-            given = list(map(from_ordered, given)) if form == "values" else from_ordered(given)
-        found.append(given)
-    return of_python(form, found)
 
 
 def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import decode_value, packed
+from headrace.model.codec import decode_value, packed_exactly
 from headrace.model.kinds import kind_of, micros_of
 from headrace.model.rows import Rows, dicts, python_list
 from headrace.pipeline.operators import exact
@@ -24,6 +24,9 @@ from headrace.pipeline.operators.grouping import Ints, one_array, plain
 
 VALUE = "value"
 """The column of records that are no dicts."""
+
+_DICTS = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+"""With what MessagePack begins a dict."""
 
 Refuse = Callable[[int, Exception], None]
 """Called with the position of a record that cannot be taken, and why."""
@@ -116,7 +119,13 @@ class Records:
 
     def packed(self, chosen: Ints) -> list[bytes]:
         """Some of the records as bytes of dicts."""
-        return [packed(value) for value in self.dicts(chosen)]
+        if self.rows.packed is None:
+            return [packed_exactly(value) for value in self.dicts(chosen)]
+        cells = self.rows.packed.take(pa.array(chosen)).to_pylist()
+        return [
+            cell if cell[0] in _DICTS else packed_exactly(as_dict(decode_value(cell)))
+            for cell in cells
+        ]
 
     # Numbers ------------------------------------------------------------------
 

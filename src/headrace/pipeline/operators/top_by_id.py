@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import IncompatibleState
-from headrace.model.codec import decode_value, packed
+from headrace.model.codec import decode_value, packed, packed_exactly
 from headrace.model.computation import Computation
 from headrace.model.context import TableContext
 from headrace.model.kinds import ordered
@@ -103,7 +103,9 @@ class BucketTop(Computation):
         times, owners = records.times, records.key.tolist()
         scores = records.raw(self.by)
         ids = list(zip(*(records.raw(name) for name in self.id), strict=True))
-        cells = [packed(_undealt(value)) for value in records.dicts(np.arange(len(records)))]
+        cells = [
+            packed_exactly(_undealt(value)) for value in records.dicts(np.arange(len(records)))
+        ]
         stored = ctx.read()
         recent = [_times.decode(d) if d else {} for d in stored.column("recent").to_pylist()]
         latest: dict[int, dict[bytes, Ranked | None]] = {owner: {} for owner in owners}
