@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import decode_value
+from headrace.model.codec import decode_value, packed, packed_exactly
 from headrace.model.record import Record
 from headrace.model.rows import Rows, python_list, zipped
 from headrace.model.time import oldest_on_time
@@ -103,13 +103,16 @@ class Grouped:
         """One value."""
         return self.values(position, position + 1, shown)[0]
 
-    def raw(self, position: int, shown: Any) -> Any:
-        """One value, still encoded where it is: for records that are put away again."""
+    def raw(self, position: int, shown: Any) -> msgspec.Raw:
+        """One value, encoded: for records that are put away again."""
         if self._columns is None:
             self._look()
         if self._packed is not None:
             return msgspec.Raw(self._packed[position])
-        return self.value(position, shown)
+        value = self.value(position, shown)
+        # Of a class it becomes an object again by the schema; all else comes back as it is.
+        pack = packed if self._unsorted.schema is not None else packed_exactly
+        return msgspec.Raw(pack(value))
 
     def identities(self, key: bytes) -> list[bytes]:
         """The cells at whose ends a key's records carry their identities."""
