@@ -32,7 +32,7 @@ def drawn(seed: int) -> Case:
     items = tuple(
         Item(record, cut=dice.random() < 0.4)
         for record in records(dice)
-        if isinstance(record, dict) and type(record["t"]) is int
+        if isinstance(record, dict) and type(record["t"]) is int and record["t"] >= 0
     )
     return Case(seed, items, ((step,),), slots=dice.choice((1, 3)), twice=False, alone=0)
 
