@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from headrace.errors import CorruptCheckpoint
-from headrace.log.epochlog import COMMIT, GENERATION, PLAN, VOID, EpochLog, LogEntry
-from headrace.plan.epoch import Commit, Plan, SplitState
+from headrace.log.epochlog import COMMIT, DROP, GENERATION, PLAN, VOID, EpochLog, LogEntry
+from headrace.plan.epoch import Commit, Drop, Plan, SplitState
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
@@ -70,6 +70,8 @@ class History:
         elif entry.kind == VOID:
             void = _decoded(position, entry, VoidBody)
             ledger.voided(void.skipped, void.records)
+        elif entry.kind == DROP:
+            ledger.dropped(_decoded(position, entry, Drop), position)
         elif entry.kind != GENERATION:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 

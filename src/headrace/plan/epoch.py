@@ -282,3 +282,11 @@ class Commit(msgspec.Struct, frozen=True):
     """Label -> answers from outside, in the order of the calls, packed."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """State that a person took out of a stopped pipeline: the slots that change, and to what."""
+
+    computation: str
+    slots: dict[int, tuple[Entry, ...]]
+    reason: str = ""

@@ -18,6 +18,7 @@ from headrace.plan.epoch import (
     Adoption,
     Commit,
     Counters,
+    Drop,
     Entry,
     OutboxFile,
     Plan,
@@ -123,6 +124,15 @@ class Ledger(msgspec.Struct):
         self.counters.add(commit.counters)
         if not self._is_settled():
             self._settle(commit, plan)
+
+    def dropped(self, drop: Drop, position: int) -> None:
+        """A person took state out. Timers may be due too early now: they find nothing."""
+        for slot, entries in drop.slots.items():
+            before = self.slots[drop.computation][slot]
+            chain = next_chain(before.chains[-1][1], f"dropped at log position {position}")
+            self.slots[drop.computation][slot] = msgspec.structs.replace(
+                before, entries=entries, chains=((self.epoch, chain),)
+            )
 
     def _is_settled(self) -> bool:
         """Whether nothing comes again that a voided plan may have called the outside for."""
