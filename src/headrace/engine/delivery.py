@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from headrace.engine.opening import require_present
@@ -31,6 +32,9 @@ from headrace.plan.epoch import Commit, StagedFile
 from headrace.state.segment import digest_of
 
 _logger = logging.getLogger("headrace.delivery")
+
+Through = Callable[[Callable[[], object]], object]
+"""Tries an act, perhaps again and again while something is away."""
 
 
 class Deliverer:
@@ -101,9 +105,7 @@ class Deliverer:
             for commit in kept:
                 self._deliver_to(outlet, commit)
 
-    def deliver(
-        self, commit: Commit, through: Callable[[Callable[[], object]], object] = lambda act: act()
-    ) -> None:
+    def deliver(self, commit: Commit, through: Through = lambda act: act()) -> None:
         """Delivers an epoch, after those that a sink refused, to every sink that lacks it.
 
         `through` may try again where a sink is away.
@@ -175,12 +177,16 @@ class Deliverer:
                     "good, give the sink another name, and it begins with the next epoch"
                 )
 
-    def deliver_weak(self, commit: Commit) -> None:
-        """Delivers what weak productions made, before the commit is written."""
+    def deliver_weak(self, commit: Commit, through: Through = lambda act: act()) -> None:
+        """Delivers what weak productions made, before the commit is written.
+
+        `through` waits here, where something is away: the job has lost nothing, and one that
+        began anew would run every hook again, and show the other sinks their rows twice.
+        """
         for outlet in self._outlets.values():
             weak = [f for f in commit.staged if f.sink == outlet.name and f.weak]
             if weak:
-                self._hand_over(outlet, commit.epoch, weak, weak=True)
+                through(partial(self._hand_over, outlet, commit.epoch, weak, weak=True))
 
     def acknowledged(self) -> int:
         """The last epoch that every sink has."""

@@ -254,7 +254,7 @@ class Driver:
         commit = self._complete(plan)
         if commit is None:
             return
-        self._deliverer.deliver_weak(commit)
+        self._deliverer.deliver_weak(commit, self.patience.through)
         self._commit(plan, commit)
         self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
