@@ -181,14 +181,11 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        once = {
-            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
-        }
         self._deliverer = Deliverer(
-            self.graph, self.store, self.checkpoint, self.substrate.spark, once
+            self.topology, self.store, self.checkpoint, self.substrate.spark, self.log.check
         )
         try:
-            self._deliverer.open(self.log.generation, self.ledger.epoch)
+            self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
@@ -254,7 +251,7 @@ class Driver:
         commit = self._complete(plan)
         if commit is None:
             return
-        self._deliverer.deliver_weak(commit)
+        self._deliverer.deliver_weak(commit, self.patience.through)
         self._commit(plan, commit)
         self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
@@ -291,7 +288,8 @@ class Driver:
             verdict = judge(self.topology, task, reports)
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
-                return msgspec.structs.replace(verdict, adoptions=adoptions)
+                link = self.history.link(secrets.token_hex(8))
+                return msgspec.structs.replace(verdict, adoptions=adoptions, **link)
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue

@@ -155,6 +155,7 @@ class _Loop:
     def _begin_to_lead(self) -> None:
         """The generation is in the log: from now on others wait for this driver."""
         driver, conduct = self._driver, self._conduct
+        self._pulse.beat()  # a standby has made no step, and is not stuck for that
         self._patience.check = driver.log.check
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
@@ -178,6 +179,7 @@ class _Loop:
                     self._hold()
                     continue
                 step = self._patience.through(driver.step)
+                self._patience.stepped()
                 if isinstance(step, Run) and not asked:
                     asked = True
                     for text in units_in_doubt(driver.graph, driver.ledger):

@@ -282,6 +282,10 @@ class Commit(msgspec.Struct, frozen=True):
     """Label -> answers from outside, in the order of the calls, packed."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""
+    nonce: str = ""
+    """Names this commit: no other has it, not even one of the same epoch in a copy of the log."""
+    follows: str = ""
+    """The nonce of the commit before it."""
 
 
 class Drop(msgspec.Struct, frozen=True):

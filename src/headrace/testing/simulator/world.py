@@ -43,6 +43,7 @@ _RANDOM_NAMES = (
     "headrace.log.identity",
     "headrace.causal.journal",
     "headrace.engine.compactor",
+    "headrace.engine.driver",
     "headrace.sinks.files",
 )
 _MISSING = object()
@@ -153,7 +154,6 @@ def simulated_world(
         names[module, "Path"] = SimulatedPath
     for module in ("headrace.sinks.files", "headrace.sinks.staging"):
         names[module, "shutil"] = SimpleNamespace(rmtree=system.rmtree)
-    names["headrace.sinks.staging", "open"] = system.open_file
     for module in _RANDOM_NAMES:
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
     names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
