@@ -84,6 +84,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
     reach: dict[str, Reach] = {}
     """Computation -> how far its time may come; told where calls must not repeat."""
+    given_up: dict[int, int] = {}
+    """Epoch -> the wall time of its last plan that was voided: what failed in those is void."""
 
     @property
     def records(self) -> int:
@@ -109,6 +111,8 @@ class Determinant(msgspec.Struct, frozen=True, gc=False):
     """"answer", "failed" or "uncertain"."""
     value: bytes = b""
     message: str = ""
+    again: bool = False
+    """Whether nothing came of it, so that it is asked again where its plan is voided."""
 
 
 _Packed = list[tuple[str, bytes, str, bytes, str]]

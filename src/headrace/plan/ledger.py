@@ -65,6 +65,8 @@ class Ledger(msgspec.Struct):
     """The log position of the last commit."""
     determinants: int = 0
     """The directory of calls that must not repeat that the last plan named; 0 before the first."""
+    given_up: dict[int, int] = {}
+    """Epoch -> the wall time of its last voided plan, since that directory was begun."""
     unsettled: dict[str, dict[str, int]] = {}
     """Stream -> split -> how far voided plans read that may have called the outside."""
     reaching: dict[str, Reach] = {}
@@ -80,13 +82,16 @@ class Ledger(msgspec.Struct):
         """A plan was written."""
         self.open_plan = plan
         self.wall = max(self.wall, plan.wall)
-        self.determinants = plan.determinants or self.determinants
+        if plan.determinants:
+            self.determinants, self.given_up = plan.determinants, plan.given_up
 
     def voided(
         self, skipped: dict[str, dict[str, SplitState]] | None = None, records: int = 0
     ) -> None:
         """The open plan was given up, and perhaps its input with it."""
         if self.open_plan is not None and self.open_plan.determinants:
+            # Wall time only rises, so a plan of this epoch that is committed comes after it.
+            self.given_up = {**self.given_up, self.open_plan.epoch: self.open_plan.wall}
             self._unsettle(self.open_plan, skipped or {})
         self.open_plan = None
         for stream, splits in (skipped or {}).items():
