@@ -26,7 +26,7 @@ def units_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
     told = []
     for stream, injector in graph.injectors.items():
         timing = injector.source.timing
-        if timing.timestamp is None or timing.unit_us != 1.0:
+        if timing.timestamp is None or timing.unit is not None:
             continue
         marks = [state.mark.reached for state in ledger.splits.get(stream, {}).values()]
         newest = max((mark for mark in marks if mark < LATEST), default=0) + timing.lateness_us
