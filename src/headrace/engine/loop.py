@@ -51,7 +51,9 @@ class Control:
         self.stopping = stopping or threading.Event()
         self.pausing = threading.Event()
         self.phase = "starting"
-        """starting, standby, running, paused (by somebody), ended."""
+        """starting, standby, running, paused (by somebody), ended, failed."""
+        self.error: BaseException | None = None
+        """What it failed with."""
         self.patience: Patience | None = None
 
     @property
@@ -101,15 +103,17 @@ class _Loop:
         except StopAsked:  # while it took over
             self._let_go(RELEASED, "stopped")
             return self._nothing_done("stopped")
-        except Fenced:
+        except Fenced as error:
+            control.error = error
             if self._keeper is not None:
                 self._keeper.abandon()
             raise
         except BaseException as error:
+            control.error = error
             self._let_go(RELEASED, f"{type(error).__name__}: {str(error)[:200]}")
             raise
         finally:
-            control.phase = "ended"
+            control.phase = "ended" if control.error is None else "failed"
             driver.close()
 
     def _take_turn(self) -> RunSummary | None:
