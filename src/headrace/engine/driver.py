@@ -22,6 +22,7 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
+from headrace.engine.doubts import keys_of
 from headrace.engine.guarantees import skipping, skips
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
@@ -169,6 +170,8 @@ class Driver:
             self.log.append(VOID, void)
             self.ledger.voided(void.skipped, void.records)
         self._renamed |= adopt_names(self.topology, self.ledger)
+        known = self.ledger.keys
+        self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(
             until=self.options.until,
@@ -337,9 +340,9 @@ class Driver:
     def _commit(self, plan: Plan, commit: Commit) -> None:
         """Writes the commit, with the next plan where its job starts at once (A6)."""
         position = self.log.position + 1
-        if self._renamed:  # the next driver learns it from the log
-            commit = msgspec.structs.replace(commit, renamed=self._renamed)
-            self._renamed = {}
+        if self._renamed or self._keys:  # the next driver learns it from the log
+            commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
+            self._renamed, self._keys = {}, {}
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.engine.doubts import state_left_behind, units_in_doubt
+from headrace.engine.doubts import after_reading, before_running
 from headrace.engine.driver import Driver
 from headrace.engine.lease import DONE, RELEASED, RENEWALS, Finished, LeaseKeeper, Pulse, Watcher
 from headrace.engine.outages import Outage, is_outage
@@ -172,7 +172,7 @@ class _Loop:
     def _lead(self) -> RunSummary:
         driver, control = self._driver, self._control
         control.phase = "running"
-        for text in state_left_behind(driver.topology, driver.ledger):
+        for text in before_running(driver.topology, driver.ledger):
             self._tell("doubt", text)
         asked = False
         try:
@@ -183,8 +183,9 @@ class _Loop:
                     continue
                 step = self._patience.through(driver.step)
                 if isinstance(step, Run) and not asked:
-                    asked = True
-                    for text in units_in_doubt(driver.graph, driver.ledger):
+                    counters = driver.counted()
+                    asked = bool(counters.records or counters.dead)
+                    for text in after_reading(driver.topology, driver.ledger, counters):
                         self._tell("doubt", text)
                 if isinstance(step, Finish):
                     self._let_go(DONE, step.reason)

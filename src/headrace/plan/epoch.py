@@ -303,3 +303,5 @@ class Commit(msgspec.Struct, frozen=True):
     """Label -> answers from outside, in the order of the calls, packed."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""
+    keys: dict[str, dict[str, str]] = {}
+    """Computation -> stream -> what it is keyed by, where that was not known yet."""
