@@ -195,13 +195,34 @@ class Counters(msgspec.Struct):
     metrics: dict[str, int] = {}
     dead_of: dict[str, int] = {}
     """Dead letters by the computation or stream whose policy sent them aside."""
+    records_of: dict[str, int] = {}
+    """Records that a source brought into a stream, or that reached a keyed computation."""
 
     def add(self, more: Counters) -> None:
         """Adds what another counted."""
-        for name in ("records", "hooks", "timers", "late", "dead", "behind", "unfired"):
+        for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(more, name))
-        self.metrics = summed(self.metrics, more.metrics)
-        self.dead_of = summed(self.dead_of, more.dead_of)
+        for name in _BY_NAME:
+            setattr(self, name, summed(getattr(self, name), getattr(more, name)))
+
+    def copy(self) -> Counters:
+        """The counts as they are now."""
+        return msgspec.structs.replace(self)
+
+    def since(self, before: Counters) -> Counters:
+        """What was counted after `before` was; what has not been counted since is left out."""
+        found = Counters()
+        for name in _NUMBERS:
+            setattr(found, name, getattr(self, name) - getattr(before, name))
+        for name in _BY_NAME:
+            known = getattr(before, name)
+            less = {key: n - known.get(key, 0) for key, n in getattr(self, name).items()}
+            setattr(found, name, {key: n for key, n in less.items() if n})
+        return found
+
+
+_NUMBERS = ("records", "hooks", "timers", "late", "dead", "behind", "unfired")
+_BY_NAME = ("metrics", "dead_of", "records_of")
 
 
 def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
@@ -286,6 +307,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Label -> answers from outside, in the order of the calls, packed."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""
+    keys: dict[str, dict[str, str]] = {}
+    """Computation -> stream -> what it is keyed by, where that was not known yet."""
     nonce: str = ""
     """Names this commit: no other has it, not even one of the same epoch in a copy of the log."""
     follows: str = ""

@@ -59,6 +59,8 @@ class Ledger(msgspec.Struct):
     newest: int = 0
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
+    keys: dict[str, dict[str, str]] = {}
+    """Computation -> stream -> what it was keyed by when it last ran; see `engine/doubts`."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0
@@ -107,6 +109,7 @@ class Ledger(msgspec.Struct):
         for old, new in commit.renamed.items():
             self.rename(old, new)
         self.by_wall = commit.by_wall
+        self.keys = {**self.keys, **commit.keys}
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
@@ -269,6 +272,7 @@ class Ledger(msgspec.Struct):
         """Carries a computation's state over to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.reaching, self.unpassed,
+            self.keys,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:
