@@ -11,8 +11,7 @@ import difflib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
-from headrace.model.bytecode import leaves_value_alone, mentions
-from headrace.model.functions import check_hooks
+from headrace.model.functions import check_hooks, mentions
 from headrace.model.state import Field, check_names, declared_fields
 from headrace.model.time import Duration, duration
 from headrace.model.words import no_option
@@ -138,7 +137,6 @@ class Shape:
         "maps",
         "options",
         "plain",
-        "reads_value",
         "takes_records",
         "takes_table",
         "takes_timer_tables",
@@ -159,7 +157,6 @@ class Shape:
         self.combines = cls.combine_table is not Computation.combine_table
         own = [base for base in cls.__mro__ if base not in (Computation, object)]
         self.uses_services = mentions(own, frozenset({"http", "call"}))
-        self.reads_value = not leaves_value_alone(cls.process_record)
         name = cls.__qualname__
         check_hooks(cls)
         if self.takes_records and self.takes_table:

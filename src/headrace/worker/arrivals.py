@@ -118,16 +118,14 @@ class Grouped:
         start, end = self.spans[key]
         return self.origins[start:end]
 
-    def records(
-        self, key: bytes, shown: Any, before: int, *, bare: bool = False
-    ) -> list[Record[Any]]:
-        """A key's records in arrival order; `bare` ones have no value."""
+    def records(self, key: bytes, shown: Any, before: int) -> list[Record[Any]]:
+        """A key's records in arrival order."""
         span = self.spans.get(key)
         if span is None:
             return []
         start, end = span
         stream, times = self.arrival.stream, self.times[start:end]
-        values = [None] * (end - start) if bare else self.values(start, end, shown)
+        values = self.values(start, end, shown)
         if self.arrival.feedback or min(times) >= (before := oldest_on_time(before)):
             return [Record(v, t, shown, stream, False) for v, t in zip(values, times, strict=True)]
         return [Record(v, t, shown, stream, t < before) for v, t in zip(values, times, strict=True)]

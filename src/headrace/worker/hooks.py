@@ -94,8 +94,6 @@ class KeyedHooks:
         self._state: KeyState | None = None
         self.watch = Watch(live.node).over(self.context)
         self.last_time: dict[bytes, int] = {}
-        self.whole: Callable[[bytes], list[Record[Any]]] | None = None
-        """A key's records with their values, where those that run have none."""
 
     def run_key(
         self,
@@ -114,8 +112,6 @@ class KeyedHooks:
             try:
                 self._run(key, shown, state, records, due, due_wall)
             except Failed as failure:
-                if self.whole is not None and failure.record is not None:
-                    failure.record = self.whole(key)[failure.hook[1]]
                 raise self._stop(failure) from failure.error
             return state
         rewind = self._rewinder(key)

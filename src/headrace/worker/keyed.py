@@ -135,16 +135,13 @@ class KeyedRun:
                 self.objects.append((key, state, found[key][2]))
             return
         hooks = self.new_hooks(self.emitter, self.outputs)
-        # Where no hook looks at values, none are built; a failed record gets its own after all.
-        bare = not (self.live.reads_value or isinstance(self.node.errors, To))
-        hooks.whole = (lambda key: inputs_of(key)[0]) if bare and ordered is None else None
         for key in keys:
             state, stored, again = found[key]
             if ordered is not None:
                 records = ordered.get(key, nothing)[0]
             else:
                 shown = decode_key(key)
-                parts = [group.records(key, shown, self.before, bare=bare) for group in groups]
+                parts = [group.records(key, shown, self.before) for group in groups]
                 records = parts[0] if len(parts) == 1 else [r for part in parts for r in part]
             state = hooks.run_key(
                 key, state, stored, records, due.get(key, []), due_wall.get(key, [])
