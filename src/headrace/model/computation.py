@@ -8,6 +8,7 @@ and read-only inside hooks.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
@@ -196,7 +197,7 @@ def _meant(cls: type[Computation], hook: str, *others: str) -> str:
     return f" (it has {close[0]}: did you mean {hook}?)" if close else ""
 
 
-def object_class(template: Computation) -> type[Computation]:
+def object_class(template: Computation, fields: Iterable[Field]) -> type[Computation]:
     """A class whose instances are key objects: parameters on the class, state on the object.
 
     A hook that assigns an undeclared attribute leaves it on the object, where
@@ -207,6 +208,10 @@ def object_class(template: Computation) -> type[Computation]:
         for name, value in vars(template).items()
     }
     cls = type(template)
-    bound = type(cls.__name__, (cls,), {**parameters, "__module__": cls.__module__})
+    # What state() left in the class is hidden: behind an object of a class written in Python,
+    # which might turn into a descriptor any time, `self.count` takes Python twice the time.
+    members: dict[str, Any] = {field.name: None for field in fields}
+    members |= {**parameters, "__module__": cls.__module__}
+    bound = type(cls.__name__, (cls,), members)
     bound.__qualname__ = cls.__qualname__
     return bound

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -21,9 +20,6 @@ from headrace.model.time import oldest_on_time
 from headrace.plan.parcel import Parcel
 from headrace.worker.key_records import Part
 from headrace.worker.sorted_cells import Cells, SortedCells
-
-VALUES_AHEAD = 64
-"""So many values are made at once: Python keeps the memory of about as many dicts to use again."""
 
 
 class Arrival:
@@ -109,12 +105,7 @@ class Grouped:
             return [{} for _ in range(count)]
         if schema is not None and schema.of_class:
             return schema.make(names, lists)
-        if count <= VALUES_AHEAD:
-            return zipped(names, lists)
-        return chain.from_iterable(
-            zipped(names, [column[at : at + VALUES_AHEAD] for column in lists])
-            for at in range(0, count, VALUES_AHEAD)
-        )
+        return zipped(names, lists)
 
     @cached_property
     def _stored(self) -> Any:

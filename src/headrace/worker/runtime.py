@@ -36,7 +36,7 @@ class Live:
                 f"{shortened(error)}".rstrip()
             ) from error
         self.template: Computation = template
-        self.object_class = object_class(template)
+        self.object_class = object_class(template, self.shape.fields)
 
 
 class Runtime:
