@@ -169,7 +169,6 @@ class ObservedRuntime(Runtime):
         if node.name not in self._watched:
             self._watched.add(node.name)
             found.object_class = _observed(found, self._observer)
-            found.reads_value = True
         return found
 
 
