@@ -27,6 +27,7 @@ from headrace.log import paths
 from headrace.log.store import Store
 from headrace.model.sink import Delivery, Opening, Part
 from headrace.pipeline.graph import Graph, Outlet
+from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, StagedFile
 from headrace.state.segment import digest_of
 
@@ -60,6 +61,13 @@ class Deliverer:
         """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
         self._waiting: list[Commit] = []
         """Committed epochs that some sink has refused so far, oldest first."""
+
+    @staticmethod
+    def of(topology: Topology, store: Store, checkpoint: str, spark: Any) -> Deliverer:
+        """The deliverer of a pipeline, which knows the sinks that must not get a row twice."""
+        outlets = topology.graph.outlets.values()
+        once = {outlet.name for outlet in outlets if topology.is_at_most_once(outlet.stream)}
+        return Deliverer(topology.graph, store, checkpoint, spark, once)
 
     def open(self, generation: int, committed: int) -> None:
         """A driver has taken over."""

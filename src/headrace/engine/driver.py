@@ -28,6 +28,7 @@ from headrace.engine.opening import (
     adopt_names,
     make_directories,
     refuse_orphaned_feedback,
+    remember_changes,
     require_present,
     rings_for,
 )
@@ -36,14 +37,13 @@ from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
 from headrace.engine.standby import StoodBack
-from headrace.engine.telling import progress_of, summary_of
+from headrace.engine.telling import progress_of, summary_of, watermark_of
 from headrace.engine.verdict import Dropped, judge
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Patience
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.store import Store
-from headrace.model.time import BEGINNING
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
 from headrace.plan.ledger import Ledger
@@ -79,6 +79,8 @@ class Options(msgspec.Struct, frozen=True):
     retain_epochs: int = 16
     short_records_max: int = SHORT_RECORDS_MAX
     background: bool = True
+    accept_changed: tuple[str, ...] = ()
+    """Files (or streams) that may have changed since they were read."""
     on_epoch: Callable[[EpochProgress], None] | None = None
 
 
@@ -117,6 +119,8 @@ class Driver:
         self._read_total = 0
         self._epochs = 0
         self._renamed: dict[str, str] = {}
+        self.notices: list[str] = []
+        """What a start has found changed and does not refuse."""
         self.patience: Patience = NoPatience()
         self.on_job: Callable[[bool], None] = lambda running: None
         self.on_lead: Callable[[], None] = lambda: None
@@ -181,11 +185,8 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        once = {
-            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
-        }
-        self._deliverer = Deliverer(
-            self.graph, self.store, self.checkpoint, self.substrate.spark, once
+        self._deliverer = Deliverer.of(
+            self.topology, self.store, self.checkpoint, self.substrate.spark
         )
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch)
@@ -194,6 +195,9 @@ class Driver:
             raise
         self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
         self._sources.prepare()
+        self.notices = remember_changes(
+            self.log, self.ledger, self._sources.compare(self.ledger, self.options.accept_changed)
+        )
         self._sources.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
@@ -291,7 +295,8 @@ class Driver:
             verdict = judge(self.topology, task, reports)
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
-                return msgspec.structs.replace(verdict, adoptions=adoptions)
+                sealed = self.patience.through(lambda: self._sources.seal(plan.epoch, self.ledger))
+                return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed)
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue
@@ -383,18 +388,11 @@ class Driver:
 
     def watermark(self) -> int:
         """The lowest input watermark of all computations."""
-        names = self.graph.nodes
-        if not names:
-            return min(self.ledger.outs.values(), default=BEGINNING)
-        return min(self.ledger.ins.get(name, BEGINNING) for name in names)
+        return watermark_of(self.graph, self.ledger)
 
     def summary(self, reason: str) -> RunSummary:
         """How the run ended."""
+        undelivered = self._deliverer.undelivered
         return summary_of(
-            self.graph,
-            self._epochs,
-            self._read_total,
-            self.ledger,
-            reason,
-            self._deliverer.undelivered,
+            self.graph, self._epochs, self._read_total, self.ledger, reason, undelivered
         )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from headrace.model.time import END
+from headrace.model.time import BEGINNING, END
 from headrace.pipeline.graph import Graph, To
 from headrace.pipeline.windows import AFTER_THE_END
 from headrace.plan.epoch import Commit, Counters
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import EpochProgress, RunSummary, counted
+
+
+def watermark_of(graph: Graph, ledger: Ledger) -> int:
+    """The lowest input watermark of all computations."""
+    if not graph.nodes:
+        return min(ledger.outs.values(), default=BEGINNING)
+    return min(ledger.ins.get(name, BEGINNING) for name in graph.nodes)
 
 
 def progress_of(
