@@ -52,7 +52,10 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     """The object of a key."""
     shape = live.shape
     obj = live.object_class.__new__(live.object_class)
-    attributes = vars(obj)
+    # A dict of its own: `self.count += 1` takes 40 ns longer with one that Python has made for
+    # vars(), which shares its keys with all others of the class.
+    attributes: dict[str, Any] = {}
+    obj.__dict__ = attributes
     version = shape.options.version
     if stored.version > version:
         raise IncompatibleState(

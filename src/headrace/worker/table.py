@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, IncompatibleState, ServiceError, UserCodeError
+from headrace.errors import (
+    CallUncertain,
+    HeadraceError,
+    IncompatibleState,
+    ServiceError,
+    UserCodeError,
+)
 from headrace.model.context import Input
 from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
@@ -131,7 +137,7 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
     except IncompatibleState as error:
         raise IncompatibleState(f"computation {live.node.name!r}: {error}") from None
     except HeadraceError as error:
-        if not isinstance(error, ServiceError):
+        if not isinstance(error, (ServiceError, CallUncertain)):
             raise
         raise _failed(live, hook, table, error) from error
     except Exception as error:
