@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace import (
@@ -145,6 +146,23 @@ def test_a_row_without_an_id_is_its_own_letter_before_top() -> None:
         rows, dead = run(build, epochs)
         assert [(row["rank"], row["id"]) for row in rows[-2:]] == [(1, "1"), (2, 1)]
         assert [d["value"] for d in dead] == [records[1], records[3]]
+
+
+def test_a_result_that_does_not_fit_the_schema_of_its_stream_is_a_letter_of_its_key() -> None:
+    def build(s: Any) -> None:
+        windows = s.key_by("k").window(tumbling("10us"))
+        windows.aggregate(y=agg.sum("v"), errors=to("dead")).named("out")
+
+    p = Pipeline("alone")
+    names = ("window_start", "window_end", "y")
+    p.stream("out", schema=pa.schema([("k", pa.string()), *((n, pa.int64()) for n in names)]))
+    build(p.read("in", sources.memory([], timestamp="t")))
+    with Harness(p, slots=1) as h:
+        h.send("in", *of("a", 2**63 - 1, 1), CRASH)
+        h.send("in", *of("b", 1), *of("c", 1.5))
+        h.end()
+        assert [(row["k"], row["y"]) for row in h.read("out")] == [("b", 1)]
+        assert [(d["key"], d["value"]["y"]) for d in h.read("dead")] == [("a", 2**63), ("c", 1.5)]
 
 
 # Fold -------------------------------------------------------------------------
