@@ -134,6 +134,7 @@ class Shape:
     __slots__ = (
         "cls",
         "combines",
+        "combines_rows",
         "fields",
         "maps",
         "options",
@@ -155,7 +156,8 @@ class Shape:
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
         self.takes_timer_tables = cls.process_timers is not Computation.process_timers
-        self.combines = cls.combine_table is not Computation.combine_table
+        self.combines_rows = hasattr(cls, "combine_rows")  # the windows of Headrace's own
+        self.combines = self.combines_rows or cls.combine_table is not Computation.combine_table
         own = [base for base in cls.__mro__ if base not in (Computation, object)]
         self.uses_services = mentions(own, frozenset({"http", "call"}))
         name = cls.__qualname__

@@ -2,7 +2,8 @@
 
 Two forms travel through the house. *Columnar*: the value is a row of Arrow
 columns, and a hook sees a dict. *Packed*: the value is anything, as one
-MessagePack cell. A stream may hold both; `concat` then packs the columns.
+MessagePack cell. A stream may hold both; `concat` then packs the columns, exactly: what a
+value is does not depend on who travels with it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import decode_value, packed
+from headrace.model.codec import decode_value, packed, packed_exactly
 
 if TYPE_CHECKING:
     from headrace.model.schema import Schema
@@ -69,8 +70,8 @@ class Rows:
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
-        """Rows of Python values."""
-        cells = pa.array([packed(value) for value in values], pa.binary())
+        """Rows of Python values, as they are."""
+        cells = pa.array([packed_exactly(value) for value in values], pa.binary())
         return Rows(np.asarray(timestamps, np.int64), packed=cells)
 
     @staticmethod
@@ -129,7 +130,10 @@ class Rows:
         """The same rows with MessagePack values."""
         if self.packed is not None:
             return self
-        cells = pa.array([packed(value) for value in self.values()], pa.binary())
+        # With a schema the class says what comes back, so text will do.
+        kinds: Any = () if self.schema is not None else self.columns.schema.types  # type: ignore[union-attr]
+        pack = packed if all(map(_is_simple, kinds)) else packed_exactly
+        cells = pa.array([pack(value) for value in self.values()], pa.binary())
         return Rows(self.timestamps, packed=cells, origins=self.origins, schema=self.schema)
 
     def column(self, name: str) -> pa.Array | None:
@@ -239,9 +243,20 @@ def python_list(column: pa.Array) -> list[Any]:
         return column.to_numpy(zero_copy_only=False).tolist()
     if pa.types.is_nested(kind):
         return column.to_pylist(maps_as_pydicts="strict")
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return [_plain(cell) for cell in column.to_pylist()]
     return column.to_pylist()
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    """Whether MessagePack has a form of its own for the cells of a column."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    )  # fmt: skip
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -256,4 +271,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _plain(cell: Any) -> Any:
-    return cell.to_pydatetime() if hasattr(cell, "to_pydatetime") else cell
+    """What pandas gives for nanoseconds, as Python has it."""
+    if hasattr(cell, "to_pydatetime"):
+        return cell.to_pydatetime()
+    return cell.to_pytimedelta() if hasattr(cell, "to_pytimedelta") else cell

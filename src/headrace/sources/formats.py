@@ -142,6 +142,7 @@ def joined(readings: Sequence[Reading]) -> Reading:
     whole = Reading(
         positions=np.concatenate([np.empty(0, np.int64), *(r.positions for r in readings)]),
         rejected=[rejected for reading in readings for rejected in reading.rejected],
+        text=any(reading.text for reading in readings),
     )
     batches = [reading.columns for reading in readings if reading.columns is not None]
     alike = all(batch.schema.equals(batches[0].schema) for batch in batches)

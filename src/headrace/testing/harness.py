@@ -213,7 +213,7 @@ class Harness:
             self._actions.append((lambda: None, at))
 
     def end(self) -> RunSummary:
-        """All sources end; the watermark goes to the end of time."""
+        """All sources end; the watermark goes to the end of time. Drivers that died count too."""
 
         def act() -> None:
             self._ended = True
@@ -223,7 +223,7 @@ class Harness:
         self._actions.append((act, None))
         self.settle()
         driver = self._open()
-        return driver.summary("end")
+        return driver.summary("end", whole=True)
 
     # What is seen ---------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import decode_value
+from headrace.model.codec import decode_value, packed, packed_exactly
 from headrace.model.rows import Rows, python_list, zipped
 from headrace.model.time import oldest_on_time
 from headrace.plan.parcel import Parcel
@@ -85,10 +85,12 @@ class Grouped:
         times, *cells = self._cells.between(*self.spans[key])
         return list(self._values(cells, len(times), shown))
 
-    def raw(self, key: bytes, shown: Any) -> list[Any]:
-        """The same, still encoded where they are: for records that are put away again."""
+    def raw(self, key: bytes, shown: Any) -> list[msgspec.Raw]:
+        """The same, encoded: for records that are put away again."""
         if self._unsorted.packed is None:
-            return self.values(key, shown)
+            # Of a class they become objects again by the schema; all else comes back as it is.
+            pack = packed if self._unsorted.schema is not None else packed_exactly
+            return [msgspec.Raw(pack(value)) for value in self.values(key, shown)]
         _, cells = self._cells.between(*self.spans[key])
         return [msgspec.Raw(cell) for cell in cells]
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import IncompatibleState
+from headrace.model.codec import decode_value
 from headrace.model.computation import Computation
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.map import Map
@@ -117,7 +118,7 @@ def _migrate(
     """
     cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
     living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
-    old = {name: msgspec.msgpack.decode(data) for name, (data, _) in living.items()}
+    old = {name: decode_value(data) for name, (data, _) in living.items()}
     new = live.shape.cls.migrate(old, stored.version) if old else {}
     for field in live.shape.plain:
         if field.name not in new:

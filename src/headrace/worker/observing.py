@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import ServiceError
+from headrace.errors import CallUncertain, ServiceError
 from headrace.log.store import Store
 from headrace.model.codec import decode_value, packed
 from headrace.model.computation import Computation
@@ -310,7 +310,7 @@ def _asking(ctx: Any, call: HookCall) -> Callable[..., bytes]:
         what = question.what
         try:
             value: bytes = own(ctx, question)  # type: ignore[misc]
-        except ServiceError as error:
+        except (ServiceError, CallUncertain) as error:
             call.asked.append(Asked(what, failure=str(error)))
             raise
         except Exception as error:

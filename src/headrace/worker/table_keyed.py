@@ -47,6 +47,7 @@ class KeyedTableContext(BareTableContext):
         super().__init__(run.emitter, run.node, rows)
         self._inputs = inputs
         self.apart = inputs_apart(run.node)
+        self._shows_keys = run.node.template.reads_values
         timestamps = rows.timestamps
         self._run = run
         self._behind = oldest_on_time(run.task.outs.get(run.node.name, BEGINNING))
@@ -134,8 +135,8 @@ class KeyedTableContext(BareTableContext):
         return found
 
     def read(self) -> pa.Table:
-        # As in the table, keys of all kinds need fit no column where inputs come apart.
-        columns: dict[str, Any] = {} if self.apart else {"key": self._key_array()}
+        # As in the table, keys of all kinds need fit no column where values are not read.
+        columns: dict[str, Any] = {"key": self._key_array()} if self._shows_keys else {}
         clocks = self._clocks.tolist()
         for field in self._fields:
             written = self._written.get(field.name)
@@ -143,8 +144,7 @@ class KeyedTableContext(BareTableContext):
                 cells = [field.codec.decode(data) for data in written]
             else:
                 cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
-            kind = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-            columns[field.name] = pa.array(cells, kind.get(field.codec.type))
+            columns[field.name] = pa.array(cells, _ARROW.get(field.codec.type))
         return pa.table(columns)
 
     def _value(self, i: int, field: Field, clock: int) -> Any:
@@ -213,7 +213,7 @@ class KeyedTableContext(BareTableContext):
         ats, indexes, tags, clocks = zip(*due, strict=True)
         self._newest = max(ats)
         codes = np.array(indexes, np.int32)
-        columns = {} if self.apart else {"key": self.key_column(codes)}
+        columns = {"key": self.key_column(codes)} if self._shows_keys else {}
         columns.update(key_index=pa.array(codes), tag=pa.array(tags))
         columns.update(timestamp=pa.array(ats, pa.int64()), clock=pa.array(clocks))
         return pa.table(columns)
@@ -298,6 +298,11 @@ class KeyedTableContext(BareTableContext):
             return super()._origins(count, key_index, causes)
         keys = [self._keys[i] for i in _as_list(key_index)]
         return pa.array([keyed_origin(self._node.name, key) for key in keys], pa.binary())
+
+
+_ARROW = {
+    int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary(),
+}  # fmt: skip
 
 
 def inputs_apart(node: Node) -> bool:
