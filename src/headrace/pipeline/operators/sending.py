@@ -35,7 +35,7 @@ def send(
         python_list(array) if array is not None else in_python(column)
         for array, column in zip(arrays.values(), columns.values(), strict=True)
     ]
-    values = zipped(list(columns), lists)
+    values = list(zipped(list(columns), lists))
     ctx.produce_values(values, to=to, timestamp=timestamp, key_index=key_index)
 
 
