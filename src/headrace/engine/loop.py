@@ -173,7 +173,7 @@ class _Loop:
     def _lead(self) -> RunSummary:
         driver, control = self._driver, self._control
         control.phase = "running"
-        for text in before_running(driver.topology, driver.ledger):
+        for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
             self._tell("doubt", text)
         asked = False
         try:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.log.location import mounted
+from headrace.sources.walking import NOTHING, files_below, files_like, is_directory, is_file
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -42,9 +43,9 @@ class FileSet:
         """Where the file of that name lies."""
         return os.path.join(self.base, name)
 
-    def names(self) -> list[str]:
-        """The names of the files that are there now, sorted."""
-        found = {path for pattern in self._patterns for path in self._matches(pattern)}
+    def names(self, skip: Container[str] = NOTHING) -> list[str]:
+        """The names of the files that are there now, sorted; not of the paths in `skip`."""
+        found = {path for pattern in self._patterns for path in self._matches(pattern, skip)}
         if not found and not self.watch:
             raise SourceError(
                 f"no file matches {self}: correct the path, "
@@ -69,22 +70,24 @@ class FileSet:
             parts = pattern.split(os.sep)
             fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
             return os.sep.join(parts[:fixed]) or os.sep
-        if self.watch or os.path.isdir(pattern):
+        if self.watch or is_directory(pattern):
             return pattern
         return os.path.dirname(pattern)
 
-    def _matches(self, pattern: str) -> Iterator[str]:
-        if self.watch and not os.path.isdir(self._anchor(pattern)):
+    def _matches(self, pattern: str, skip: Container[str]) -> Iterator[str]:
+        if self.watch and not is_directory(self._anchor(pattern)):
             raise SourceError(
                 f"there is no directory {self._anchor(pattern)} to watch: make it, "
                 "or correct the path"
             )
         if glob.has_magic(pattern):
-            yield from _visible(glob.iglob(pattern, recursive=True), self._anchor(pattern))
-        elif os.path.isdir(pattern):
-            yield from _files_below(pattern)
-        elif os.path.isfile(pattern):
-            yield pattern
+            anchor = self._anchor(pattern)
+            yield from files_like(anchor, _below(pattern, anchor).split(os.sep), skip)
+        elif is_directory(pattern):
+            yield from files_below(pattern, skip)
+        elif is_file(pattern):
+            if pattern not in skip:
+                yield pattern
         elif not self.watch:
             raise SourceError(f"there is no file {pattern}: correct the path")
 
@@ -97,30 +100,6 @@ def _absolute(path: str, kind: str) -> str:
             "mount it, or read it with Spark and use sources.dataframe"
         )
     return os.path.abspath(os.path.expanduser(found))
-
-
-def _files_below(directory: str) -> Iterator[str]:
-    try:
-        with os.scandir(directory) as entries:
-            found = [entry for entry in entries if not _is_hidden(entry.name)]
-    except OSError:
-        return  # gone, or closed to this user
-    for entry in found:
-        try:
-            is_directory, is_file = entry.is_dir(follow_symlinks=False), entry.is_file()
-        except OSError:
-            continue  # a link that leads round in circles
-        if is_directory:
-            yield from _files_below(entry.path)
-        elif is_file:
-            yield entry.path
-
-
-def _visible(paths: Iterable[str], anchor: str) -> Iterator[str]:
-    for path in paths:
-        parts = _below(path, anchor).split(os.sep)
-        if not any(_is_hidden(part) for part in parts) and os.path.isfile(path):
-            yield path
 
 
 def _below(path: str, base: str) -> str:
@@ -136,7 +115,3 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_hidden(part: str) -> bool:
-    return part.startswith((".", "_"))
