@@ -354,7 +354,7 @@ def produce(ctx: TableContext, columns: Mapping[str, Cells | Kinds], times: Ints
         ctx.produce_table(pa.table(arrays), timestamp=times, causes=at)
         return
     lists = [listed(cells) for cells in columns.values()]
-    ctx.produce_values(zipped(list(columns), lists), timestamp=times, causes=at)
+    ctx.produce_values(list(zipped(list(columns), lists)), timestamp=times, causes=at)
 
 
 def listed(cells: Cells | Kinds) -> list[Any]:
