@@ -176,6 +176,11 @@ def _run(
             raise by_name(report.error)(
                 f"epoch {past.epoch} cannot be run again, {report.label}: {report.message}"
             )
+        if report.input != past.commit.inputs.get(report.label, report.input):
+            raise SourceError(
+                f"epoch {past.epoch} cannot be run again: what {report.label} read has changed "
+                "since, though its size and its ends are the same. Put the old file back"
+            )
     return reports, overlay
 
 

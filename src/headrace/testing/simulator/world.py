@@ -171,7 +171,7 @@ def simulated_world(
     # Calls are made by their own process: a thread beside it could not be paused with it.
     names["headrace.worker.asking", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
-    names["headrace.causal.outside", "_within"] = lambda timeout, call: call()
+    names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
     names["headrace.log.files", "_durable"] = _Memory(remembered)
     names |= _conducted(chance, clock_s, uptime_s, running)
     SimulatedPath.system = system
