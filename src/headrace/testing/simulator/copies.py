@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
+from headrace.engine.options import Options
 from headrace.engine.planning import Finish
 from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
