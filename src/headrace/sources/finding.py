@@ -47,7 +47,7 @@ class FileSet:
         found = {path for pattern in self._patterns for path in self._matches(pattern)}
         if not found and not self.watch:
             raise SourceError(
-                f"no file matches {self}: correct the path, "
+                f"{self._nothing()}: correct the path, "
                 "or use watch=True for a directory that fills up later"
             )
         base = self.base
@@ -62,6 +62,13 @@ class FileSet:
 
     def __str__(self) -> str:
         return ", ".join(self.written)
+
+    def _nothing(self) -> str:
+        """Why no file was found."""
+        for pattern in self._patterns:
+            if not os.path.exists(anchor := self._anchor(pattern)):
+                return f"there is no directory {anchor}"
+        return f"no file matches {self}"
 
     def _anchor(self, pattern: str) -> str:
         """The deepest directory that a pattern names without a wildcard."""
