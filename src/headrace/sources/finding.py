@@ -53,7 +53,7 @@ class FileSet:
         found = {path for path in self.walk(skip) if path is not None}
         if not found and not self.watch:
             raise SourceError(
-                f"no file matches {self}: correct the path, "
+                f"{self._nothing()}: correct the path, "
                 "or use watch=True for a directory that fills up later"
             )
         return self.named(found)
@@ -77,6 +77,13 @@ class FileSet:
 
     def __str__(self) -> str:
         return ", ".join(self.written)
+
+    def _nothing(self) -> str:
+        """Why no file was found."""
+        for pattern in self._patterns:
+            if not os.path.exists(anchor := self._anchor(pattern)):
+                return f"there is no directory {anchor}"
+        return f"no file matches {self}"
 
     def _anchor(self, pattern: str) -> str:
         """The deepest directory that a pattern names without a wildcard."""
