@@ -172,7 +172,8 @@ class WindowedStream:
         # A session's records cannot be judged before its slot, and what goes aside as it is must
         # not have been combined before. The same holds where the window has its own watermark.
         judged_there = late is not None and (window.kind == "session" or "watermark" in options)
-        computation = kinds[1 if judged_there else 0](
+        apart = judged_there or isinstance(options.get("late"), To)
+        computation = kinds[1 if apart else 0](
             window,
             aggregates,
             key_columns=stream.key_columns,

@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import UserCodeError
+from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
+from headrace.model.schema import Schema
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph import Node, To
@@ -236,6 +237,33 @@ class KeyedTableContext(BareTableContext):
         self._aside += 1
         identity = f"{self._emitter.label}:{self.epoch}:{self._aside}".encode()
         self._emitter.dead_letter(node.errors, told, timestamp, origin, identity)
+
+    def _emit(
+        self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
+    ) -> None:
+        schema = self._node.schemas.get(self._stream(to))
+        if schema is not None and key_index is not None and isinstance(self._node.errors, To):
+            owners = _as_list(key_index)
+            kept = self._fitting(rows, schema, owners)
+            if len(kept) < len(rows):
+                rows, key_index = rows.take(kept), [owners[i] for i in kept.tolist()]
+        super()._emit(rows, to, key_index, causes, ties)
+
+    def _fitting(self, rows: Rows, schema: Schema, owners: list[int]) -> Any:
+        """The rows that fit the stream's schema; others are dead letters of their keys.
+
+        What a window holds has been committed, so a result that does not fit must not stop
+        every later start.
+        """
+        if rows.columns is not None:
+            _, reasons = schema.cast(rows.columns)
+        else:
+            _, reasons = schema.batch(rows.values())
+        for i, reason in sorted(reasons.items()):
+            one = rows.take(np.array([i]))
+            value, time = one.values()[0], int(one.timestamps[0])
+            self.set_aside(InvalidRecord(reason), owners[i], value, time)
+        return np.delete(np.arange(len(rows)), list(reasons))
 
     # The end --------------------------------------------------------------
 

@@ -27,6 +27,8 @@ class PanedAggregate(WindowAggregate):
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Merges what came into panes."""
         rows, arrived = self._arrived(ctx)
+        if not len(rows):
+            return  # all of them were refused
         too_late = self._closes(self._last_end(rows)) <= ctx.watermark_before
         if too_late.any():
             self._aside(rows.count[too_late], arrived, too_late, ctx)

@@ -102,20 +102,24 @@ class Records:
         if self.rows.packed is None:
             column = self.rows.column(name)
             return [None] * len(self) if column is None else python_list(one_array(column))
-        if self._values is None:
-            self._values = [decode_value(cell) for cell in self.rows.packed.to_pylist()]
-        values = self._values
+        values = self._decoded()
         if set(map(type, values)) <= {dict}:
             return [value.get(name) for value in values]
         return [_cell(value, name) for value in values]
 
     def dicts(self, chosen: Ints) -> list[dict[str, Any]]:
         """Some of the records as dicts."""
-        rows = self.rows.take(chosen)
-        if rows.packed is None:
-            columns: Any = rows.columns
+        if self.rows.packed is None:
+            columns: Any = self.rows.take(chosen).columns
             return dicts(columns)
-        return [as_dict(decode_value(cell)) for cell in rows.packed.to_pylist()]
+        values = self._decoded()
+        return [as_dict(values[i]) for i in chosen.tolist()]
+
+    def _decoded(self) -> list[Any]:
+        if self._values is None:
+            cells: Any = self.rows.packed
+            self._values = [decode_value(cell) for cell in cells.to_pylist()]
+        return self._values
 
     def packed(self, chosen: Ints) -> list[bytes]:
         """Some of the records as bytes of dicts."""

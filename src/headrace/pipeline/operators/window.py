@@ -91,6 +91,8 @@ class WindowAggregate(Computation):
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Merges what came with what is stored."""
         rows, arrived = self._arrived(ctx)
+        if not len(rows):
+            return  # all of them were refused
         if not self.by_event:
             self._place(rows, ctx.now())
         before = ctx.watermark_before
