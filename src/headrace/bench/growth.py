@@ -25,9 +25,10 @@ import numpy as np
 from headrace.bench.bars import Bar
 from headrace.bench.machine import describe_machine, describe_versions
 from headrace.bench.rounds import Say
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import LocalSubstrate
+from headrace.engine.options import Options
 from headrace.engine.planning import Run
 from headrace.errors import HeadraceError
 from headrace.log import paths

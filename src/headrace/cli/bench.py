@@ -99,7 +99,7 @@ Examples:
     type=click.Choice(["table", "record"]),
     default="table",
     show_default=True,
-    help="Count whole tables, or with a Python call per record.",
+    help="Count whole tables, or add up values with a Python call per record.",
 )
 @click.option(
     "--state-keys",

@@ -22,6 +22,7 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
+from headrace.engine.doubts import keys_of
 from headrace.engine.guarantees import skipping, skips
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
@@ -32,12 +33,13 @@ from headrace.engine.opening import (
     require_present,
     rings_for,
 )
+from headrace.engine.options import Options
 from headrace.engine.outages import is_outage, refused_in
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
 from headrace.engine.standby import StoodBack
-from headrace.engine.telling import progress_of, summary_of, watermark_of
+from headrace.engine.telling import lowest_watermark, progress_of, summary_of
 from headrace.engine.verdict import Dropped, judge
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
 from headrace.failpoints import reach
@@ -45,13 +47,11 @@ from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Pati
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
+from headrace.plan.epoch import Commit, Counters, Plan, Report, TaskPlan
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.progress import RunSummary
 from headrace.worker.watchdog import blamed
 
-SHORT_RECORDS_MAX = 20_000
-"""Up to this many records the driver reads and routes an epoch itself: the short way."""
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided, and a smaller one made."""
@@ -67,21 +67,6 @@ class Substrate(Protocol):
 
     def run(self, task: TaskPlan) -> Sequence[Report]: ...
     def close(self) -> None: ...
-
-
-class Options(msgspec.Struct, frozen=True):
-    """What a run was asked for."""
-
-    until: str | None = "end"
-    slots: int | None = None
-    epoch_target_s: float = 1.0
-    epoch_records: int | None = None
-    retain_epochs: int = 16
-    short_records_max: int = SHORT_RECORDS_MAX
-    background: bool = True
-    accept_changed: tuple[str, ...] = ()
-    """Files (or streams) that may have changed since they were read."""
-    on_epoch: Callable[[EpochProgress], None] | None = None
 
 
 class Driver:
@@ -116,7 +101,6 @@ class Driver:
         self._compactor = Compactor(store, topology, background=options.background)
         self._final_rounds = 0
         self._voids = 0
-        self._read_total = 0
         self._epochs = 0
         self._renamed: dict[str, str] = {}
         self.notices: list[str] = []
@@ -168,12 +152,15 @@ class Driver:
         self.log.patience = self.patience
         self.ledger = self.history.ledger
         self.ledger.generation = self.log.generation
+        self._before = self.ledger.counters.copy()
         reach("after-takeover")
         self.on_lead()
         if (void := skipping(self.graph, self.ledger)) is not None:
             self.log.append(VOID, void)
             self.ledger.voided(void.skipped, void.records)
         self._renamed |= adopt_names(self.topology, self.ledger)
+        known = self.ledger.keys
+        self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(
             until=self.options.until,
@@ -185,11 +172,11 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        self._deliverer = Deliverer.of(
-            self.topology, self.store, self.checkpoint, self.substrate.spark
+        self._deliverer = Deliverer(
+            self.topology, self.store, self.checkpoint, self.substrate.spark, self.log.check
         )
         try:
-            self._deliverer.open(self.log.generation, self.ledger.epoch)
+            self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
@@ -258,7 +245,7 @@ class Driver:
         commit = self._complete(plan)
         if commit is None:
             return
-        self._deliverer.deliver_weak(commit)
+        self._deliverer.deliver_weak(commit, self.patience.through)
         self._commit(plan, commit)
         self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
@@ -296,7 +283,8 @@ class Driver:
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
                 sealed = self.patience.through(lambda: self._sources.seal(plan.epoch, self.ledger))
-                return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed)
+                link = self.history.link(secrets.token_hex(8))
+                return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed, **link)
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue
@@ -343,9 +331,9 @@ class Driver:
     def _commit(self, plan: Plan, commit: Commit) -> None:
         """Writes the commit, with the next plan where its job starts at once (A6)."""
         position = self.log.position + 1
-        if self._renamed:  # the next driver learns it from the log
-            commit = msgspec.structs.replace(commit, renamed=self._renamed)
-            self._renamed = {}
+        if self._renamed or self._keys:  # the next driver learns it from the log
+            commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
+            self._renamed, self._keys = {}, {}
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
@@ -358,7 +346,6 @@ class Driver:
         reach("after-commit-write")
         if body.next is not None:
             self.ledger.planned(body.next)
-        self._read_total += commit.counters.records
         self._epochs += 1
 
     def _following(self) -> Plan | None:
@@ -382,17 +369,21 @@ class Driver:
             return
         self.options.on_epoch(
             progress_of(
-                self.graph.name, commit, self.ledger, self._read_total, seconds, self.watermark()
+                self.graph.name, commit, self.ledger, self.counted(), seconds, self.watermark()
             )
         )
 
+    def counted(self) -> Counters:
+        """What this run has counted so far."""
+        return self.ledger.counters.since(self._before)
+
     def watermark(self) -> int:
         """The lowest input watermark of all computations."""
-        return watermark_of(self.graph, self.ledger)
+        return lowest_watermark(self.graph, self.ledger)
 
-    def summary(self, reason: str) -> RunSummary:
-        """How the run ended."""
+    def summary(self, reason: str, *, whole: bool = False) -> RunSummary:
+        """How the run ended; `whole`: with all runs of its checkpoint counted."""
+        known = self.ledger
+        epochs, counted = (known.epoch, known.counters) if whole else (self._epochs, self.counted())
         undelivered = self._deliverer.undelivered
-        return summary_of(
-            self.graph, self._epochs, self._read_total, self.ledger, reason, undelivered
-        )
+        return summary_of(self.graph, epochs, counted, known, reason, undelivered)

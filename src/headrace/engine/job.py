@@ -94,13 +94,17 @@ class Job:
         """Where it is: phase, epoch, watermark, records, state size; what it waits for.
 
         `phase` is starting, standby, running, paused (as asked), waiting (something is away, and
-        `outage` says what, since when and why) or ended.
+        `outage` says what, since when and why), ended, or failed (`error` says with what; `wait`
+        raises it). `records`, `late` and `dead` count since the checkpoint began.
         """
         ledger = getattr(self._driver, "ledger", None)
-        outage = self._control.outage
+        error = self._error or self._control.error
+        outage = self._control.outage if error is None else None
+        phase = "failed" if error is not None else self._control.phase
         known: dict[str, Any] = {
-            "phase": "waiting" if outage is not None else self._control.phase,
+            "phase": "waiting" if outage is not None else phase,
             "outage": None if outage is None else msgspec.structs.asdict(outage),
+            "error": None if error is None else f"{type(error).__name__}: {error}",
         }
         if ledger is None:
             name = self._driver.graph.name

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.engine.doubts import state_left_behind, units_in_doubt
+from headrace.engine.doubts import after_reading, before_running
 from headrace.engine.driver import Driver
 from headrace.engine.lease import DONE, RELEASED, RENEWALS, Finished, LeaseKeeper, Pulse, Watcher
 from headrace.engine.outages import Outage, is_outage
@@ -51,7 +51,9 @@ class Control:
         self.stopping = stopping or threading.Event()
         self.pausing = threading.Event()
         self.phase = "starting"
-        """starting, standby, running, paused (by somebody), ended."""
+        """starting, standby, running, paused (by somebody), ended, failed."""
+        self.error: BaseException | None = None
+        """What it failed with."""
         self.patience: Patience | None = None
 
     @property
@@ -101,15 +103,17 @@ class _Loop:
         except StopAsked:  # while it took over
             self._let_go(RELEASED, "stopped")
             return self._nothing_done("stopped")
-        except Fenced:
+        except Fenced as error:
+            control.error = error
             if self._keeper is not None:
                 self._keeper.abandon()
             raise
         except BaseException as error:
+            control.error = error
             self._let_go(RELEASED, f"{type(error).__name__}: {str(error)[:200]}")
             raise
         finally:
-            control.phase = "ended"
+            control.phase = "ended" if control.error is None else "failed"
             driver.close()
 
     def _take_turn(self) -> RunSummary | None:
@@ -155,6 +159,7 @@ class _Loop:
     def _begin_to_lead(self) -> None:
         """The generation is in the log: from now on others wait for this driver."""
         driver, conduct = self._driver, self._conduct
+        self._pulse.beat()  # a standby has made no step, and is not stuck for that
         self._patience.check = driver.log.check
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
@@ -168,7 +173,7 @@ class _Loop:
     def _lead(self) -> RunSummary:
         driver, control = self._driver, self._control
         control.phase = "running"
-        for text in [*state_left_behind(driver.topology, driver.ledger), *driver.notices]:
+        for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
             self._tell("doubt", text)
         asked = False
         try:
@@ -178,9 +183,11 @@ class _Loop:
                     self._hold()
                     continue
                 step = self._patience.through(driver.step)
+                self._patience.stepped()
                 if isinstance(step, Run) and not asked:
-                    asked = True
-                    for text in units_in_doubt(driver.graph, driver.ledger):
+                    counters = driver.counted()
+                    asked = bool(counters.records or counters.dead)
+                    for text in after_reading(driver.topology, driver.ledger, counters):
                         self._tell("doubt", text)
                 if isinstance(step, Finish):
                     self._let_go(DONE, step.reason)

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.driver import SHORT_RECORDS_MAX, Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.job import GracefulStop, Job
 from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.options import SHORT_RECORDS_MAX, Options
 from headrace.engine.session import local_session
 from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.warming import warm

@@ -125,6 +125,7 @@ def _plan(
     final: bool,
 ) -> Plan:
     records = sum(read.range.records for task in reads for read in task)
+    determinants = ledger.next_determinants() if settings.services else 0
     return Plan(
         epoch=ledger.epoch + 1,
         wall=wall,
@@ -136,8 +137,9 @@ def _plan(
         short=records <= settings.short_records_max,
         final=final,
         based_on=ledger.commit_position,
-        determinants=ledger.next_determinants() if settings.services else 0,
+        determinants=determinants,
         reach=reach_of(topology, ledger, injectors, reads) if settings.services else {},
+        given_up=ledger.given_up if determinants == ledger.determinants else {},
     )
 
 

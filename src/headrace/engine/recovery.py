@@ -9,8 +9,17 @@ import msgspec
 
 from headrace.engine.changes import AcceptBody
 from headrace.errors import CorruptCheckpoint
-from headrace.log.epochlog import ACCEPT, COMMIT, GENERATION, PLAN, VOID, EpochLog, LogEntry
-from headrace.plan.epoch import Commit, Plan, SplitState
+from headrace.log.epochlog import (
+    ACCEPT,
+    COMMIT,
+    DROP,
+    GENERATION,
+    PLAN,
+    VOID,
+    EpochLog,
+    LogEntry,
+)
+from headrace.plan.epoch import Commit, Drop, Plan, SplitState
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
@@ -71,6 +80,8 @@ class History:
         elif entry.kind == VOID:
             void = _decoded(position, entry, VoidBody)
             ledger.voided(void.skipped, void.records)
+        elif entry.kind == DROP:
+            ledger.dropped(_decoded(position, entry, Drop), position)
         elif entry.kind == ACCEPT:
             ledger.accepted(_decoded(position, entry, AcceptBody).splits)
         elif entry.kind != GENERATION:
@@ -96,8 +107,25 @@ class History:
                 f"log position {position} commits epoch {commit.epoch}, but the epoch before it "
                 f"is {self.ledger.epoch}: entries of the log are missing; restore them from a copy"
             )
+        if self.commits and commit.follows != self.commits[-1][1].nonce:
+            raise CorruptCheckpoint(
+                f"log position {position} commits epoch {commit.epoch} after another epoch "
+                f"{self.ledger.epoch} than the one that lies before it: entries of two copies of "
+                "this checkpoint are mixed; restore the whole checkpoint from one of them"
+            )
         self.ledger.committed(commit, position)
         self._remember(position, commit)
+
+    def link(self, nonce: str) -> dict[str, str]:
+        """What names the next commit, and the one that it follows."""
+        return {"nonce": nonce, "follows": self.commits[-1][1].nonce if self.commits else ""}
+
+    def nonces(self) -> dict[int, str]:
+        """Epoch -> the nonce of its commit: of the window, and of the epoch before it."""
+        known = {commit.epoch: commit.nonce for _, commit in self.commits}
+        if self.commits and (oldest := self.commits[0][1]).follows:
+            known[oldest.epoch - 1] = oldest.follows
+        return known
 
     def snapshotted(self, position: int) -> None:
         """A commit carries a snapshot: recovery may begin there once the window has passed it."""

@@ -146,6 +146,8 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
         counters = report.counters
         if report.host in topology.graph.injectors:
             total.records += counters.records
+        if counters.records:
+            total.records_of = summed(total.records_of, {report.host: counters.records})
         for name in ("hooks", "timers", "late", "dead", "behind", "unfired"):
             setattr(total, name, getattr(total, name) + getattr(counters, name))
         total.metrics = summed(total.metrics, counters.metrics)

@@ -31,7 +31,8 @@ from headrace.log import paths
 from headrace.log.store import Store
 
 FORMAT = 1
-GENERATION, PLAN, COMMIT, VOID, ACCEPT = "generation", "plan", "commit", "void", "accept"
+GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
+ACCEPT, DROP = "accept", "drop"
 
 _MAGIC = b"headrace-log"
 _RETRIES = 8

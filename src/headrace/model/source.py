@@ -17,6 +17,7 @@ compares (`compare`) when it is asked to: the ledger remembers it.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -30,6 +31,7 @@ from headrace.errors import InvalidPipeline
 from headrace.model.functions import checked_function
 from headrace.model.time import Duration, Instant, duration, instant
 from headrace.model.words import names_of
+from headrace.model.zones import in_zone, zone_named
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -122,6 +124,9 @@ class Reading(msgspec.Struct):
     """numpy int64, increasing."""
     values: list[Any] | None = None
     columns: pa.RecordBatch | None = None
+    text: bool = False
+    """Whether values are dicts of text, as their format has no types: a schema says what they are,
+    and an empty cell is None where it allows None."""
     timestamps: Any = None
     """numpy int64 where the source knows them itself; otherwise `Timing` finds them."""
     rejected: list[Rejected] = []
@@ -139,7 +144,11 @@ class Timing:
     """Where a record's time comes from and how late it may be.
 
     - `timestamp`: a column's name or a function of the value; None: time of ingestion.
-    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns".
+    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns". Text that holds a number
+      is read as one where `unit` is given; other text is ISO 8601.
+    - `zone`: of times that have none, an IANA name such as "Europe/Berlin". Without it such text is
+      refused, and columns of Arrow's times without a zone are UTC. A time that comes twice, as
+      clocks are put back, is the first of both; one that is skipped is read with the offset before.
     - `lateness`: how far records may be out of order.
     - `starts`: a function from a split's name to the earliest time in it: the
       watermark is then the oldest unfinished split's (the source's own report).
@@ -152,14 +161,15 @@ class Timing:
 
     __slots__ = (
         "expected", "id", "id_slack_us", "idle_us", "lateness_us", "max_skew_us", "starts",
-        "timestamp", "unit_us",
+        "timestamp", "unit", "unit_us", "zone",
     )  # fmt: skip
 
     def __init__(
         self,
         *,
         timestamp: str | Callable[[Any], Any] | None = None,
-        unit: str = "us",
+        unit: str | None = None,
+        zone: str | None = None,
         lateness: Duration = "0s",
         starts: Callable[[str], Instant] | None = None,
         idle: Duration | None = None,
@@ -169,7 +179,7 @@ class Timing:
         id_slack: Duration = "10m",
     ) -> None:
         units = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
-        if unit not in units:
+        if unit is not None and unit not in units:
             raise InvalidPipeline(f"unit= is one of {', '.join(units)}, not {unit!r}")
         if timestamp is not None and not isinstance(timestamp, str) and not callable(timestamp):
             raise InvalidPipeline("timestamp= is a column's name or a function of the value")
@@ -177,7 +187,9 @@ class Timing:
             if callable(given):
                 checked_function(given, option, "value")
         self.timestamp = timestamp
-        self.unit_us = units[unit]
+        self.unit = unit
+        self.unit_us = units[unit or "us"]
+        self.zone = None if zone is None else zone_named(zone).key
         self.lateness_us = duration(lateness, what="lateness=")
         self.starts = starts
         self.idle_us = None if idle is None else duration(idle, what="idle=")
@@ -191,15 +203,16 @@ class Timing:
         if raw is None:
             raise ValueError("the timestamp is missing")
         if isinstance(raw, str):
-            try:
-                raw = datetime.fromisoformat(raw.strip())
-            except ValueError:
-                raise ValueError(f"the timestamp {raw[:40]!r} is not ISO 8601") from None
+            raw = self._read(raw)
         if isinstance(raw, datetime):
-            try:
-                return instant(raw, what="the timestamp")
-            except TypeError as error:
-                raise ValueError(str(error)) from None
+            if raw.tzinfo is None:
+                if self.zone is None:
+                    raise ValueError(
+                        f"the timestamp {raw.isoformat(' ')} has no time zone: say which it is "
+                        'where the source is made, zone="UTC" or zone="Europe/Berlin"'
+                    )
+                raw = in_zone(raw, zone_named(self.zone))
+            return instant(raw, what="the timestamp")
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise ValueError(
                 f"the timestamp is {type(raw).__name__}, not a number or ISO 8601 text"
@@ -207,6 +220,26 @@ class Timing:
         if raw != raw or raw in (float("inf"), float("-inf")):
             raise ValueError(f"the timestamp is {raw}")
         return round(raw * self.unit_us) if self.unit_us != 1.0 else round(raw)
+
+    def _read(self, text: str) -> datetime | int | float:
+        """What a timestamp of text means."""
+        text = text.strip()
+        is_number = _NUMBER.fullmatch(text) is not None
+        if is_number and self.unit is not None:
+            return float(text) if "." in text else int(text)
+        # Python would read 13 digits, a time in milliseconds, as a day in the middle ages.
+        if is_number and len(text) != len("20140516"):
+            raise ValueError(
+                f"the timestamp {text[:40]!r} is a number without a unit: say which it is where "
+                'the source is made, unit="s" or unit="ms"'
+            )
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"the timestamp {text[:40]!r} is not ISO 8601") from None
+
+
+_NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{0,30})?")
 
 
 class Source(ABC):

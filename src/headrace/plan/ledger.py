@@ -19,6 +19,7 @@ from headrace.plan.epoch import (
     Adoption,
     Commit,
     Counters,
+    Drop,
     Entry,
     OutboxFile,
     Plan,
@@ -74,12 +75,16 @@ class Ledger(msgspec.Struct):
     newest: int = 0
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
+    keys: dict[str, dict[str, str]] = {}
+    """Computation -> stream -> what it was keyed by when it last ran; see `engine/doubts`."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0
     """The log position of the last commit."""
     determinants: int = 0
     """The directory of calls that must not repeat that the last plan named; 0 before the first."""
+    given_up: dict[int, int] = {}
+    """Epoch -> the wall time of its last voided plan, since that directory was begun."""
     unsettled: dict[str, dict[str, int]] = {}
     """Stream -> split -> how far voided plans read that may have called the outside."""
     reaching: dict[str, Reach] = {}
@@ -95,13 +100,16 @@ class Ledger(msgspec.Struct):
         """A plan was written."""
         self.open_plan = plan
         self.wall = max(self.wall, plan.wall)
-        self.determinants = plan.determinants or self.determinants
+        if plan.determinants:
+            self.determinants, self.given_up = plan.determinants, plan.given_up
 
     def voided(
         self, skipped: dict[str, dict[str, SplitState]] | None = None, records: int = 0
     ) -> None:
         """The open plan was given up, and perhaps its input with it."""
         if self.open_plan is not None and self.open_plan.determinants:
+            # Wall time only rises, so a plan of this epoch that is committed comes after it.
+            self.given_up = {**self.given_up, self.open_plan.epoch: self.open_plan.wall}
             self._unsettle(self.open_plan, skipped or {})
         self.open_plan = None
         for stream, splits in (skipped or {}).items():
@@ -123,6 +131,7 @@ class Ledger(msgspec.Struct):
         for old, new in commit.renamed.items():
             self.rename(old, new)
         self.by_wall = commit.by_wall
+        self.keys = {**self.keys, **commit.keys}
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
@@ -162,6 +171,15 @@ class Ledger(msgspec.Struct):
         self.splits[stream] = known
         kept = [file for file in before.files if file.name not in sealing.replaces]
         self.finished[stream] = Finished((sealing.file, *kept), reached)
+
+    def dropped(self, drop: Drop, position: int) -> None:
+        """A person took state out. Timers may be due too early now: they find nothing."""
+        for slot, entries in drop.slots.items():
+            before = self.slots[drop.computation][slot]
+            chain = next_chain(before.chains[-1][1], f"dropped at log position {position}")
+            self.slots[drop.computation][slot] = msgspec.structs.replace(
+                before, entries=entries, chains=((self.epoch, chain),)
+            )
 
     def _is_settled(self) -> bool:
         """Whether nothing comes again that a voided plan may have called the outside for."""
@@ -312,6 +330,7 @@ class Ledger(msgspec.Struct):
         """Carries a computation's state over to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.reaching, self.unpassed,
+            self.keys,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:

@@ -15,6 +15,11 @@ Invariants (ARCHITECTURE.md, F1-F3):
 - The high-water rises after the rename is on disk and before the claim goes. A
   consumer may therefore move an epoch away at any time.
 - Staging and claims are swept only at or below the high-water.
+- Claim and high-water name the commit that an epoch came of. Drivers of one checkpoint
+  agree on it, as it is in their log. A copy of the checkpoint that runs as well has the
+  same id and numbers, and other commits: it is refused. An epoch without rows is not
+  claimed, so such a delivery looks for a foreign claim after its high-water, and one with
+  rows for a foreign high-water after its claim: one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from headrace.log.files import explained, make_directory, put_if_absent, sync_di
 from headrace.log.location import mounted
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Part, Sink
-from headrace.sinks.high_water import HighWater, epoch_name, highest_marker, remove_names
+from headrace.sinks.high_water import HighWater, Mark, epoch_name, highest_marker, remove_names
 from headrace.sinks.staging import build
 
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
@@ -46,7 +51,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Names the one staged directory that becomes an epoch."""
 
     staging: str
-    checkpoint: str
+    mark: Mark
 
 
 class FileSink(Sink):
@@ -61,6 +66,8 @@ class FileSink(Sink):
         self._marks = self.path / "_high_water"
         self._identity = self.path / "_identity"
         self._opened = False
+        self._place = ""
+        """Where the checkpoint lies, for messages."""
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
@@ -80,13 +87,14 @@ class FileSink(Sink):
     def open(self, opening: Opening) -> None:
         try:
             with explained("open", self.path):
-                self._opened = False
+                self._opened, self._place = False, opening.place
                 self._admit(opening.checkpoint)
                 self._opened = True
                 # What a dying driver put is seen before it is on disk, and counts from now on.
                 sync_directory(self.path)
                 if self._marks.is_dir():
                     sync_directory(self._marks)
+                self._verify_all(opening)
                 self._sweep(self.high_water())
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
@@ -105,32 +113,40 @@ class FileSink(Sink):
         except (FileNotFoundError, FileExistsError) as error:
             # Another driver finished this epoch and swept what this one was building.
             if not delivery.weak and self.high_water() >= delivery.epoch:
+                self.verify(delivery.epoch, delivery.commit)
                 return
             raise self._refused(error, epoch=delivery.epoch) from error
 
+    def verify(self, epoch: int, commit: str) -> None:
+        self._mark(self._owner() or "", self._place).verify(epoch, commit)
+
     def _publish(self, delivery: Delivery) -> None:
-        epoch = delivery.epoch
+        epoch, mark = delivery.epoch, self._mark(delivery.checkpoint, delivery.place)
         # 1. Delivered before: nothing to do, even if the consumer took the files away.
         if self.high_water() >= epoch:
+            mark.verify(epoch, delivery.commit)
             return
         # 2. Build the epoch aside, durably. Without rows there is nothing to show or to claim.
         staging = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
-        if self._build(staging, delivery.parts):
+        if has_rows := self._build(staging, delivery.parts):
             reach("before-claim")
             # 3. Claim it. Whoever wins, the claim says which directory is the epoch.
-            claim = self._claim(epoch, Claim(staging, delivery.checkpoint))
+            claim = self._claim(epoch, Claim(staging, _came_of(delivery)))
             reach("after-claim")
             # 4. The high-water once more, now that the claim is known: a claim that was
             #    removed after publication and put again here must not publish a second time.
             if claim is None or self.high_water() >= epoch:
+                mark.verify(epoch, delivery.commit)
                 self._sweep(self.high_water())
                 return
             # 5. One rename makes the epoch visible.
             self._rename(claim.staging, f"epoch={epoch_name(epoch)}", epoch)
             reach("after-publish")
         # 6. Only now the high-water rises, and only then claim and staging may go.
-        HighWater(self._marks, delivery.checkpoint).advance(epoch)
+        mark.advance(epoch, delivery.commit)
         reach("after-high-water")
+        if not has_rows:
+            self._verify_claim(epoch, _came_of(delivery))
         self._sweep(epoch)
 
     def _publish_weak(self, delivery: Delivery) -> None:
@@ -186,18 +202,36 @@ class FileSink(Sink):
         if not put_if_absent(path, msgspec.json.encode(mine)):
             sync_directory(self._claims)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=Claim)
+            found = _read_claim(path)
         except FileNotFoundError:
             if self.high_water() >= epoch:
                 return None
             raise
-        except msgspec.DecodeError as error:
-            raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
-        if found.checkpoint != mine.checkpoint:
-            raise SinkError(f"{path} was made by the checkpoint {found.checkpoint}: see _identity")
+        if (owner := found.mark.checkpoint) != mine.mark.checkpoint:
+            raise SinkError(f"{path} was made by the checkpoint {owner}: see _identity")
+        mine.mark.require(found.mark, epoch, str(self.path))
         if "/" in found.staging or not found.staging.startswith(f"{epoch_name(epoch)}."):
             raise SinkError(f"{path} claims {found.staging!r}, which is not in _staging: damaged")
         return found
+
+    def _verify_all(self, opening: Opening) -> None:
+        """Refuses a place in which another copy of the checkpoint has been at work."""
+        self._mark(opening.checkpoint, opening.place).verify_last(opening.commits)
+        claimed = os.listdir(self._claims)
+        for epoch, commit in opening.commits.items():
+            if epoch_name(epoch) in claimed:
+                self._verify_claim(epoch, Mark(opening.checkpoint, commit, opening.place))
+
+    def _verify_claim(self, epoch: int, mine: Mark) -> None:
+        """IncompatibleState where an epoch is claimed for another commit."""
+        path = self._claims / epoch_name(epoch)
+        try:
+            mine.require(_read_claim(path).mark, epoch, str(self.path))
+        except (FileNotFoundError, SinkError):
+            pass  # what is damaged names no other, and is found out where it is needed
+
+    def _mark(self, checkpoint: str, place: str) -> HighWater:
+        return HighWater(self._marks, checkpoint, place, str(self.path))
 
     def _rename(self, staging: str, name: str, epoch: int) -> None:
         source, target = self._staging / staging, self.path / name
@@ -233,6 +267,18 @@ class FileSink(Sink):
     def _refused(self, error: OSError, *, epoch: int | None = None) -> SinkError:
         what = "cannot be used" if epoch is None else f"cannot take epoch {epoch}"
         return SinkError(f"{self.path} {what}: {error.strerror}: {error.filename}")
+
+
+def _came_of(delivery: Delivery) -> Mark:
+    return Mark(delivery.checkpoint, delivery.commit, delivery.place)
+
+
+def _read_claim(path: Path) -> Claim:
+    try:
+        with explained("read", path):
+            return msgspec.json.decode(path.read_bytes(), type=Claim)
+    except msgspec.DecodeError as error:
+        raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
 
 
 def _local(path: str | os.PathLike[str]) -> Path:

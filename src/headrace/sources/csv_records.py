@@ -45,6 +45,9 @@ def csv(
 ) -> Source:
     """Rows of CSV files as `dict[str, str]`.
 
+    With a schema (`p.read(..., schema=Order)`) cells have the types that it says, and an empty cell
+    is None where it allows None. Without one:
+
     - `types`: functions that convert cells, by column: `{"price": float}`. An empty cell of such
       a column is None; one that cannot be converted makes the row rejected.
     - `columns`: the names of the columns, for files without a header line.
@@ -111,7 +114,9 @@ class CsvFormat(LineFormat):
             else:
                 values.append(row)
                 kept.append(index)
-        return lines.reading(values, kept)
+        reading = lines.reading(values, kept)
+        reading.text = True
+        return reading
 
     def _value(
         self, raw: bytes, columns: tuple[str, ...], converters: list[tuple[str, Converter]]

@@ -246,6 +246,7 @@ def joined(readings: Sequence[Reading]) -> Reading:
     whole = Reading(
         positions=np.concatenate([np.empty(0, np.int64), *(r.positions for r in readings)]),
         rejected=[rejected for reading in readings for rejected in reading.rejected],
+        text=any(reading.text for reading in readings),
         digest=xxhash.xxh3_128_hexdigest("".join(r.digest for r in readings).encode()),
         seen=_joined_seen(readings),
     )

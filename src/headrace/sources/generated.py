@@ -20,6 +20,7 @@ import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError, UserCodeError
 from headrace.log.files import make_directory, put_if_absent
+from headrace.model.functions import checked_function
 from headrace.model.source import (
     Change,
     Range,
@@ -59,8 +60,7 @@ def generate(
     - `splits`: over how many splits the numbers are dealt.
     - `start`: by default 1970, or, when paced, the moment of the first start.
     """
-    if not callable(function):
-        raise InvalidPipeline("sources.generate takes a function (number, random) -> value")
+    checked_function(function, "sources.generate", "n", "random")
     if count is not None and count < 0:
         raise InvalidPipeline(f"sources.generate: count= cannot be negative: {count}")
     if splits < 1:

@@ -345,7 +345,8 @@ class Simulation:
         self.log.check_files()
         self.consumer.check_complete()
         self.deliveries.check_lost()
-        if self.log.voids and self.chance.only_the_outside and not skips(self.topology.graph):
+        meant = skips(self.topology.graph) or bool(getattr(self.workload, "stops_with", ""))
+        if self.log.voids and self.chance.only_the_outside and not meant:
             raise Violation(f"only things were away, and a plan was voided: {self.log.voids[0][1]}")
         hooks = []
         for commit in self.log.commits:

@@ -43,6 +43,7 @@ _RANDOM_NAMES = (
     "headrace.log.identity",
     "headrace.causal.journal",
     "headrace.engine.compactor",
+    "headrace.engine.driver",
     "headrace.sinks.files",
 )
 _MISSING = object()
@@ -154,7 +155,6 @@ def simulated_world(
         names[module, "Path"] = SimulatedPath
     for module in ("headrace.sinks.files", "headrace.sinks.staging"):
         names[module, "shutil"] = SimpleNamespace(rmtree=system.rmtree)
-    names["headrace.sinks.staging", "open"] = system.open_file
     for module in _RANDOM_NAMES:
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
     names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
@@ -162,7 +162,7 @@ def simulated_world(
     # Calls are made by their own process: a thread beside it could not be paused with it.
     names["headrace.worker.asking", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
-    names["headrace.causal.outside", "_within"] = lambda timeout, call: call()
+    names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
     names["headrace.log.files", "_durable"] = _Memory(remembered)
     names |= _conducted(chance, clock_s, uptime_s, running)
     SimulatedPath.system = system
