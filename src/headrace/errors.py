@@ -13,7 +13,7 @@
     ├── Fenced                another driver has taken over this checkpoint
     ├── UserCodeError         a hook raised; carries computation, key and traceback
     ├── ServiceError          a call to the outside failed: the first time and on every replay
-    │   └── CallUncertain     nobody knows whether a call that must not repeat got through
+    ├── CallUncertain         nobody knows whether a call that must not repeat got through
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
 
@@ -78,9 +78,16 @@ class UserCodeError(HeadraceError):
 class ServiceError(HeadraceError):
     """A call of `ctx.http` or `ctx.call` failed; a replay raises the same error again."""
 
+    asked_again = False
+    """Whether a run that it stops asks again at its next start: nothing came of the call."""
 
-class CallUncertain(ServiceError):
-    """A call that must not repeat was begun, and nobody knows whether it got through."""
+
+class CallUncertain(HeadraceError):
+    """A call that must not repeat was begun, and nobody knows whether it got through.
+
+    No `ServiceError`: who calls again after a failure must not do so after this. A function that
+    `ctx.call` calls may raise it, where it cannot know.
+    """
 
 
 class NondeterministicCode(HeadraceError):

@@ -150,6 +150,7 @@ def units_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
         if timing.timestamp is None or timing.unit is not None:
             continue
         marks = [state.mark.reached for state in ledger.splits.get(stream, {}).values()]
+        marks += [ledger.finished[stream].reached] if stream in ledger.finished else []
         newest = max((mark for mark in marks if mark < LATEST), default=0) + timing.lateness_us
         for unit, (low, high) in _THIS_CENTURY.items():
             if low <= newest < high:

@@ -30,9 +30,11 @@ from headrace.engine.opening import (
     adopt_names,
     make_directories,
     refuse_orphaned_feedback,
+    remember_changes,
     require_present,
     rings_for,
 )
+from headrace.engine.options import Options
 from headrace.engine.outages import is_outage
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
@@ -48,10 +50,8 @@ from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Counters, Plan, Report, TaskPlan
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.progress import RunSummary
 
-SHORT_RECORDS_MAX = 20_000
-"""Up to this many records the driver reads and routes an epoch itself: the short way."""
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided, and a smaller one made."""
@@ -68,19 +68,6 @@ class Substrate(Protocol):
     def run(self, task: TaskPlan) -> Sequence[Report]: ...
     def gone(self) -> str | None: ...
     def close(self) -> None: ...
-
-
-class Options(msgspec.Struct, frozen=True):
-    """What a run was asked for."""
-
-    until: str | None = "end"
-    slots: int | None = None
-    epoch_target_s: float = 1.0
-    epoch_records: int | None = None
-    retain_epochs: int = 16
-    short_records_max: int = SHORT_RECORDS_MAX
-    background: bool = True
-    on_epoch: Callable[[EpochProgress], None] | None = None
 
 
 class Driver:
@@ -117,6 +104,8 @@ class Driver:
         self._voids = 0
         self._epochs = 0
         self._renamed: dict[str, str] = {}
+        self.notices: list[str] = []
+        """What a start has found changed and does not refuse."""
         self.patience: Patience = NoPatience()
         self.on_job: Callable[[bool], None] = lambda running: None
         self.on_lead: Callable[[], None] = lambda: None
@@ -184,19 +173,19 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        once = {
-            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
-        }
         self._deliverer = Deliverer(
-            self.graph, self.store, self.checkpoint, self.substrate.spark, once
+            self.topology, self.store, self.checkpoint, self.substrate.spark, self.log.check
         )
         try:
-            self._deliverer.open(self.log.generation, self.ledger.epoch)
+            self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
         self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
         self._sources.prepare()
+        self.notices = remember_changes(
+            self.log, self.ledger, self._sources.compare(self.ledger, self.options.accept_changed)
+        )
         self._sources.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
@@ -257,7 +246,7 @@ class Driver:
         commit = self._complete(plan)
         if commit is None:
             return
-        self._deliverer.deliver_weak(commit)
+        self._deliverer.deliver_weak(commit, self.patience.through)
         self._commit(plan, commit)
         self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
@@ -292,7 +281,9 @@ class Driver:
             verdict = judge(self.topology, task, reports)
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
-                return msgspec.structs.replace(verdict, adoptions=adoptions)
+                sealed = self.patience.through(lambda: self._sources.seal(plan.epoch, self.ledger))
+                link = self.history.link(secrets.token_hex(8))
+                return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed, **link)
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue

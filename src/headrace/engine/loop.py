@@ -174,6 +174,7 @@ class _Loop:
     def _begin_to_lead(self) -> None:
         """The generation is in the log: from now on others wait for this driver."""
         driver, conduct = self._driver, self._conduct
+        self._pulse.beat()  # a standby has made no step, and is not stuck for that
         self._patience.check = self._check
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
@@ -187,7 +188,7 @@ class _Loop:
     def _lead(self) -> RunSummary:
         driver, control = self._driver, self._control
         control.phase = "running"
-        for text in before_running(driver.topology, driver.ledger):
+        for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
             self._tell("doubt", text)
         asked = False
         try:
@@ -197,6 +198,7 @@ class _Loop:
                     self._hold()
                     continue
                 step = self._patience.through(driver.step)
+                self._patience.stepped()
                 if isinstance(step, Run) and not asked:
                     counters = driver.counted()
                     asked = bool(counters.records or counters.dead)

@@ -249,5 +249,6 @@ def _raised(error: Exception) -> str:
 def _worded(error: msgspec.ValidationError) -> str:
     """ "Expected `int`, got `str` - at `$.price`" names the column; say so."""
     text, _, place = str(error).partition(" - at `$")
+    text = text.replace("`ext`", "an integer of more than 64 bits")
     column = place.strip("`").lstrip(".")
     return f"column {column!r}: {text}" if column else text

@@ -10,6 +10,9 @@ gives the same records or an error. Four traps, each of which broke a source onc
    still be readable after a crash.
 3. Positions increase within a split and are never reused; they order ties.
 4. `fingerprint` must change when the bytes under a range change.
+
+A source whose data can change under it says in `Reading.seen` what it has read, and
+compares (`compare`) when it is asked to: the ledger remembers it.
 """
 
 from __future__ import annotations
@@ -52,6 +55,68 @@ class Rejected(msgspec.Struct, frozen=True):
     reason: str
 
 
+SUMS = 2**128
+"""Digests of blocks are added up modulo this: the order and the cuts do not matter."""
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """What something that was read was like then, so that a change of it is noticed."""
+
+    size: int
+    """Bytes, or values."""
+    time_ns: int = 0
+    """When it was last modified; 0 where nobody knows."""
+    ends: str = ""
+    """A digest of its first and last block."""
+    digest: str = ""
+    """The sum of the digests of all blocks read: the same however ranges were cut. "" where it is
+    not known. After a `/` stands which part of every block was read, if not all."""
+    tail: str = ""
+    """A digest of what was read of the block that comes next."""
+    since: int = 0
+    """The position from which the sum counts."""
+    read: int = 0
+    """The position to which it was read."""
+    whole: bool = False
+    """Whether that was its end."""
+
+    def then(self, more: Seen) -> Seen:
+        """This, after more of it was read; what was read anew from its beginning replaces this."""
+        if more.since == 0:
+            return more
+        joined = added(self.digest, more.digest) if self.read == more.since else ""
+        return msgspec.structs.replace(more, digest=joined, since=self.since)
+
+
+def digest_of_sum(total: int, part: str = "") -> str:
+    """A sum of digests as text."""
+    return f"{total % SUMS:032x}" + (f"/{part}" if part else "")
+
+
+def added(one: str, other: str) -> str:
+    """Two such sums together; "" where they do not go together."""
+    first, _, part = one.partition("/")
+    second, _, same = other.partition("/")
+    if not first or not second or part != same:
+        return ""
+    return digest_of_sum(int(first, 16) + int(second, 16), part)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """How something differs from what was read of it, in words for a message."""
+
+    what: str
+    """"the file /data/a.txt"."""
+    how: str
+    """"has grown from 4 to 8 bytes"."""
+    undo: str
+    """"put the old file back"."""
+    name: str = ""
+    """What `accept_changed=` calls it; the stream's name where it has none."""
+    told_only: bool = False
+    """Whether the change can do no harm: what was read goes on being read."""
+
+
 class Reading(msgspec.Struct):
     """What `read` found: Python values or Arrow columns, with their positions."""
 
@@ -65,6 +130,14 @@ class Reading(msgspec.Struct):
     timestamps: Any = None
     """numpy int64 where the source knows them itself; otherwise `Timing` finds them."""
     rejected: list[Rejected] = []
+    digest: str = ""
+    """Of all bytes that were read; a replay must find the same. "" where there are none."""
+    sum: str = ""
+    """Of the blocks that end in the range; see `Seen.digest`."""
+    tail: str = ""
+    """Of the block in which the range ends."""
+    seen: dict[str, Seen] = {}
+    """What was read, by the names of the parts of the split; "" where it has none."""
 
 
 class Timing:
@@ -231,6 +304,28 @@ class Source(ABC):
         `workspace` is a copy of the source's own that is thrown away; there may be no Spark.
         """
         self.prepare(workspace)
+
+    def finished(self, splits: Iterable[str]) -> None:
+        """These are read to their end and committed: `splits` need not list them any more."""
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        """(split, name) of all that can be compared with what was read, as named in `seen`."""
+        return ()
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        """Whether it still is what was read: `seen`, perhaps with another time, or the change.
+
+        None where it is gone, or there is nothing to compare. Without `closely` only what
+        costs next to nothing is compared, and the rest where that differs.
+        """
+        return None
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        """A change was accepted: the position of the split to go on from, and what counts as read.
+
+        What was read to its end counts as read as it is now.
+        """
+        return seen.read, seen
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         """`range` cut into at most `parts` ranges that different tasks may read."""

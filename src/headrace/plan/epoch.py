@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.model.source import Range
+from headrace.model.source import Range, Seen
 from headrace.plan.ring import Interval, Ring
 from headrace.plan.watermarks import Histogram, Mark
 
@@ -84,6 +84,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
     reach: dict[str, Reach] = {}
     """Computation -> how far its time may come; told where calls must not repeat."""
+    given_up: dict[int, int] = {}
+    """Epoch -> the wall time of its last plan that was voided: what failed in those is void."""
 
     @property
     def records(self) -> int:
@@ -109,6 +111,8 @@ class Determinant(msgspec.Struct, frozen=True, gc=False):
     """"answer", "failed" or "uncertain"."""
     value: bytes = b""
     message: str = ""
+    again: bool = False
+    """Whether nothing came of it, so that it is asked again where its plan is voided."""
 
 
 _Packed = list[tuple[str, bytes, str, bytes, str]]
@@ -244,6 +248,10 @@ class Report(msgspec.Struct, frozen=True):
     newest: int = 0
     determinants: bytes = b""
     """Answers from outside that are logged with the commit, packed: the driver passes them on."""
+    input: str = ""
+    """Of a reader: the digest of all bytes that it read."""
+    seen: dict[str, Seen] = {}
+    """Of a reader: what it read was like."""
     error: str | None = None
     """An error's class name and message, where the work failed."""
     message: str = ""
@@ -270,6 +278,23 @@ class SplitState(msgspec.Struct, frozen=True):
     finished: bool = False
     news: int = 0
     """Wall time of the last plan that read from it; idleness counts from here."""
+    seen: dict[str, Seen] = {}
+    """What was read was like, by the names of its parts; in a commit, of this epoch alone."""
+
+
+class RecordFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of the record of what was read to its end."""
+
+    name: str
+    rows: int
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """Finished splits that leave the ledger with a commit: all that were so before it."""
+
+    file: RecordFile
+    replaces: tuple[str, ...] = ()
+    """Files whose rows are in the new one."""
 
 
 class Adoption(msgspec.Struct, frozen=True):
@@ -297,11 +322,27 @@ class Commit(msgspec.Struct, frozen=True):
     adoptions: list[Adoption] = []
     digests: dict[str, str] = {}
     """Label -> digest of all that it made."""
+    inputs: dict[str, str] = {}
+    """Label -> digest of all bytes that it read from a source."""
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
     determinants: dict[str, bytes] = {}
     """Label -> answers from outside, in the order of the calls, packed."""
+    sealed: dict[str, Sealing] = {}
+    """Stream -> where its finished splits are from now on."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""
     keys: dict[str, dict[str, str]] = {}
     """Computation -> stream -> what it is keyed by, where that was not known yet."""
+    nonce: str = ""
+    """Names this commit: no other has it, not even one of the same epoch in a copy of the log."""
+    follows: str = ""
+    """The nonce of the commit before it."""
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """State that a person took out of a stopped pipeline: the slots that change, and to what."""
+
+    computation: str
+    slots: dict[int, tuple[Entry, ...]]
+    reason: str = ""

@@ -21,7 +21,6 @@ from headrace.sources.lines import (
     BYTE_ORDER_MARK,
     SAMPLE_BYTES,
     LineFormat,
-    Lines,
     not_utf8,
     record_ends,
 )
@@ -95,7 +94,7 @@ class CsvFormat(LineFormat):
         return end, max(0, about - has_header)
 
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = Lines(self.read_range(path, start, end), name, start, self.quote)
+        lines = self.lines(path, name, start, end)
         records = lines.records()
         # A setting of the whole process, and 128 KiB where nobody raises it: a cell in quotes
         # would then be refused that is read without them.

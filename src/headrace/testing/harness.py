@@ -17,9 +17,10 @@ import msgspec
 from headrace import failpoints
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.difference import first_unlike
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
+from headrace.engine.options import Options
 from headrace.engine.planning import Run
 from headrace.engine.replay import Replay, one_at_a_time, replay_epoch
 from headrace.engine.sending import require_picklable

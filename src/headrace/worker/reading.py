@@ -40,7 +40,12 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
     for read in task.plan.reads[number]:
         emitter = Emitter(runtime, task, read.stream, read.label)
         try:
-            mark, newest = _read(runtime, task, read, emitter)
+            reading = runtime.topology.graph.injectors[read.stream].source.read(
+                read.split, read.range
+            )
+            digest_read, seen = reading.digest, reading.seen
+            mark, newest = _emit(runtime, task, read, reading, emitter)
+            del reading  # what it holds is not needed while the rest is made
             digest, rows = emitter.finish(mark, run_fused)
             report = Report(
                 label=read.label,
@@ -53,6 +58,8 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
                 counters=emitter.counters,
                 newest=newest,
                 determinants=emitter.answers,
+                input=digest_read,
+                seen=seen,
             )
         except HeadraceError as error:
             report, rows = failed(read.label, read.stream, error), []
@@ -63,10 +70,11 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
         yield from addressed(runtime.topology, task.plan, 0, rows)
 
 
-def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) -> tuple[Mark, int]:
+def _emit(
+    runtime: Runtime, task: TaskPlan, read: ReadTask, reading: Reading, emitter: Emitter
+) -> tuple[Mark, int]:
     injector = runtime.topology.graph.injectors[read.stream]
     source = injector.source
-    reading = source.read(read.split, read.range)
     schema = runtime.topology.graph.schemas.get(read.stream)
     rows, positions, rejected = stamp(reading, source.timing, task.plan.wall, schema)
     for bad in rejected:

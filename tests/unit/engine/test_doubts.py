@@ -22,7 +22,7 @@ def told_by(topology, store=None, **options):
 
 def renamed(**options):
     p = PipelineBuilder("counting")
-    p.read("values", memory([1, 2, 3, 4, 5], timestamps=range(5)))
+    p.read("values", memory([1, 2, 3], timestamps=range(3)))
     key = {"values": lambda value: f"key {value}"}
     p.compute(Count, inputs=key, outputs="counts", name="Tally", **options)
     p.stream("counts").write(memory_sink())

@@ -286,7 +286,7 @@ def test_a_fixed_set_in_name_order_cannot_grow_between_runs(tmp_path: Path) -> N
     put(tmp_path / "in" / "b.txt")
     prepared(sources.text(tmp_path / "in", ordered_by_name=True), tmp_path)
     put(tmp_path / "in" / "a.txt")
-    with pytest.raises(SourceError, match="a.txt was not there when this checkpoint was started"):
+    with pytest.raises(SourceError, match="a.txt was not there, or empty, when this"):
         prepared(sources.text(tmp_path / "in", ordered_by_name=True), tmp_path)
 
 
