@@ -18,6 +18,18 @@ import msgspec
 import numpy as np
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.shown import is_nested, shown
+
+NESTED_MAX = 40
+"""How deep lists and dicts may lie inside each other in a record that is read or produced.
+
+Far below where the first of those that handle it gives up: Parquet at 48 lists, DuckDB at 62,
+Arrow's files at 63, pickle and `copy` at some 300. Steps may wrap a value a few times more."""
+CELL_NESTED_MAX = 200
+"""The same of all that is stored or sent: from here on it would depend on who looks at it."""
+
+_CONTAINERS = bytes(int(0x80 <= b < 0xA0 or 0xDC <= b < 0xE0) for b in range(256))
+"""1 for bytes that may begin a list or a dict in MessagePack."""
 
 
 def plain_number(value: Any) -> Any:
@@ -39,14 +51,47 @@ encode_value = _encoder.encode
 decode_value = _plain_decoder.decode
 
 
-def packed(value: Any, *, what: str = "the value") -> bytes:
+def packed(value: Any, *, what: str = "the value", depth: int = CELL_NESTED_MAX) -> bytes:
     """A record's value as MessagePack, or an error that says what it holds."""
     try:
-        return _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError, UnicodeError) as error:
+        data = _encoder.encode(value)
+    except RecursionError:
+        raise _too_deep(what, value, depth) from None
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRecord(
-            f"{what} cannot be encoded: {error} ({value!r:.120}){_advice(value)}"
+            f"{what} cannot be encoded: {error} ({shown(value, 120)}){_advice(value)}"
         ) from None
+    if len(data) > depth and _is_deeper(data, value, depth):
+        raise _too_deep(what, value, depth)
+    return data
+
+
+def _is_deeper(data: bytes, value: Any, depth: int) -> bool:
+    """Whether a value, which has become `data`, is nested more than `depth` deep."""
+    if len(data) >= _LONG:  # most are flat, however long their text is
+        for inner in value.values() if type(value) is dict else (value,):
+            if type(inner) not in _FLAT:
+                break
+        else:
+            return False
+    if data.translate(_CONTAINERS).count(1) <= depth:
+        return False
+    try:
+        # What was encoded: classes may have anything inside.
+        return is_nested(_plain_decoder.decode(data), depth)
+    except (RecursionError, msgspec.DecodeError):
+        return True
+
+
+_LONG = 512
+_FLAT = frozenset((str, bytes, int, float, bool, type(None)))
+
+
+def _too_deep(what: str, value: Any, depth: int) -> InvalidRecord:
+    return InvalidRecord(
+        f"{what} is nested more than {depth} deep, which is too deep for a record: "
+        f"{shown(value, 120)}. Flatten it, or keep the deep part as text (JSON)"
+    )
 
 
 def _advice(value: Any) -> str:
@@ -60,7 +105,7 @@ def _advice(value: Any) -> str:
 class Codec:
     """Encodes and decodes one declared state type."""
 
-    __slots__ = ("_decoder", "_encoder", "_floats", "_loose", "type")
+    __slots__ = ("_decoder", "_encoder", "_floats", "_loose", "_unbounded", "type")
 
     def __init__(self, declared: Any, *, where: str) -> None:
         self.type = declared
@@ -79,6 +124,8 @@ class Codec:
         )
         # Room for values that change in encoding: tuples become lists, rich types text.
         self._loose = bool(kinds & {msgspec.inspect.AnyType, msgspec.inspect.CustomType})
+        # Other types say themselves how deep their values can be nested.
+        self._unbounded = self._loose or _is_recursive(parts)
         self._floats = msgspec.inspect.FloatType in kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,10 +140,19 @@ class Codec:
         kind = type(value)
         try:
             data = self._encoder.encode(value)
-        except (TypeError, ValueError, OverflowError, UnicodeError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise TypeError(
-                f"declared as {_show(self.type)}, but {value!r:.80} cannot be stored: {error}"
+                f"declared as {_show(self.type)}, but {shown(value, 80)} cannot be stored: {error}"
             ) from None
+        if (
+            self._unbounded
+            and len(data) > CELL_NESTED_MAX
+            and _is_deeper(data, value, CELL_NESTED_MAX)
+        ):
+            raise TypeError(
+                f"declared as {_show(self.type)}, but {shown(value, 80)} is nested more than "
+                f"{CELL_NESTED_MAX} deep and cannot be stored"
+            )
         if kind is self.type and kind in _SCALARS:
             return data, value
         try:
@@ -105,8 +161,8 @@ class Codec:
             raise TypeError(f"declared as {_show(self.type)}, but {error}") from None
         if self._loose and back != value and not _alike(back, value):
             raise TypeError(
-                f"declared as {_show(self.type)}, and {value!r:.80} would come back as "
-                f"{back!r:.80}: declare the exact type"
+                f"declared as {_show(self.type)}, and {shown(value, 80)} would come back as "
+                f"{shown(back, 80)}: declare the exact type"
             )
         return (self._encoder.encode(back) if self._floats else data), back
 
@@ -169,9 +225,29 @@ def _parts(declared: Any) -> Iterator[msgspec.inspect.Type]:
             continue
         seen.add(id(part))
         yield part
-        for name in ("type", "item_type", "key_type", "value_type"):
-            if isinstance(inner := getattr(part, name, None), msgspec.inspect.Type):
-                todo.append(inner)
-        for name in ("item_types", "types"):
-            todo.extend(getattr(part, name, ()))
-        todo.extend(field.type for field in getattr(part, "fields", ()))
+        todo += _inside(part)
+
+
+def _inside(part: Any) -> list[Any]:
+    """The types right inside another."""
+    named = (getattr(part, n, None) for n in ("type", "item_type", "key_type", "value_type"))
+    found: list[Any] = [inner for inner in named if isinstance(inner, msgspec.inspect.Type)]
+    for name in ("item_types", "types"):
+        found.extend(getattr(part, name, ()))
+    found.extend(field.type for field in getattr(part, "fields", ()))
+    return found
+
+
+def _is_recursive(parts: list[msgspec.inspect.Type]) -> bool:
+    """Whether one of these types has itself inside, so that its values may be of any depth."""
+    for part in parts:
+        seen: set[int] = set()
+        todo = _inside(part)
+        while todo:
+            inner = todo.pop()
+            if inner is part:
+                return True
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                todo += _inside(inner)
+    return False

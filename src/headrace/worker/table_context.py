@@ -15,6 +15,7 @@ from headrace.causal.services import Drawing
 from headrace.model.context import Input, TableContext
 from headrace.model.record import Record
 from headrace.model.rows import Rows, one_batch
+from headrace.model.schema_types import COLUMNS_NESTED_MAX, too_deep
 from headrace.model.time import BEGINNING, instant
 from headrace.pipeline.graph import Node, To
 from headrace.worker.emitter import Emitter, identify, keyless_origin
@@ -119,6 +120,11 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     ) -> None:
         if isinstance(table, dict):
             table = pa.table(table)
+        if (deep := too_deep(table.schema)) is not None:
+            raise TypeError(
+                f"produce_table: column {deep!r} is nested more than {COLUMNS_NESTED_MAX} deep, "
+                "which Arrow's files do not take"
+            )
         count = table.num_rows
         if timestamp is None and "timestamp" in table.schema.names:
             timestamp = "timestamp"

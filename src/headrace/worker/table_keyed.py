@@ -14,6 +14,7 @@ from headrace.errors import UserCodeError
 from headrace.model.context import Input
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
+from headrace.model.shown import shown
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph import Node, To
@@ -228,7 +229,7 @@ class KeyedTableContext(BareTableContext):
     ) -> None:
         node, key = self._node, self._shown[key_index]
         if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
-            what = f"{value!r:.300} at {timestamp}" + (f" of {stream!r}" if stream else "")
+            what = f"{shown(value, 300)} at {timestamp}" + (f" of {stream!r}" if stream else "")
             raise UserCodeError(describe(node, key, what, error)) from error
         told = letter(self._emitter, node, key, None, error)
         told.update(value=value, timestamp=timestamp, stream=stream)
