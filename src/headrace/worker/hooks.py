@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from headrace.causal.lineage import timer_identity
+from headrace.causal.lineage import origin_part, timer_identity
 from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.keys import decode_key
 from headrace.model.record import Record, Timer
@@ -81,9 +81,10 @@ class KeyedHooks:
         self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
         # Computations without timers and TTLs take the short loop.
         self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
-        self._with_origin = any(
-            s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
-        )
+        topology = emitter.runtime.topology
+        self._with_origin = any(s in topology.needs_origin for s in live.node.outputs.values())
+        self._follows = self._with_origin and live.node.template.follows
+        self._named = topology.needs_identity
         self._due: list[tuple[int, bytes]] = []
         self._fired = 0
         self._careful = False
@@ -214,7 +215,7 @@ class KeyedHooks:
         self._due = [(at, cell[2]) for at, cell in due]
         heapq.heapify(self._due)
         remaining = _oldest_remaining(records)
-        identities = self._identities() if self._traced is not None else ()
+        identities = self._identities() if self._traced is not None or self._follows else ()
         hook = 0
         for i, record in enumerate(records):
             hook = self._fire_due(remaining[i], hook)
@@ -222,6 +223,9 @@ class KeyedHooks:
             hook += 1
             if self._traced is not None:
                 self._traced.caused_by(record.stream, identities[i])
+            if self._follows:
+                named = record.stream in self._named
+                context.set_origin(origin_part(identities[i]) if named else identities[i])
             self._record(record, ("record", i))
         hook = self._fire_due(self.now, hook)
         for at, cell in due_wall:

@@ -114,7 +114,7 @@ class KeyedRun:
         if not keys:
             return
         found = self._load(keys, lambda key: self._first_time(key, groups, ordered, due))
-        traced = is_traced(self.emitter, self.node)
+        traced = is_traced(self.emitter, self.node) or self.node.template.follows
         nothing: tuple[list[Record[Any]], list[bytes]] = ([], [])
 
         def inputs_of(key: bytes) -> tuple[list[Record[Any]], Identities]:
