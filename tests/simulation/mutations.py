@@ -13,7 +13,12 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from tests.simulation import mutations_of_copies, mutations_of_levels, mutations_of_runs
+from tests.simulation import (
+    mutations_of_copies,
+    mutations_of_levels,
+    mutations_of_records,
+    mutations_of_runs,
+)
 
 from headrace.causal import journal, outside
 from headrace.causal.journal import Intent, Journal, Result
@@ -582,6 +587,7 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
+        *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
     )
 }
 

@@ -81,6 +81,7 @@ class Tuning:
             ("headrace.engine.driver", "COLLECT_EVERY"): self.collect_every,
             ("headrace.engine.driver", "SNAPSHOT_EVERY"): self.snapshot_every,
             ("headrace.engine.compactor", "RETRY_AFTER"): 2,
+            ("headrace.engine.finished", "SEAL_ROWS"): 1 + self.retain_epochs % 2,
             ("headrace.state.compaction", "RUN_MIN"): self.run_min,
             ("headrace.state.compaction", "PIECE_BYTES"): 2000 * self.run_min,
             ("headrace.state.compaction", "_SAMPLE_BYTES"): 200,
