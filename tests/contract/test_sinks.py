@@ -506,25 +506,62 @@ def test_of_two_copies_that_race_one_is_refused_and_one_is_shown(place, failpoin
 
 
 @of([JsonlPlace])
-def test_copies_of_which_one_has_no_rows_never_both_go_on(place, monkeypatch) -> None:
+def test_what_a_copy_has_claimed_is_taken_away_before_it_shows_in_an_epoch_without_rows(
+    place, monkeypatch
+) -> None:
     """Between its look at the high-water and its rename, the other raises the high-water."""
     rename = FileSink._rename
-    refused: list[str] = []
 
     def late(self: FileSink, *named: Any) -> None:
-        try:
-            place.open(place="/copy").deliver(of_commit(delivery(place, 1), "b", "/copy"))
-        except IncompatibleState as error:
-            refused.append(str(error))
+        place.open(place="/copy").deliver(of_commit(delivery(place, 1), "b", "/copy"))
         rename(self, *named)
 
     monkeypatch.setattr(FileSink, "_rename", late)
     with pytest.raises(IncompatibleState):
         place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
-    assert len(refused) == 1
-    for commit in ("a", "b"):  # nor later: its rows are there, and its high-water is the other's
+    assert place.shown() == []
+    place.open(commits={1: "b"}).deliver(of_commit(delivery(place, 2), "c", "/copy"))
+    assert list((place.out / "_staging").iterdir()) == []
+    assert list((place.out / "_claims").iterdir()) == []
+
+
+@of([JsonlPlace])
+def test_rows_of_a_copy_in_an_epoch_without_rows_stop_both_until_somebody_decides(place) -> None:
+    """Between its rename and its high-water, the other raises the high-water."""
+    refused: list[str] = []
+
+    def other() -> None:
+        failpoints.disarm("after-publish")
+        try:
+            place.open(place="/copy").deliver(of_commit(delivery(place, 1), "b", "/copy"))
+        except IncompatibleState as error:
+            refused.append(str(error))
+
+    failpoints.arm("after-publish", other)
+    with pytest.raises(IncompatibleState):
+        place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+    assert len(refused) == 1 and "holds rows of another copy" in refused[0]
+    for commit in ("a", "b"):
         with pytest.raises(IncompatibleState):
             place.open(commits={1: commit})
+    take_away(place)  # the way out that the error names
+    with pytest.raises(IncompatibleState):
+        place.open(commits={1: "a"})
+    assert place.open(commits={1: "b"}).high_water() == 1
+
+
+@of([JsonlPlace])
+def test_a_copy_that_claims_late_shows_nothing_and_is_in_nobodys_way(place) -> None:
+    def late() -> None:
+        failpoints.disarm("before-claim")
+        place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+
+    failpoints.arm("before-claim", late)
+    with pytest.raises(IncompatibleState):
+        place.open(place="/copy").deliver(of_commit(delivery(place, 1, 3), "b", "/copy"))
+    first = place.open(commits={1: "a"})
+    first.deliver(of_commit(delivery(place, 2, 4), "c"))
+    assert sorted(place.shown()) == [1, 2, 4]
 
 
 def take_away(place: FilePlace) -> list[int]:

@@ -13,7 +13,12 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from tests.simulation import mutations_of_levels, mutations_of_runs
+from tests.simulation import (
+    mutations_of_copies,
+    mutations_of_levels,
+    mutations_of_records,
+    mutations_of_runs,
+)
 
 from headrace.causal import journal, outside
 from headrace.causal.journal import Intent, Journal, Result
@@ -579,17 +584,21 @@ MUTATIONS: dict[str, Mutation] = {
         staging_is_swept_at_once,
         high_water_is_overwritten,
         delivery_is_not_repeated,
+        *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
+        *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
     )
 }
 
 ONLY: dict[str, str] = {
     "ties_fall_as_they_come": "ties",
     "weak_rows_that_were_refused_are_let_go": "at-least-once",
+    "weak_rows_that_were_refused_run_their_job_again": "at-least-once",
     "skipped_records_are_not_counted": "at-most-once",
     "undelivered_rows_are_not_told": "at-most-once",
     "refused_rows_are_handed_over_again": "at-most-once",
     "acknowledged_epochs_are_passed_over": "at-most-once",
+    **dict.fromkeys(mutations_of_copies.__all__, "copies"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

@@ -189,7 +189,7 @@ class Deliverer:
                 "delivered again (at-most-once)",
                 outlet.name, commit.epoch, rows,
             )  # fmt: skip
-        self._hand_over(outlet, commit, [], weak=False)  # its high-water goes on
+        self._hand_over(outlet, commit, [], weak=False, complete=False)  # its high-water goes on
         self._handed.discard(place)
 
     def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
@@ -238,12 +238,18 @@ class Deliverer:
             outlet.sink.close()
 
     def _hand_over(
-        self, outlet: Outlet, commit: Commit, files: Iterable[StagedFile], *, weak: bool
+        self,
+        outlet: Outlet,
+        commit: Commit,
+        files: Iterable[StagedFile],
+        *,
+        weak: bool,
+        complete: bool = True,
     ) -> None:
         epoch = commit.epoch
         parts = [self._part(outlet.name, file) for file in sorted(files, key=lambda f: f.label)]
         delivery = Delivery(
-            epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place
+            epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place, complete
         )
         try:
             with _named(outlet):

@@ -23,6 +23,7 @@ from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
 from headrace.engine.doubts import keys_of
+from headrace.engine.failures import final_failure
 from headrace.engine.guarantees import skipping, skips
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
@@ -34,14 +35,14 @@ from headrace.engine.opening import (
     rings_for,
 )
 from headrace.engine.options import Options
-from headrace.engine.outages import is_outage, refused_in
+from headrace.engine.outages import is_outage
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
 from headrace.engine.standby import StoodBack
 from headrace.engine.telling import lowest_watermark, progress_of, summary_of
 from headrace.engine.verdict import Dropped, judge
-from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
+from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Patience
 from headrace.log.identity import claim_identity, read_identity
@@ -50,7 +51,6 @@ from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, Counters, Plan, Report, TaskPlan
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import RunSummary
-from headrace.worker.watchdog import blamed
 
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
@@ -66,6 +66,7 @@ class Substrate(Protocol):
     parallelism: int
 
     def run(self, task: TaskPlan) -> Sequence[Report]: ...
+    def gone(self) -> str | None: ...
     def close(self) -> None: ...
 
 
@@ -270,12 +271,10 @@ class Driver:
                 self._give_up(plan, error)
                 raise
             except Exception as error:
+                if (told := final_failure(str(error), self.substrate.gone())) is not None:
+                    self._give_up(plan, told)
+                    raise told from error
                 require_present(self.store, self.checkpoint)
-                if refused := refused_in(str(error)):
-                    raise refused from error
-                if hung := blamed(str(error)):
-                    self._void(plan, hung)
-                    raise UserCodeError(f"{hung}; its worker had to be ended") from error
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
@@ -302,9 +301,9 @@ class Driver:
         return None
 
     def _give_up(self, plan: Plan, error: HeadraceError) -> None:
-        """Voids a plan that failed; in an outage it stays open, to be run again as it is."""
+        """Voids a plan that failed; where that is not its fault it stays open, to be run again."""
         require_present(self.store, self.checkpoint)
-        if not is_outage(error):
+        if not is_outage(error) and not isinstance(error, SparkError):
             self._void(plan, str(error))
 
     def _job(self, task: TaskPlan) -> Sequence[Report]:

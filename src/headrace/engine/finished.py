@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.errors import StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.store import Store
@@ -75,7 +76,7 @@ class FinishedSplits:
             directory = paths.read_directory(stream)
             self._store.make_directory(directory)
             name = f"{directory}/{paths.content_name(epoch, 'read', digest_of(data), '.arrow')}"
-            self._store.write(name, data)
+            self._write(name, data)
             reach("after-record-write")
             replaced = tuple(file.name for file in merged)
             sealed[stream] = Sealing(RecordFile(name, count), replaced)
@@ -83,6 +84,13 @@ class FinishedSplits:
             # shall be told so, and not that its checkpoint is damaged.
             self._record(sealed[stream].file)
         return sealed
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            self._store.write(name, data)
+        except FileNotFoundError as error:
+            # A rename that was sent twice, or a checkpoint that is away: to be tried again.
+            raise StoreError(f"cannot write {self._store.where(name)}: {error}") from error
 
     def _record(self, file: RecordFile) -> Record:
         if file.name not in self._open:

@@ -14,6 +14,7 @@ import msgspec
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.driver import Driver
 from headrace.engine.loop import Conduct, Control, run_loop
+from headrace.engine.showing import brief
 from headrace.errors import InvalidPipeline
 from headrace.log.identity import read_identity
 from headrace.model.time import Duration, duration
@@ -52,7 +53,7 @@ class Job:
         if self._thread.is_alive():
             raise TimeoutError(f"pipeline {self._driver.graph.name!r} is still running")
         if self._error is not None:
-            raise self._error
+            raise brief(self._error)
         if self._summary is None:
             raise RuntimeError("the pipeline ended without a summary")
         return self._summary
@@ -129,7 +130,7 @@ class Job:
         self._control.stopping.set()
         self._thread.join()
         if exc[0] is None and self._error is not None:
-            raise self._error
+            raise brief(self._error)
 
 
 class GracefulStop:

@@ -19,7 +19,7 @@ from headrace.engine.outages import Outage, is_outage
 from headrace.engine.patience import Patience, StopAsked
 from headrace.engine.planning import Finish, Run, Wait
 from headrace.engine.standby import StoodBack, stand_by
-from headrace.errors import Fenced
+from headrace.errors import Fenced, SparkError
 from headrace.plan.progress import Notice, RunSummary
 
 POLL_S = 0.2
@@ -109,12 +109,27 @@ class _Loop:
                 self._keeper.abandon()
             raise
         except BaseException as error:
-            control.error = error
-            self._let_go(RELEASED, f"{type(error).__name__}: {str(error)[:200]}")
-            raise
+            control.error = told = self._told(error)
+            self._let_go(RELEASED, f"{type(told).__name__}: {str(told)[:200]}")
+            if told is error:
+                raise
+            raise told from error
         finally:
             control.phase = "ended" if control.error is None else "failed"
             driver.close()
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What to say of an error: where Spark is gone, whatever used it says so in its own way."""
+        if not isinstance(error, Exception) or isinstance(error, SparkError):
+            return error
+        gone = self._driver.substrate.gone()
+        return error if gone is None else SparkError(gone)
+
+    def _check(self) -> None:
+        """Raises where waiting is in vain: another driver leads, or Spark is gone."""
+        if gone := self._driver.substrate.gone():
+            raise SparkError(gone)
+        self._driver.log.check()
 
     def _take_turn(self) -> RunSummary | None:
         """Opens the driver; a standby first waits until the leader has gone."""
@@ -160,7 +175,7 @@ class _Loop:
         """The generation is in the log: from now on others wait for this driver."""
         driver, conduct = self._driver, self._conduct
         self._pulse.beat()  # a standby has made no step, and is not stuck for that
-        self._patience.check = driver.log.check
+        self._patience.check = self._check
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
                 driver.store,

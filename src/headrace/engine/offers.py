@@ -20,8 +20,8 @@ from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Sealing, SplitState
 from headrace.plan.ledger import Ledger
 
-CHECKS = 256
-"""About so many finished parts are looked at whenever a source without an end is asked."""
+CHECKS = 128
+"""About so many finished parts are looked at, in turn, when a source without an end is asked."""
 
 
 class Sources:
@@ -41,6 +41,7 @@ class Sources:
         self._settled: dict[tuple[str, str], tuple[int, bool]] = {}
         self._released: dict[tuple[str, str], int] = {}
         self._first_seen: dict[tuple[str, str], int] = {}
+        self._turn = 0
         self._times: dict[tuple[str, str, str], int] = {}
         """When what has the same bytes as ever was last written to."""
 
@@ -170,9 +171,10 @@ class Sources:
             source.finished([split for split, _ in sealed])
         self._fresh[stream] = {split for split in unknown if split not in closed}
         if not source.bounded:
-            for split, state in known.items():
-                if state.finished:
-                    self._check(stream, source, split, state.seen)
+            ended = [split for split, state in known.items() if state.finished]
+            self._turn += CHECKS
+            for split in (ended[self._turn % len(ended) :] + ended)[:CHECKS] if ended else ():
+                self._check(stream, source, split, known[split].seen)
             for (split, name), seen in self._record.in_turn(ledger, stream, CHECKS).items():
                 own = known[split].seen if split in known else {}
                 if seen is not None and name not in own:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.engine.outages import HICCUP_S, QUICK_TRIES, Outage, delay_s, is_outage, part_of
-from headrace.errors import Fenced, HeadraceError
+from headrace.errors import Fenced, HeadraceError, SparkError
 from headrace.model.time import show_instant
 
 _Given = TypeVar("_Given")
@@ -48,7 +48,7 @@ class Patience:
         self.outage: Outage | None = None
         """What is away now, once it is more than a hiccup."""
         self.check: Callable[[], None] = lambda: None
-        """Raises Fenced where a newer driver has taken over meanwhile."""
+        """Raises Fenced where a newer driver has taken over meanwhile, SparkError without Spark."""
         self._give_up_s = give_up_s
         self._stopping = stopping
         self._tell = tell
@@ -103,7 +103,7 @@ class Patience:
             self._resting(False)
         try:
             self.check()
-        except Fenced:
+        except (Fenced, SparkError):
             raise
         except (OSError, HeadraceError):
             pass  # The log is away as well: its own puts will tell.

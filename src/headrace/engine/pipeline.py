@@ -17,9 +17,10 @@ from headrace.engine.job import GracefulStop, Job
 from headrace.engine.loop import Conduct, run_loop
 from headrace.engine.options import SHORT_RECORDS_MAX, Options
 from headrace.engine.session import local_session
+from headrace.engine.showing import brief
 from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.warming import warm
-from headrace.errors import InvalidPipeline
+from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.failpoints import arm_from_environment
 from headrace.log.location import checkpoint_store
 from headrace.model.time import Duration, duration
@@ -66,7 +67,8 @@ class Pipeline(PipelineBuilder):
         - `until`: "end" (sources have ended, the watermark goes to the end of time),
           "caught_up" (nothing is left now; resumable) or None (for ever).
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
-        - `epoch_target`: how long an epoch should take; its size follows the pace.
+        - `epoch_target`: how long an epoch should take; its size follows the pace. The first ones
+          are small, until it is known what a record costs.
         - `epoch_records`: a fixed epoch size instead.
         - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
         - `standby`: wait, warm, until the driver that leads has gone, and take over then.
@@ -82,14 +84,18 @@ class Pipeline(PipelineBuilder):
           a list or a generator). Of one that is not yet read to its end, reading goes on with the
           first record at or after the old position; one that is counts as read as it is now.
         """
-        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
-        driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
-            standbys, epoch_timeout, accept_changed,
-        )  # fmt: skip
-        stopping = threading.Event()
-        with GracefulStop(stopping):
-            return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
+        try:
+            conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
+            driver = self._driver(
+                checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
+                on_epoch, standbys, epoch_timeout, accept_changed,
+            )  # fmt: skip
+            stopping = threading.Event()
+            with GracefulStop(stopping):
+                return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
+        except HeadraceError as error:
+            told = brief(error)
+        raise told
 
     def start(
         self,
@@ -112,12 +118,16 @@ class Pipeline(PipelineBuilder):
         accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> Job:
         """Runs in the background; see `run` for the arguments."""
-        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
-        driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
-            standbys, epoch_timeout, accept_changed,
-        )  # fmt: skip
-        return Job(driver, _clock, self._warmed(driver, conduct))
+        try:
+            conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
+            driver = self._driver(
+                checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
+                on_epoch, standbys, epoch_timeout, accept_changed,
+            )  # fmt: skip
+            return Job(driver, _clock, self._warmed(driver, conduct))
+        except HeadraceError as error:
+            told = brief(error)
+        raise told
 
     def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
         if not conduct.standby:
@@ -151,6 +161,8 @@ class Pipeline(PipelineBuilder):
         timeout_s = None
         if epoch_timeout is not None:
             timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
+        if epoch_records is not None and (type(epoch_records) is not int or epoch_records < 1):
+            raise InvalidPipeline(f"epoch_records= is a number from 1 on, not {epoch_records!r}")
         if type(retain_epochs) is not int or retain_epochs < 1:
             raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
         topology = self.freeze()

@@ -30,7 +30,6 @@ from headrace.engine.local import run_epoch
 from headrace.engine.past import Past, not_kept, past_epoch
 from headrace.engine.pins import pinned
 from headrace.errors import (
-    CorruptCheckpoint,
     HeadraceError,
     IncompatibleState,
     InvalidPipeline,
@@ -39,7 +38,7 @@ from headrace.errors import (
 )
 from headrace.log import paths
 from headrace.log.identity import read_identity
-from headrace.log.location import checkpoint_store
+from headrace.log.location import checkpoint_store, no_checkpoint
 from headrace.log.overlay import Overlay
 from headrace.log.store import Store
 from headrace.model.source import Workspace
@@ -112,7 +111,7 @@ def replay_epoch(
     graph = topology.graph
     identity = read_identity(store)
     if identity is None:
-        raise CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")
+        raise no_checkpoint(store)
     if identity.pipeline != graph.name:
         raise IncompatibleState(
             f"the checkpoint {store.root or ''} belongs to pipeline {identity.pipeline!r}, not "

@@ -150,6 +150,23 @@ class Rows:
         return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
 
     @staticmethod
+    def joined(parts: Sequence[Rows]) -> list[Rows]:
+        """All rows of `parts`, in order and as they are: neighbours of one form are joined."""
+        found: list[list[Rows]] = []
+        for part in parts:
+            if len(part):
+                if found and part._is_like(found[-1][0]):
+                    found[-1].append(part)
+                else:
+                    found.append([part])
+        return [Rows.concat(alike) for alike in found]
+
+    def _is_like(self, other: Rows) -> bool:
+        if self._columns is None or other._columns is None:
+            return self._columns is other._columns
+        return bool(self.columns.schema.equals(other.columns.schema))  # type: ignore[union-attr]
+
+    @staticmethod
     def concat(parts: Sequence[Rows]) -> Rows:
         """All rows of `parts`, in order."""
         parts = [part for part in parts if len(part)]

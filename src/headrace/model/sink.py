@@ -45,6 +45,8 @@ class Delivery(msgspec.Struct, frozen=True):
     """Names the epoch's commit: the same on every try, another in every other history."""
     place: str = ""
     """Where the checkpoint lies, for messages."""
+    complete: bool = True
+    """Not so where the epoch's rows are left out, as they may have arrived (at-most-once)."""
 
 
 class Opening(msgspec.Struct, frozen=True):

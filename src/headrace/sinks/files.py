@@ -18,7 +18,7 @@ Invariants (ARCHITECTURE.md, F1-F3):
 - Claim and high-water name the commit that an epoch came of. Drivers of one checkpoint
   agree on it, as it is in their log. A copy of the checkpoint that runs as well has the
   same id and numbers, and other commits: it is refused. An epoch without rows is not
-  claimed, so such a delivery looks for a foreign claim after its high-water, and one with
+  claimed. So such a delivery looks for a foreign claim after its high-water, and one with
   rows for a foreign high-water after its claim: one of the two sees the other.
 """
 
@@ -35,7 +35,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.errors import InvalidPipeline, SinkError
+from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.log.location import mounted
@@ -94,7 +94,7 @@ class FileSink(Sink):
                 sync_directory(self.path)
                 if self._marks.is_dir():
                     sync_directory(self._marks)
-                self._verify_all(opening)
+                self._verify_last(opening)
                 self._sweep(self.high_water())
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
@@ -143,10 +143,10 @@ class FileSink(Sink):
             self._rename(claim.staging, f"epoch={epoch_name(epoch)}", epoch)
             reach("after-publish")
         # 6. Only now the high-water rises, and only then claim and staging may go.
-        mark.advance(epoch, delivery.commit)
+        mark.advance(epoch, delivery.commit, empty=not has_rows and delivery.complete)
         reach("after-high-water")
         if not has_rows:
-            self._verify_claim(epoch, _came_of(delivery))
+            self._keep_empty(epoch, _came_of(delivery))
         self._sweep(epoch)
 
     def _publish_weak(self, delivery: Delivery) -> None:
@@ -214,21 +214,38 @@ class FileSink(Sink):
             raise SinkError(f"{path} claims {found.staging!r}, which is not in _staging: damaged")
         return found
 
-    def _verify_all(self, opening: Opening) -> None:
+    def _verify_last(self, opening: Opening) -> None:
         """Refuses a place in which another copy of the checkpoint has been at work."""
-        self._mark(opening.checkpoint, opening.place).verify_last(opening.commits)
-        claimed = os.listdir(self._claims)
-        for epoch, commit in opening.commits.items():
-            if epoch_name(epoch) in claimed:
-                self._verify_claim(epoch, Mark(opening.checkpoint, commit, opening.place))
+        mark = self._mark(opening.checkpoint, opening.place)
+        mark.verify_last(opening.commits)
+        last = mark.read()
+        found = mark.found(last)
+        if found is not None and found.empty:
+            self._require_empty(last, found)
 
-    def _verify_claim(self, epoch: int, mine: Mark) -> None:
-        """IncompatibleState where an epoch is claimed for another commit."""
-        path = self._claims / epoch_name(epoch)
+    def _keep_empty(self, epoch: int, mine: Mark) -> None:
+        """An epoch without rows is marked: a copy that claimed it with rows must not show them."""
         try:
-            mine.require(_read_claim(path).mark, epoch, str(self.path))
+            claim = _read_claim(self._claims / epoch_name(epoch))
         except (FileNotFoundError, SinkError):
-            pass  # what is damaged names no other, and is found out where it is needed
+            return  # one that is damaged is found out by whoever needs it
+        if claim.mark.commit == mine.commit:
+            return
+        aside = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
+        try:
+            os.rename(self._staging / claim.staging, self._staging / aside)  # or it was quicker
+        except FileNotFoundError:
+            self._require_empty(epoch, mine)
+
+    def _require_empty(self, epoch: int, mine: Mark) -> None:
+        shown = self.path / f"epoch={epoch_name(epoch)}"
+        if shown.exists():
+            raise IncompatibleState(
+                f"{shown} holds rows of another copy of this checkpoint (id {mine.checkpoint}), "
+                f"which wrote there at the same time; this one, at {mine.place or 'another place'},"
+                " has none in that epoch. Stop the other copy and give it another place to write "
+                "to; then move the directory away, and start this one again"
+            )
 
     def _mark(self, checkpoint: str, place: str) -> HighWater:
         return HighWater(self._marks, checkpoint, place, str(self.path))

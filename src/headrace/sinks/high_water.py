@@ -44,6 +44,8 @@ class Mark(msgspec.Struct, frozen=True):
     """As in `Delivery.commit`; "" where that is not known."""
     place: str = ""
     """Where that checkpoint lay, for messages."""
+    empty: bool = False
+    """Whether the epoch has no rows here."""
 
     def require(self, found: Mark | None, epoch: int, where: str) -> None:
         """IncompatibleState where an epoch is there already, and came of another commit."""
@@ -77,9 +79,9 @@ class HighWater:
             return self._epoch
         return highest_marker(self._directory)
 
-    def advance(self, epoch: int, commit: str = "") -> None:
+    def advance(self, epoch: int, commit: str = "", *, empty: bool = False) -> None:
         """Says, durably, that everything up to `epoch` was delivered."""
-        mine = msgspec.structs.replace(self._mark, commit=commit)
+        mine = msgspec.structs.replace(self._mark, commit=commit, empty=empty)
         if self._directory is None:
             if epoch > self._epoch:
                 self._epoch, self._found = epoch, mine
@@ -93,11 +95,14 @@ class HighWater:
 
     def verify(self, epoch: int, commit: str) -> None:
         """IncompatibleState where the epoch was delivered, and came of another commit."""
-        found = self._found if epoch == self._epoch else None
-        if self._directory is not None:
-            found = _read_mark(self._directory / epoch_name(epoch))
         mine = msgspec.structs.replace(self._mark, commit=commit)
-        mine.require(found, epoch, self._where)
+        mine.require(self.found(epoch), epoch, self._where)
+
+    def found(self, epoch: int) -> Mark | None:
+        """What an epoch came of, where that is known."""
+        if self._directory is None:
+            return self._found if epoch == self._epoch else None
+        return _read_mark(self._directory / epoch_name(epoch))
 
     def verify_last(self, commits: Mapping[int, str]) -> None:
         """The same of the last epoch, where `commits` has it."""

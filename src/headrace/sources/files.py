@@ -9,7 +9,6 @@ another is an error. One that is empty is none yet: nothing says that it is comp
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,8 +17,8 @@ from headrace.errors import HeadraceError, SourceError
 from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
 from headrace.model.time import instant
-from headrace.sources.finding import FileSet, Paths
-from headrace.sources.formats import FileFormat, changed, has_bytes
+from headrace.sources.finding import FileSet, Listing, Paths
+from headrace.sources.formats import FileFormat, changed, has_bytes, moved
 from headrace.sources.options import TimingOptions
 from headrace.sources.sequence import Extent, SequenceSource, decode_extents, encode_extents
 
@@ -39,11 +38,6 @@ def file_source(
     return chosen(kind, format, files, Timing(**timing))
 
 
-LIST_S = 0.02
-LIST_SHARE = 10
-"""A listing that took longer than that is done again after ten times as long, not before."""
-
-
 class FileSource(Source):
     """One split per file."""
 
@@ -54,32 +48,33 @@ class FileSource(Source):
         self.timing = timing
         self.bounded = not files.watch
         self._names: list[str] = []
-        """Those that are not finished."""
+        """Of a fixed set, those that are not finished."""
+        self._listing: Listing | None = None
         self._finished: set[str] = set()
-        """The paths of the others, which a listing passes over."""
+        """The paths of finished files, which a listing passes over."""
         self._lengths: dict[str, int] = {}
-        self._again_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         # What the driver has seen is no business of the tasks, and the pickled bytes
         # must stay the same while a watched directory grows.
-        return {**self.__dict__, "_names": [], "_finished": set(), "_lengths": {}, "_again_at": 0.0}
+        fresh: dict[str, Any] = {"_names": [], "_listing": None, "_finished": set(), "_lengths": {}}
+        return {**self.__dict__, **fresh}
 
     def prepare(self, workspace: Workspace) -> None:
         self._finished = set()
         self._names = self._filled(self.files.names())
+        self._listing = Listing(self.files) if self.files.watch else None
 
     def look(self, workspace: Workspace) -> None:
         """A range names its file: nothing needs to be found."""
 
     def splits(self) -> Sequence[str]:
-        if self.files.watch and not (self._names and time.monotonic() < self._again_at):
-            began = time.monotonic()
-            self._names = self._filled(self.files.names(self._finished))
-            took = time.monotonic() - began
-            # While there is enough to read, a large directory is not listed all the time.
-            self._again_at = began + took * LIST_SHARE if took > LIST_S else 0.0
-        return self._names
+        if self._listing is None:
+            return self._names
+        return self._filled(self._listing.look(self._finished))
+
+    def caught_up(self) -> bool:
+        return self._listing is None or self._listing.is_whole
 
     def finished(self, splits: Iterable[str]) -> None:
         ended = set(splits)
@@ -236,11 +231,7 @@ class OrderedFileSource(SequenceSource):
         now = self.format.accepted(path, seen)
         extent = next(extent for extent in self.extents if extent.name == name)
         if not seen.whole and extent.length not in self.format.lengths(path):
-            raise SourceError(
-                f"the file {path} is not as long as it was, and others come after it in the same "
-                "split (ordered_by_name=True), so its change cannot be accepted before it is read "
-                "to its end: put the old file back, or start a new checkpoint"
-            )
+            raise moved(path)
         return 0, now
 
     def _filled(self, names: list[str]) -> list[str]:

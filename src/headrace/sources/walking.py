@@ -16,6 +16,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Container, Iterator
+from itertools import islice
 
 from headrace.errors import SourceError
 
@@ -25,46 +26,55 @@ _CLOSED = frozenset({errno.EACCES, errno.EPERM})
 _ALL = re.compile("")
 
 NOTHING: Container[str] = frozenset()
+ENTRIES = 1000
+"""So many are looked at at once."""
 
 
-def files_below(directory: str, skip: Container[str] = NOTHING) -> Iterator[str]:
-    """The paths of all files below a directory; not those in `skip`. Links to directories end."""
+def files_below(directory: str, skip: Container[str] = NOTHING) -> Iterator[str | None]:
+    """The paths of all files below a directory; not those in `skip`. Links to directories end.
+
+    None in between says that some time has passed: a walk through many files may be left and
+    taken up again.
+    """
     folders = []
-    for entry in _listed(directory):
-        name = entry.name
-        if name[0] in "._":
-            continue
-        path = entry.path
-        if path in skip:
-            continue
-        if _holds(entry.is_dir, path, follow_symlinks=False):
-            folders.append(path)
-        elif _holds(entry.is_file, path):
-            yield path
+    for entries in _listed(directory):
+        for entry in entries:
+            if entry.name[0] in "._" or (path := entry.path) in skip:
+                continue
+            if _holds(entry.is_dir, path, follow_symlinks=False):
+                folders.append(path)
+            elif _holds(entry.is_file, path):
+                yield path
+        if len(entries) == ENTRIES:
+            yield None
     for folder in folders:
         yield from files_below(folder, skip)
 
 
-def files_like(anchor: str, parts: list[str], skip: Container[str] = NOTHING) -> Iterator[str]:
+def files_like(
+    anchor: str, parts: list[str], skip: Container[str] = NOTHING
+) -> Iterator[str | None]:
     """The paths of all files below `anchor` that a pattern names, part by part, as `glob` does.
 
-    `**` stands for any number of directories. Links to directories are followed.
+    `**` stands for any number of directories. Links to directories are followed. None as above.
     """
     head, rest = parts[0], parts[1:]
     if head == "**" and rest:
         yield from files_like(anchor, rest, skip)
     pattern = _ALL if head == "**" else re.compile(fnmatch.translate(head))
     folders = []
-    for entry in _listed(anchor):
-        if entry.name[0] in "._" or not pattern.match(entry.name):
-            continue
-        path = entry.path
-        if path in skip:
-            continue
-        if _holds(entry.is_dir, path):
-            folders.append(path)
-        elif (not rest) and _holds(entry.is_file, path):
-            yield path
+    for entries in _listed(anchor):
+        for entry in entries:
+            if entry.name[0] in "._" or (path := entry.path) in skip:
+                continue
+            if not pattern.match(entry.name):
+                continue
+            if _holds(entry.is_dir, path):
+                folders.append(path)
+            elif not rest and _holds(entry.is_file, path):
+                yield path
+        if len(entries) == ENTRIES:
+            yield None
     for folder in folders:
         if head == "**":
             yield from files_like(folder, parts, skip)
@@ -86,14 +96,15 @@ def _stat(path: str, kind: int) -> bool:
     return os.stat(path).st_mode & 0o170000 == kind
 
 
-def _listed(directory: str) -> list[os.DirEntry[str]]:
+def _listed(directory: str) -> Iterator[list[os.DirEntry[str]]]:
+    """The entries of a directory, some at a time."""
     try:
         with os.scandir(directory) as entries:
-            return list(entries)
+            while some := list(islice(entries, ENTRIES)):
+                yield some
     except OSError as error:
-        if error.errno in _NOT_THERE:
-            return []
-        raise _refused(directory, error) from error
+        if error.errno not in _NOT_THERE:
+            raise _refused(directory, error) from error
 
 
 def _holds(ask: Callable[..., bool], path: str, **how: bool) -> bool:

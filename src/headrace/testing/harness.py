@@ -114,6 +114,9 @@ class _TwiceSubstrate:
         titles = ("The first call that shows it", "Once more")
         return "".join(f"\n{t}:\n{s}" for t, s in zip(titles, shown, strict=False))
 
+    def gone(self) -> str | None:
+        return None
+
     def close(self) -> None:
         """Nothing to let go of."""
 

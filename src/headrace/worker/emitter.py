@@ -81,10 +81,13 @@ class Emitter:
                 rows = in_schema(rows, schema, stream, self.host)
             self._streams.setdefault(stream, []).append(rows)
 
-    def emitted(self, stream: str) -> Rows | None:
-        """What has been emitted to a stream and has not left yet."""
+    def emitted(self, stream: str, *, as_they_are: bool = False) -> list[Rows]:
+        """What has been emitted to a stream and has not left yet; perhaps in several pieces,
+        where columns and packed values are to stay what they are."""
         parts = self._streams.get(stream)
-        return None if parts is None else Rows.concat(parts)
+        if parts is None:
+            return []
+        return Rows.joined(parts) if as_they_are else [Rows.concat(parts)]
 
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric."""

@@ -71,7 +71,8 @@ def test_scan_shows_keys_up_to_a_limit(checkpoint: str) -> None:
 
 def test_mistakes_are_told_with_what_there_is(checkpoint: str, tmp_path: Path) -> None:
     assert "there are: ByBoth, ByUser" in headrace("get", checkpoint, "ByUsr", "a").stderr
-    assert "is not a checkpoint" in headrace("list", str(tmp_path / "nowhere")).stderr
+    assert "there is no directory" in headrace("list", str(tmp_path / "nowhere")).stderr
+    assert "is not a checkpoint" in headrace("list", str(tmp_path)).stderr
 
 
 def test_drop_takes_out_what_it_names_and_says_so(checkpoint: str, tmp_path: Path) -> None:

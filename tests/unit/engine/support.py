@@ -72,6 +72,9 @@ class Local:
         reports = run_epoch(self.runtime, task)
         return reports if self.disturb is None else self.disturb(task, reports)
 
+    def gone(self) -> str | None:
+        return None
+
     def close(self) -> None:
         pass
 

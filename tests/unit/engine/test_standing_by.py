@@ -55,6 +55,9 @@ class Executors:
             found += _run(self.runtimes[name], order, 1, slot, mine)
         return reports_in(found)
 
+    def gone(self) -> str | None:
+        return None
+
     def close(self) -> None:
         pass
 

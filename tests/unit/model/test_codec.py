@@ -139,8 +139,15 @@ class Measured:
 def test_what_is_not_a_number_comes_back_so_also_where_the_type_is_loose(declared, value):
     c = codec(declared)
     data, settled = c.settle(value)
-    assert repr(settled) == repr(value) == repr(c.decode(data))
+    assert shown(settled) == shown(value) == shown(c.decode(data))
     assert c.encode(settled) == data
+
+
+def shown(value: Any) -> str:
+    """As text: NaN equals nothing, and its place in a set is not always the same."""
+    if isinstance(value, Measured):
+        return f"{value.by!r} {sorted(map(repr, value.tags))}"
+    return repr(value)
 
 
 @pytest.mark.parametrize("value", [{"a": (float("nan"),)}, [{float("nan")}]], ids=repr)

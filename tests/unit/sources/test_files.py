@@ -84,8 +84,10 @@ def test_relative_paths_are_those_of_the_driver(
 
 
 def test_a_fixed_set_without_files_names_its_pattern(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"no file matches .*nothing/\*\.jsonl"):
+    with pytest.raises(SourceError, match="there is no directory .*nothing: correct the path"):
         prepared(sources.jsonl(f"{tmp_path}/nothing/*.jsonl"), tmp_path)
+    with pytest.raises(SourceError, match=r"no file matches .*/\*\.jsonl"):
+        prepared(sources.jsonl(f"{tmp_path}/*.jsonl"), tmp_path)
     with pytest.raises(SourceError, match="there is no file .*missing.csv"):
         prepared(sources.csv(tmp_path / "missing.csv"), tmp_path)
     (tmp_path / "empty").mkdir()

@@ -94,14 +94,13 @@ def test_a_file_that_vanished_since_it_was_listed_is_not_there(
 ) -> None:
     source = sources.text(data, watch=True)
     source.prepare(Workspace(str(tmp_path / "w")))
-    names = source.files.names  # type: ignore[attr-defined]
+    named = source.files.named  # type: ignore[attr-defined]
 
-    def and_gone(*skip: Any) -> Any:
-        found = names(*skip)
+    def and_gone(found: Any) -> Any:
         (data / "a.txt").unlink(missing_ok=True)
-        return found
+        return named(found)
 
-    monkeypatch.setattr(source.files, "names", and_gone)  # type: ignore[attr-defined]
+    monkeypatch.setattr(source.files, "named", and_gone)  # type: ignore[attr-defined]
     assert source.splits() == ["sub/b.txt"]
 
 

@@ -98,7 +98,8 @@ class StreamingPeer:
         if self.state_variable is not None:
             reader = reader.option("stateVarName", self.state_variable)
         rows = reader.load(str(_checkpoint(task)))
-        rows = rows.selectExpr("key.key AS key", "value.count AS count")
+        # The one field of the state: Spark calls that of its own aggregates `count` or `sum`.
+        rows = rows.selectExpr("key.key", "value.*").toDF("key", "count")
         return rows.toArrow().cast(COUNTS_SCHEMA)
 
 
