@@ -6,6 +6,7 @@
     ├── InvalidRecord         a record has no usable key, timestamp or value
     ├── SourceError           a source cannot be read, or is not what the plan says it is
     ├── SinkError             a sink refused an epoch
+    ├── SparkError            the session cannot run epochs: its JVM, or the Python of its workers
     ├── StoreError            the checkpoint's filesystem refused (full, read-only, not shared)
     ├── CorruptCheckpoint     a file of the checkpoint is not what it should be
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
@@ -15,6 +16,9 @@
     ├── CallUncertain         nobody knows whether a call that must not repeat got through
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
+
+`p.run` and `job.wait` raise them without the frames of the engine (see `engine/showing`); set
+HEADRACE_DEBUG=1 to see those too.
 
 Errors cross from executors to the driver, so each is built from its message
 alone and survives pickling.
@@ -45,6 +49,10 @@ class SourceError(HeadraceError):
 
 class SinkError(HeadraceError):
     """A sink refused an epoch; the epoch is committed and will be delivered again."""
+
+
+class SparkError(HeadraceError):
+    """The Spark session cannot run epochs: its JVM has ended, or its workers lack something."""
 
 
 class StoreError(HeadraceError):

@@ -13,7 +13,12 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from tests.simulation import mutations_of_levels, mutations_of_runs
+from tests.simulation import (
+    mutations_of_copies,
+    mutations_of_levels,
+    mutations_of_records,
+    mutations_of_runs,
+)
 
 from headrace.causal import journal, outside
 from headrace.causal.journal import Intent, Journal, Result
@@ -139,14 +144,14 @@ def voids_close_epochs() -> AbstractContextManager[Any]:
     """A5: what a voided plan was to read counts as read."""
     voided = Ledger.voided
 
-    def closing(self: Ledger) -> None:
+    def closing(self: Ledger, *given: Any) -> None:
         plan = self.open_plan
         for read in (read for task in plan.reads for read in task) if plan else ():
             known = self.splits.get(read.stream, {}).get(read.split)
             if known is not None:
                 state = msgspec.structs.replace(known, position=read.range.end)
                 self.splits[read.stream] = {**self.splits[read.stream], read.split: state}
-        voided(self)
+        voided(self, *given)
 
     return patch.object(Ledger, "voided", closing)
 
@@ -515,8 +520,8 @@ def high_water_is_overwritten() -> AbstractContextManager[Any]:
     """F2: whoever writes the high-water last sets it, a driver that woke late too."""
     advance = HighWater.advance
 
-    def overwritten(self: HighWater, epoch: int) -> None:
-        advance(self, epoch)
+    def overwritten(self: HighWater, epoch: int, *given: Any, **options: Any) -> None:
+        advance(self, epoch, *given, **options)
         for name in files.os.listdir(self._directory):
             if name.isdigit() and int(name) > epoch:
                 files.os.unlink(f"{self._directory}/{name}")
@@ -528,7 +533,7 @@ def delivery_is_not_repeated() -> AbstractContextManager[Any]:
     """F1: the next driver does not deliver what the last one committed."""
     from headrace.engine.delivery import Deliverer
 
-    return patch.object(Deliverer, "catch_up", lambda self, commits: None)
+    return patch.object(Deliverer, "catch_up", lambda self, *given: None)
 
 
 @contextmanager
@@ -579,17 +584,21 @@ MUTATIONS: dict[str, Mutation] = {
         staging_is_swept_at_once,
         high_water_is_overwritten,
         delivery_is_not_repeated,
+        *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
+        *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
     )
 }
 
 ONLY: dict[str, str] = {
     "ties_fall_as_they_come": "ties",
     "weak_rows_that_were_refused_are_let_go": "at-least-once",
+    "weak_rows_that_were_refused_run_their_job_again": "at-least-once",
     "skipped_records_are_not_counted": "at-most-once",
     "undelivered_rows_are_not_told": "at-most-once",
     "refused_rows_are_handed_over_again": "at-most-once",
     "acknowledged_epochs_are_passed_over": "at-most-once",
+    **dict.fromkeys(mutations_of_copies.__all__, "copies"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

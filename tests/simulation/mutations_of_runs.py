@@ -38,6 +38,7 @@ STANDBY, LEASE, READER = "standby driver", "lease fails", "reader from outside"
 NEEDS: dict[str, tuple[str, ...]] = {
     "collection_forgets_pins": (READER,),
     "collection_trims_what_is_pinned": (READER,),
+    "high_water_is_overwritten": ("driver pauses", "rival driver"),
     "leaders_renew_once": (STANDBY,),
     "old_leases_count": (STANDBY, LEASE),
     "resting_leaders_count_as_stuck": (STANDBY, "sink away"),
@@ -45,6 +46,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "standbys_spin_where_they_cannot_begin": (STANDBY, "sink away"),
     "standbys_take_over_from_anybody": (STANDBY,),
     "torn_leases_end_standbys": (STANDBY, LEASE),
+    "weak_rows_that_were_refused_run_their_job_again": ("sink away",),
 }
 """Mutation -> kinds without which no schedule can find it; others would only take time."""
 

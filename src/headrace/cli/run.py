@@ -43,6 +43,7 @@ Examples:
 @options.master
 @options.slots
 @options.epoch_target("1s")
+@options.epoch_records
 @click.option(
     "--standby",
     is_flag=True,
@@ -52,6 +53,14 @@ Examples:
 @options.give_up_after
 @options.standbys
 @options.epoch_timeout
+@click.option(
+    "--accept-changed",
+    multiple=True,
+    metavar="FILE",
+    help="A file that has changed since it was read, and is refused: go on at the old position of "
+    "the new file, or take it as read where it was read to its end. May be given several times; "
+    "for a list or a generator, the stream's name.",
+)
 def run(
     target: str,
     checkpoint: str,
@@ -60,11 +69,13 @@ def run(
     master: str | None,
     slots: int | None,
     epoch_target: str,
+    epoch_records: int | None,
     standby: bool,
     lease: str,
     give_up_after: str | None,
     standbys: int,
     epoch_timeout: str | None,
+    accept_changed: tuple[str, ...],
 ) -> None:
     """Run a pipeline.
 
@@ -84,6 +95,7 @@ def run(
             until="caught_up" if until == "caught-up" else until,
             slots=slots,
             epoch_target=epoch_target,
+            epoch_records=epoch_records,
             retain_epochs=retain,
             on_epoch=view.show,
             standby=standby,
@@ -92,6 +104,7 @@ def run(
             on_notice=view.note,
             standbys=standbys,
             epoch_timeout=epoch_timeout,
+            accept_changed=accept_changed,
         )
         with graceful_stop(job):
             summary = job.wait()

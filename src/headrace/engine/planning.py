@@ -5,7 +5,7 @@ The driver gathers the facts (`Offer`s), asks `decide`, and acts on the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Offer(msgspec.Struct, frozen=True):
     """Split -> wall time of its last news: read, or, where it has not begun, discovered."""
     caught_up: bool = True
     """Whether a source that has no range now has none at all, as far as it knows."""
+    missing: Sequence[str] = ()
+    """Splits that are expected, not finished, and not to be seen."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -157,18 +159,22 @@ def _injector(
         quiet = timing.idle_us is not None and wall - news >= timing.idle_us
         idle = quiet and not offer.ranges.get(split)
         marks[split] = Mark(None, mark.reached) if idle else mark
-    for split in missing(timing, offer.splits, known):
+    for split in offer.missing:
         marks[split] = known[split].mark if split in known else Mark(BEGINNING, BEGINNING)
-    reached = max((state.mark.reached for state in known.values()), default=BEGINNING)
-    return InjectorPlan(marks, reached)
+    return InjectorPlan(marks, ledger.reached(name))
 
 
 def missing(
-    timing: Timing, splits: Mapping[str, int], known: Mapping[str, SplitState]
+    timing: Timing,
+    splits: Mapping[str, int],
+    known: Mapping[str, SplitState],
+    read: Container[str] = (),
 ) -> list[str]:
-    """Splits that are expected, not finished, and not to be seen."""
+    """Splits that are expected, not finished, and not to be seen; `read` has left the ledger."""
     return [
-        s for s in timing.expected if s not in splits and not (s in known and known[s].finished)
+        s
+        for s in timing.expected
+        if s not in splits and s not in read and not (s in known and known[s].finished)
     ]
 
 

@@ -5,19 +5,24 @@ for which that cannot be promised (a bare `list`, `Any` holding tuples) are
 checked on every write; types that cannot be encoded at all are refused when the
 pipeline is built. `settle` gives bytes and value as a reader of the bytes would
 have them, so a warm object and a decoded one cannot differ (5 in a float field).
+
+Values of streams come back as they were: integers of any size, as extension types beyond
+64 bits. What a function produces becomes what MessagePack makes of it (`Decimal` text);
+what Arrow columns hold, and the engine carries, is packed `exactly`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.extensions import exact, from_extension, wide
 from headrace.model.shown import is_nested, shown
 
 NESTED_MAX = 40
@@ -45,7 +50,7 @@ def plain_number(value: Any) -> Any:
 
 _NUMBERS = (np.integer, np.floating, np.bool_)
 _encoder = msgspec.msgpack.Encoder(enc_hook=plain_number)
-_plain_decoder = msgspec.msgpack.Decoder()
+_plain_decoder = msgspec.msgpack.Decoder(ext_hook=from_extension)
 
 encode_value = _encoder.encode
 decode_value = _plain_decoder.decode
@@ -55,15 +60,40 @@ def packed(value: Any, *, what: str = "the value", depth: int = CELL_NESTED_MAX)
     """A record's value as MessagePack, or an error that says what it holds."""
     try:
         data = _encoder.encode(value)
+    except OverflowError:
+        data = _extended(value, what, depth, wide)
+    except RecursionError:
+        raise _too_deep(what, value, depth) from None
+    except (TypeError, ValueError) as error:
+        raise _unencodable(value, what, error) from None
+    return _shallow(data, value, what, depth)
+
+
+def packed_exactly(value: Any, *, what: str = "the value", depth: int = CELL_NESTED_MAX) -> bytes:
+    """The same for what Arrow columns may hold: decimals and times come back as they are."""
+    if type(value) is dict and _FLAT.issuperset(map(type, value.values())):
+        return packed(value, what=what, depth=depth)
+    return _shallow(_extended(value, what, depth, exact), value, what, depth)
+
+
+def _extended(value: Any, what: str, depth: int, extend: Callable[[Any], Any]) -> bytes:
+    try:
+        return _encoder.encode(extend(value))
     except RecursionError:
         raise _too_deep(what, value, depth) from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidRecord(
-            f"{what} cannot be encoded: {error} ({shown(value, 120)}){_advice(value)}"
-        ) from None
+        raise _unencodable(value, what, error) from None
+
+
+def _shallow(data: bytes, value: Any, what: str, depth: int) -> bytes:
+    """The bytes of a value, if it is not nested too deeply."""
     if len(data) > depth and _is_deeper(data, value, depth):
         raise _too_deep(what, value, depth)
     return data
+
+
+def _unencodable(value: Any, what: str, error: Exception) -> InvalidRecord:
+    return InvalidRecord(f"{what} cannot be encoded: {error} ({shown(value, 120)}){_advice(value)}")
 
 
 def _is_deeper(data: bytes, value: Any, depth: int) -> bool:
@@ -105,12 +135,12 @@ def _advice(value: Any) -> str:
 class Codec:
     """Encodes and decodes one declared state type."""
 
-    __slots__ = ("_decoder", "_encoder", "_floats", "_loose", "_unbounded", "type")
+    __slots__ = ("_decoder", "_encoder", "_floats", "_loose", "_sets", "_unbounded", "type")
 
     def __init__(self, declared: Any, *, where: str) -> None:
         self.type = declared
         try:
-            self._decoder = msgspec.msgpack.Decoder(declared)
+            self._decoder = msgspec.msgpack.Decoder(declared, ext_hook=from_extension)
             parts = list(_parts(declared))
         except TypeError as error:
             raise _refused(where, declared, str(error)) from None
@@ -118,9 +148,9 @@ class Codec:
             if isinstance(part, msgspec.inspect.CustomType) and part.cls is not object:
                 raise _refused(where, declared, f"{part.cls.__qualname__} is unknown")
         kinds = {type(part) for part in parts}
-        has_set = bool(kinds & {msgspec.inspect.SetType, msgspec.inspect.FrozenSetType})
+        self._sets = bool(kinds & {msgspec.inspect.SetType, msgspec.inspect.FrozenSetType})
         self._encoder = msgspec.msgpack.Encoder(
-            order="deterministic" if has_set else None, enc_hook=plain_number
+            order="deterministic" if self._sets else None, enc_hook=plain_number
         )
         # Room for values that change in encoding: tuples become lists, rich types text.
         self._loose = bool(kinds & {msgspec.inspect.AnyType, msgspec.inspect.CustomType})
@@ -139,7 +169,7 @@ class Codec:
         """The bytes of `value`, and `value` as whoever decodes them will see it."""
         kind = type(value)
         try:
-            data = self._encoder.encode(value)
+            data = self._encoded(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise TypeError(
                 f"declared as {_show(self.type)}, but {shown(value, 80)} cannot be stored: {error}"
@@ -155,16 +185,30 @@ class Codec:
             )
         if kind is self.type and kind in _SCALARS:
             return data, value
+        if self._sets and (self._floats or self._loose) and _has_set_of_nan(value):
+            raise TypeError(
+                f"declared as {_show(self.type)}, but {shown(value, 80)} cannot be stored: a set "
+                "with NaN has no order, so its bytes would differ from try to try"
+            )
         try:
             back = self._decoder.decode(data)
         except msgspec.ValidationError as error:
-            raise TypeError(f"declared as {_show(self.type)}, but {error}") from None
+            found = str(error).replace("`ext`", "an integer of more than 64 bits")
+            raise TypeError(f"declared as {_show(self.type)}, but {found}") from None
         if self._loose and back != value and not _alike(back, value):
             raise TypeError(
                 f"declared as {_show(self.type)}, and {shown(value, 80)} would come back as "
                 f"{shown(back, 80)}: declare the exact type"
             )
-        return (self._encoder.encode(back) if self._floats else data), back
+        return (self._encoded(back) if self._floats else data), back
+
+    def _encoded(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(value)
+        except OverflowError:
+            if not self._loose:
+                raise  # `int` is one of 64 bits, as tables of state have it
+            return self._encoder.encode(wide(value))
 
     def decode(self, data: bytes) -> Any:
         """The value that these bytes stand for."""
@@ -176,6 +220,20 @@ def _codec(declared: Any) -> Codec:
 
 
 _SCALARS = {int, str, bytes, bool, float}
+
+
+def _has_set_of_nan(value: Any) -> bool:
+    if isinstance(value, set | frozenset):
+        return any(inner != inner or _has_set_of_nan(inner) for inner in value)
+    if isinstance(value, dict):
+        return any(map(_has_set_of_nan, [*value, *value.values()]))
+    if isinstance(value, list | tuple):
+        return any(map(_has_set_of_nan, value))
+    if isinstance(value, msgspec.Struct):
+        return _has_set_of_nan(msgspec.structs.astuple(value))
+    if dataclasses.is_dataclass(value):
+        return _has_set_of_nan(list(vars(value).values()))
+    return False
 
 
 def _alike(one: Any, other: Any) -> bool:

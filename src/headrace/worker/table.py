@@ -57,7 +57,7 @@ def run_keyed_table(run: KeyedRun, arrivals: list[Arrival]) -> None:
     known = list(dict.fromkeys([*keys, *due]))
     context = KeyedTableContext(run, known, codes, merged.rows, inputs)
     if arrivals:
-        shown = None if apart else context.key_column(codes)
+        shown = context.key_column(codes) if run.node.template.reads_values else None
         table = _table(run.node, merged.rows, arrivals, shown, codes)
         _call(run.live, "process_table", table, context)
         run.emitter.counters.hooks += 1

@@ -81,11 +81,12 @@ class _Cut(traceback.StackSummary):
 
 def _strip(found: traceback.TracebackException) -> None:
     for one in _chain(found):
-        kept = [frame for frame in one.stack if not _of_the_house(frame.filename)]
+        kept = [frame for frame in one.stack if not is_of_the_house(frame.filename)]
         one.stack = traceback.StackSummary.from_list(kept)
 
 
-def _of_the_house(filename: str) -> bool:
+def is_of_the_house(filename: str) -> bool:
+    """Whether a frame is of Headrace itself, and no pipeline's."""
     return filename.startswith(_HOUSE) and not filename.startswith(_PIPELINES)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace import failpoints
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
+from headrace.engine.options import Options
 from headrace.engine.planning import Finish, Wait
 from headrace.errors import (
     EpochFailed,
