@@ -60,6 +60,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 		--json out/keyed-count-state.json $(BENCH_ARGS)
 	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
 	$(BIN)/headrace bench recovery --json out/recovery.json
+	$(BIN)/headrace bench growth --json out/growth.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
 		--json out/windowed-count-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \

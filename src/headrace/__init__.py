@@ -23,6 +23,7 @@ from headrace.errors import (
     ServiceError,
     SinkError,
     SourceError,
+    SparkError,
     StoreError,
     UserCodeError,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "ServiceError",
     "SinkError",
     "SourceError",
+    "SparkError",
     "StoreError",
     "Stream",
     "TableContext",

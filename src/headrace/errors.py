@@ -6,15 +6,19 @@
     ├── InvalidRecord         a record has no usable key, timestamp or value
     ├── SourceError           a source cannot be read, or is not what the plan says it is
     ├── SinkError             a sink refused an epoch
+    ├── SparkError            the session cannot run epochs: its JVM, or the Python of its workers
     ├── StoreError            the checkpoint's filesystem refused (full, read-only, not shared)
     ├── CorruptCheckpoint     a file of the checkpoint is not what it should be
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
     ├── Fenced                another driver has taken over this checkpoint
     ├── UserCodeError         a hook raised; carries computation, key and traceback
     ├── ServiceError          a call to the outside failed: the first time and on every replay
-    │   └── CallUncertain     nobody knows whether a call that must not repeat got through
+    ├── CallUncertain         nobody knows whether a call that must not repeat got through
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
+
+`p.run` and `job.wait` raise them without the frames of the engine (see `engine/showing`); set
+HEADRACE_DEBUG=1 to see those too.
 
 Errors cross from executors to the driver, so each is built from its message
 alone and survives pickling.
@@ -47,6 +51,10 @@ class SinkError(HeadraceError):
     """A sink refused an epoch; the epoch is committed and will be delivered again."""
 
 
+class SparkError(HeadraceError):
+    """The Spark session cannot run epochs: its JVM has ended, or its workers lack something."""
+
+
 class StoreError(HeadraceError):
     """The filesystem under the checkpoint refused an operation."""
 
@@ -70,9 +78,16 @@ class UserCodeError(HeadraceError):
 class ServiceError(HeadraceError):
     """A call of `ctx.http` or `ctx.call` failed; a replay raises the same error again."""
 
+    asked_again = False
+    """Whether a run that it stops asks again at its next start: nothing came of the call."""
 
-class CallUncertain(ServiceError):
-    """A call that must not repeat was begun, and nobody knows whether it got through."""
+
+class CallUncertain(HeadraceError):
+    """A call that must not repeat was begun, and nobody knows whether it got through.
+
+    No `ServiceError`: who calls again after a failure must not do so after this. A function that
+    `ctx.call` calls may raise it, where it cannot know.
+    """
 
 
 class NondeterministicCode(HeadraceError):

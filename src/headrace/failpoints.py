@@ -25,6 +25,7 @@ NAMES = (
     "before-segment-write",
     "after-segment-write",
     "after-job",
+    "after-record-write",
     "before-commit-write",
     "after-commit-write",
     "before-delivery",

@@ -13,20 +13,22 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 
 from headrace import failpoints, sinks
-from headrace.errors import SinkError, StoreError
+from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.log import files
 from headrace.model.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
+from headrace.sinks.files import FileSink
 
 CHECKPOINT = "checkpoint-1"
 FAILPOINTS = ("before-claim", "after-claim", "after-publish", "after-high-water")
@@ -53,10 +55,16 @@ class Place:
         """The numbers in the rows that can be seen."""
         raise KeyError
 
-    def open(self, checkpoint: str = CHECKPOINT) -> Sink:
-        """A driver takes over."""
+    def open(
+        self,
+        checkpoint: str = CHECKPOINT,
+        commits: Mapping[int, str] | None = None,
+        place: str = "/checkpoint",
+    ) -> Sink:
+        """A driver takes over; `commits` are those that its log has."""
         sink = self.make()
-        sink.open(Opening(checkpoint, 1, 0, str(self.root / "checkpoint" / "sinks" / "out")))
+        directory = str(self.root / "checkpoint" / "sinks" / "out")
+        sink.open(Opening(checkpoint, 1, 0, directory, commits or {}, place))
         return sink
 
 
@@ -188,19 +196,14 @@ def rows(*numbers: int) -> Rows:
     return Rows.of([{"n": n, "day": f"d{n % 2}"} for n in numbers], [1_000 * n for n in numbers])
 
 
-def delivery(
-    place: Place, epoch: int, *numbers: int, linked: bool = True, weak: bool = False
-) -> Delivery:
+def delivery(place: Place, epoch: int, *numbers: int, weak: bool = False) -> Delivery:
     """An epoch staged by two producers, whose copies of the sink came through a pickle."""
     encoder = cloudpickle.loads(cloudpickle.dumps(place.make()))
     parts = []
     for label, mine in (("Count/0", numbers[::2]), ("Count/1", numbers[1::2])):
         data = encoder.encode(rows(*mine))
-        path = place.root / "staged" / f"{epoch}-{label.replace('/', '-')}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
         read: Callable[[], bytes] = lambda data=data: data  # noqa: E731
-        parts.append(Part(label, "digest", read, str(path) if linked else None))
+        parts.append(Part(label, "digest", read))
     return Delivery(epoch, CHECKPOINT, parts, weak=weak)
 
 
@@ -209,12 +212,11 @@ def crash() -> None:
 
 
 @of(ALL)
-@pytest.mark.parametrize("linked", [True, False], ids=["linked", "copied"])
-def test_an_epoch_delivered_shows_its_rows_and_raises_the_high_water(place, linked) -> None:
+def test_an_epoch_delivered_shows_its_rows_and_raises_the_high_water(place) -> None:
     sink = place.open()
     assert sink.high_water() == 0
-    sink.deliver(delivery(place, 1, 1, 2, 3, linked=linked))
-    sink.deliver(delivery(place, 2, 4, linked=linked))
+    sink.deliver(delivery(place, 1, 1, 2, 3))
+    sink.deliver(delivery(place, 2, 4))
     assert sorted(place.shown()) == [1, 2, 3, 4]
     assert sink.high_water() == place.open().high_water() == 2
 
@@ -368,7 +370,7 @@ def test_drivers_that_race_publish_each_epoch_once(place) -> None:
 @of(FILES)
 def test_a_full_disk_is_an_error_that_names_the_path_and_loses_nothing(place, monkeypatch) -> None:
     sink = place.open()
-    epoch = delivery(place, 1, 1, 2, linked=False)
+    epoch = delivery(place, 1, 1, 2)
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -422,6 +424,144 @@ def test_a_finished_delivery_leaves_neither_claims_nor_staging(place) -> None:
     place.open().deliver(delivery(place, 1, 1))
     assert list((place.out / "_staging").iterdir()) == []
     assert list((place.out / "_claims").iterdir()) == []
+
+
+# Two copies of one checkpoint: one id, the same numbers of epochs, other commits.
+
+
+def of_commit(given: Delivery, commit: str, place: str = "/checkpoint") -> Delivery:
+    return msgspec.structs.replace(given, commit=commit, place=place)
+
+
+@of(ALL)
+def test_an_epoch_of_another_commit_is_refused_and_shows_nothing(place) -> None:
+    first, second = place.open(), place.open(place="/copy")
+    first.deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+    with pytest.raises(
+        IncompatibleState, match=r"has epoch 1 from another copy .*\(id checkpoint-1"
+    ):
+        second.deliver(of_commit(delivery(place, 1, 1), "b", "/copy"))
+    with pytest.raises(IncompatibleState, match="has epoch 1 from another copy"):
+        second.verify(1, "b")
+    second.verify(1, "a")
+    assert sorted(place.shown()) == [1, 2]
+    assert place.open().high_water() == 1
+
+
+@of([*FILES, MemoryPlace])
+def test_a_refusal_of_a_copy_names_both_places_and_a_way_out(place) -> None:
+    place.open().deliver(of_commit(delivery(place, 1, 1), "a", "/first"))
+    copy = place.open(place="/second")
+    with pytest.raises(
+        IncompatibleState, match="at /first; this one, at /second, .* another place"
+    ):
+        copy.deliver(of_commit(delivery(place, 1), "b", "/second"))
+
+
+@of(ALL)
+def test_the_same_commit_is_completed_by_whichever_driver_comes(place) -> None:
+    place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+    successor = place.open(commits={1: "a"})
+    successor.deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+    successor.deliver(of_commit(delivery(place, 2, 3), "b"))
+    assert sorted(place.shown()) == [1, 2, 3]
+
+
+@of(ALL)
+def test_a_copy_that_has_gone_its_own_way_is_refused_when_it_opens(place) -> None:
+    place.open().deliver(of_commit(delivery(place, 1, 1), "a"))
+    with pytest.raises(IncompatibleState, match="has epoch 1 from another copy"):
+        place.open(commits={1: "b"})
+    assert place.open(commits={7: "b"}).high_water() == 1, "what nobody knows is not refused"
+
+
+@at_each_failpoint(FILES)
+@pytest.mark.parametrize("rows", [True, False], ids=["with rows", "without"])
+def test_of_two_copies_that_race_one_is_refused_and_one_is_shown(place, failpoint, rows) -> None:
+    paused, resume, errors = threading.Event(), threading.Event(), []
+
+    def pause_first() -> None:
+        if not paused.is_set():
+            paused.set()
+            resume.wait(10)
+
+    def drive(sink: Sink, given: Delivery) -> None:
+        try:
+            sink.deliver(given)
+        except IncompatibleState as error:
+            errors.append(error)
+
+    failpoints.arm(failpoint, pause_first)
+    given = of_commit(delivery(place, 1, 1, 2), "a")
+    other = of_commit(delivery(place, 1, 3) if rows else delivery(place, 1), "b", "/copy")
+    slow = threading.Thread(target=drive, args=[place.open(), given])
+    slow.start()
+    assert paused.wait(10)
+    drive(place.open(place="/copy"), other)
+    resume.set()
+    slow.join(10)
+    assert len(errors) == 1 or (len(errors) == 2 and not rows)
+    if len(errors) == 1:
+        assert sorted(place.shown()) in ([1, 2], [3] if rows else [])
+
+
+@of([JsonlPlace])
+def test_what_a_copy_has_claimed_is_taken_away_before_it_shows_in_an_epoch_without_rows(
+    place, monkeypatch
+) -> None:
+    """Between its look at the high-water and its rename, the other raises the high-water."""
+    rename = FileSink._rename
+
+    def late(self: FileSink, *named: Any) -> None:
+        place.open(place="/copy").deliver(of_commit(delivery(place, 1), "b", "/copy"))
+        rename(self, *named)
+
+    monkeypatch.setattr(FileSink, "_rename", late)
+    with pytest.raises(IncompatibleState):
+        place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+    assert place.shown() == []
+    place.open(commits={1: "b"}).deliver(of_commit(delivery(place, 2), "c", "/copy"))
+    assert list((place.out / "_staging").iterdir()) == []
+    assert list((place.out / "_claims").iterdir()) == []
+
+
+@of([JsonlPlace])
+def test_rows_of_a_copy_in_an_epoch_without_rows_stop_both_until_somebody_decides(place) -> None:
+    """Between its rename and its high-water, the other raises the high-water."""
+    refused: list[str] = []
+
+    def other() -> None:
+        failpoints.disarm("after-publish")
+        try:
+            place.open(place="/copy").deliver(of_commit(delivery(place, 1), "b", "/copy"))
+        except IncompatibleState as error:
+            refused.append(str(error))
+
+    failpoints.arm("after-publish", other)
+    with pytest.raises(IncompatibleState):
+        place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+    assert len(refused) == 1 and "holds rows of another copy" in refused[0]
+    for commit in ("a", "b"):
+        with pytest.raises(IncompatibleState):
+            place.open(commits={1: commit})
+    take_away(place)  # the way out that the error names
+    with pytest.raises(IncompatibleState):
+        place.open(commits={1: "a"})
+    assert place.open(commits={1: "b"}).high_water() == 1
+
+
+@of([JsonlPlace])
+def test_a_copy_that_claims_late_shows_nothing_and_is_in_nobodys_way(place) -> None:
+    def late() -> None:
+        failpoints.disarm("before-claim")
+        place.open().deliver(of_commit(delivery(place, 1, 1, 2), "a"))
+
+    failpoints.arm("before-claim", late)
+    with pytest.raises(IncompatibleState):
+        place.open(place="/copy").deliver(of_commit(delivery(place, 1, 3), "b", "/copy"))
+    first = place.open(commits={1: "a"})
+    first.deliver(of_commit(delivery(place, 2, 4), "c"))
+    assert sorted(place.shown()) == [1, 2, 4]
 
 
 def take_away(place: FilePlace) -> list[int]:

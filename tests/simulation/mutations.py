@@ -13,10 +13,15 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from tests.simulation import mutations_of_levels, mutations_of_runs
+from tests.simulation import (
+    mutations_of_copies,
+    mutations_of_levels,
+    mutations_of_records,
+    mutations_of_runs,
+)
 
 from headrace.causal import journal, outside
-from headrace.causal.journal import Intent, Journal
+from headrace.causal.journal import Intent, Journal, Result
 from headrace.engine import driver as driver_module
 from headrace.engine import verdict as verdict_module
 from headrace.engine.driver import Driver
@@ -25,7 +30,7 @@ from headrace.errors import StoreError
 from headrace.log import files, paths
 from headrace.log.epochlog import GENERATION, EpochLog
 from headrace.log.store import DiskStore
-from headrace.model.services import BEFORE_USE, RAISE
+from headrace.model.services import BEFORE_USE, RAISE, CallOptions
 from headrace.plan import ledger as ledger_module
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
@@ -363,27 +368,30 @@ def answers_are_used_before_they_are_logged() -> AbstractContextManager[Any]:
     settle = Journal._settle
 
     def hasty(self: Journal, file: str, outcome: Any) -> Any:
-        settle(self, file, outcome)
-        return outcome
+        return msgspec.structs.replace(settle(self, file, outcome), outcome=outcome)
 
     return patch.object(Journal, "_settle", hasty)
 
 
 def answers_are_not_logged() -> AbstractContextManager[Any]:
     """E2: what came of a call is known to its caller only."""
-    return patch.object(Journal, "_settle", lambda self, file, outcome: outcome)
+
+    def unlogged(self: Journal, file: str, outcome: Any) -> Any:
+        return Result(self._epoch, self._wall, outcome)
+
+    return patch.object(Journal, "_settle", unlogged)
 
 
 def existing_answers_count_as_durable() -> AbstractContextManager[Any]:
     """E2, B1: an answer that lies there is used, though its name may not be on disk yet."""
     begin = Journal.__init__
 
-    def trusting(self: Journal, store: Any, directory: str, **options: Any) -> None:
+    def trusting(self: Journal, store: Any, *args: Any, **options: Any) -> None:
         class Trusting(DiskStore):
             def sync(self, directory: str) -> None:
                 pass
 
-        begin(self, Trusting(store.root), directory, **options)
+        begin(self, Trusting(store.root), *args, **options)
 
     return patch.object(Journal, "__init__", trusting)
 
@@ -393,9 +401,40 @@ def calls_are_named_by_the_plan() -> AbstractContextManager[Any]:
     ask = TracedContext.ask
 
     def by_plan(self: TracedContext, question: Any) -> bytes:
-        return ask(self, question._replace(repeats=question.options.log == BEFORE_USE))
+        question.repeats = question.options.log == BEFORE_USE
+        return ask(self, question)
 
     return patch.object(TracedContext, "ask", by_plan)
+
+
+def failures_are_replayed_for_ever() -> AbstractContextManager[Any]:
+    """E2: what failed in a plan that was voided is told to the plans after it."""
+    return patch.object(Journal, "_is_void", lambda self, found, options: False)
+
+
+def failures_are_never_kept() -> AbstractContextManager[Any]:
+    """E2: what failed is asked again by every try of its own plan."""
+    once = Journal.once
+
+    def again(self: Journal, *args: Any) -> Any:
+        mine = set()
+
+        def is_void(found: Any, options: Any) -> bool:
+            return found.outcome.again and not mine
+
+        def perform(deadline: float) -> Any:
+            mine.add(1)
+            return args[3](deadline)
+
+        with patch.object(self, "_is_void", is_void):
+            return once(self, *args[:3], perform)
+
+    return patch.object(Journal, "once", again)
+
+
+def doubts_are_failures() -> AbstractContextManager[Any]:
+    """E2: a try that may have got through counts as one that did not."""
+    return patch.object(CallOptions, "doubts", False)
 
 
 def uncertain_calls_are_repeated() -> AbstractContextManager[Any]:
@@ -404,14 +443,17 @@ def uncertain_calls_are_repeated() -> AbstractContextManager[Any]:
 
 
 def zombies_make_their_own_directory() -> AbstractContextManager[Any]:
-    """E2, C8: a task whose determinants were swept makes a place for its intent itself."""
+    """E2, C8: a task whose determinants were swept makes their place anew, and calls."""
     put = Journal._put
 
-    def making(self: Journal, full: str, data: bytes) -> bytes:
+    def making(self: Journal, full: str, data: bytes, **options: Any) -> bytes:
         self._store.make_directory(self._directory)
-        return put(self, full, data)
+        return put(self, full, data, **options)
 
-    return patch.object(Journal, "_put", making)
+    stack = ExitStack()
+    stack.enter_context(patch.object(Journal, "_put", making))
+    stack.enter_context(patch.object(Journal, "_refuse_closed", lambda self: None))
+    return stack
 
 
 def answers_of_dropped_attempts_stay() -> AbstractContextManager[Any]:
@@ -530,6 +572,9 @@ MUTATIONS: dict[str, Mutation] = {
         answers_are_not_logged,
         existing_answers_count_as_durable,
         calls_are_named_by_the_plan,
+        failures_are_replayed_for_ever,
+        failures_are_never_kept,
+        doubts_are_failures,
         uncertain_calls_are_repeated,
         zombies_make_their_own_directory,
         answers_of_dropped_attempts_stay,
@@ -539,17 +584,21 @@ MUTATIONS: dict[str, Mutation] = {
         staging_is_swept_at_once,
         high_water_is_overwritten,
         delivery_is_not_repeated,
+        *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
+        *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
     )
 }
 
 ONLY: dict[str, str] = {
     "ties_fall_as_they_come": "ties",
     "weak_rows_that_were_refused_are_let_go": "at-least-once",
+    "weak_rows_that_were_refused_run_their_job_again": "at-least-once",
     "skipped_records_are_not_counted": "at-most-once",
     "undelivered_rows_are_not_told": "at-most-once",
     "refused_rows_are_handed_over_again": "at-most-once",
     "acknowledged_epochs_are_passed_over": "at-most-once",
+    **dict.fromkeys(mutations_of_copies.__all__, "copies"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

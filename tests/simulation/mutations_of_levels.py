@@ -22,6 +22,7 @@ __all__ = [
     "ties_fall_as_they_come",
     "undelivered_rows_are_not_told",
     "weak_rows_that_were_refused_are_let_go",
+    "weak_rows_that_were_refused_run_their_job_again",
 ]
 
 
@@ -51,11 +52,21 @@ def weak_rows_that_were_refused_are_let_go() -> AbstractContextManager[Any]:
     """At-least-once: a sink refuses what comes before the commit, and the epoch is committed."""
     deliver_weak = Deliverer.deliver_weak
 
-    def careless(self: Deliverer, commit: Any) -> None:
+    def careless(self: Deliverer, commit: Any, through: Any) -> None:
         with suppress(SinkError):
             deliver_weak(self, commit)
 
     return patch.object(Deliverer, "deliver_weak", careless)
+
+
+def weak_rows_that_were_refused_run_their_job_again() -> AbstractContextManager[Any]:
+    """At-least-once: what is away while weak rows are delivered begins the epoch anew."""
+    deliver_weak = Deliverer.deliver_weak
+
+    def hasty(self: Deliverer, commit: Any, through: Any) -> None:
+        deliver_weak(self, commit)
+
+    return patch.object(Deliverer, "deliver_weak", hasty)
 
 
 def skipped_records_are_not_counted() -> AbstractContextManager[Any]:
@@ -85,9 +96,9 @@ def refused_rows_are_handed_over_again() -> AbstractContextManager[Any]:
     """At-most-once: a sink that raised is handed the same rows a second time."""
     deliver_to = Deliverer._deliver_to
 
-    def forgetful(self: Deliverer, outlet: Any, commit: Any) -> None:
+    def forgetful(self: Deliverer, outlet: Any, commit: Any, water: int) -> None:
         self._handed.clear()
-        deliver_to(self, outlet, commit)
+        deliver_to(self, outlet, commit, water)
 
     return patch.object(Deliverer, "_deliver_to", forgetful)
 
@@ -96,8 +107,8 @@ def acknowledged_epochs_are_passed_over() -> AbstractContextManager[Any]:
     """At-most-once: a driver that takes over tells of rows that its sink had acknowledged."""
     catch_up = Deliverer.catch_up
 
-    def gloomy(self: Deliverer, commits: Any) -> None:
-        catch_up(self, commits)
+    def gloomy(self: Deliverer, commits: Any, retained: int) -> None:
+        catch_up(self, commits, retained)
         for outlet in self._outlets.values():
             for commit in commits if outlet.name in self._at_most_once else ():
                 self._pass_over(outlet, commit)

@@ -45,6 +45,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "standbys_spin_where_they_cannot_begin": (STANDBY, "sink away"),
     "standbys_take_over_from_anybody": (STANDBY,),
     "torn_leases_end_standbys": (STANDBY, LEASE),
+    "weak_rows_that_were_refused_run_their_job_again": ("sink away",),
 }
 """Mutation -> kinds without which no schedule can find it; others would only take time."""
 

@@ -56,13 +56,13 @@ class CountTable(Computation):
 
 
 class CountRecords(Computation):
-    """Counts per key, with a Python call per record and one changed count per key."""
+    """Adds up values per key, with a Python call per record and one changed count per key."""
 
     count: int = state(0)
 
     def process_record(self, record: Any, ctx: Any) -> None:
         """One record."""
-        self.count += 1
+        self.count += record.value["value"]
 
 
 class EpochFiles(Source):

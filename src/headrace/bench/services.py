@@ -1,7 +1,7 @@
 """What causal services cost: one pipeline, three times.
 
-Every record asks for the time, a random number and a unique id, and adds to its key's
-count; one in `ONE_IN` also asks a service of about `WORK_US` microseconds. What it got is
+Every record asks for the time, a random number and a unique id, and adds its value to its
+key's count; one in `ONE_IN` also asks a service of about `WORK_US` microseconds. What it got is
 produced and lands in Parquet files.
 
 - `exactly-once`: through `ctx`, the service's answer logged with the commit.
@@ -52,7 +52,7 @@ class Causal(Computation):
         value = record.value
         now, dice, name = ctx.now(), ctx.random.random(), ctx.uuid()
         answer = ctx.call(ask, value["value"]) if not value["value"] % ONE_IN else 0
-        self.count += 1
+        self.count += value["value"]
         ctx.produce({"now": now, "dice": dice, "id": name.hex, "answer": answer})
 
 
@@ -66,7 +66,7 @@ class Bare(Computation):
         value = record.value
         now, dice, name = time.time_ns() // 1000, random.random(), uuid.uuid4()
         answer = ask(value["value"]) if not value["value"] % ONE_IN else 0
-        self.count += 1
+        self.count += value["value"]
         ctx.produce({"now": now, "dice": dice, "id": name.hex, "answer": answer})
 
 

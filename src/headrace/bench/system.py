@@ -12,7 +12,8 @@ The rules every system keeps, so that the numbers mean the same:
 - With `sink="parquet"` every changed count lies in a Parquet file when its epoch
   ends; with `"noop"` changed counts are computed and dropped, by everyone.
 - With `hook="record"` user code is called once per record, or once per key and
-  epoch with an iterator of records where that is all a system offers.
+  epoch with an iterator of records where that is all a system offers; it reads the
+  `value` of each and adds it to the key's count.
 - Time for an epoch runs from deciding what it reads until its results are
   delivered and its state is durable in `scratch_dir`.
 - Preload and warm-up epochs are run, but their times are left out.

@@ -1,7 +1,9 @@
 """The keyed count, and the seeded input on which every system runs it.
 
 The question is the simplest stateful one: how often has each key been seen so
-far? After every epoch the new count of every touched key must be delivered.
+far? After every epoch the new count of every touched key must be delivered. With a
+call per record a record counts as many times as its `value` says, so that user code
+has to read it: the count is then a sum.
 
 Invariants:
 - The input is a pure function of the workload: same workload, same bytes of data,
@@ -63,7 +65,8 @@ class KeyedCount:
     Two settings decide how much work the count is, for every system alike:
     `columns` is what reaches user code, whole records or only their keys, and
     `sink` is where the changed counts go. A system without user code (native
-    Spark) reads what it needs in either case.
+    Spark) reads what it needs in either case. `hook` decides what is counted:
+    records ("table"), or what their values add up to ("record").
     """
 
     records: int = 1_000_000
@@ -98,6 +101,16 @@ class KeyedCount:
                 raise HeadraceError(
                     f"{self.query}: {name} must be one of {', '.join(choices)}, not {given!r}"
                 )
+        if self.adds_values and self.columns == "key":
+            raise HeadraceError(
+                f'{self.query}: hook="record" reads the value of each record, which columns="key" '
+                'leaves out; choose columns="all"'
+            )
+
+    @property
+    def adds_values(self) -> bool:
+        """Whether a record counts as often as its value says, and not once."""
+        return self.hook == "record"
 
     @property
     def preload_epochs(self) -> int:
@@ -155,8 +168,11 @@ def expected_counts(workload: KeyedCount) -> pa.Table:
     if workload.query != "keyed-count":
         return _expected_in_windows(workload)
     totals = np.zeros(max(workload.keys, workload.state_keys), dtype=np.int64)
-    for _, ids, _ in _epochs(workload):
-        totals += np.bincount(ids, minlength=len(totals))
+    for _, ids, values in _epochs(workload):
+        if workload.adds_values:
+            np.add.at(totals, ids, values)
+        else:
+            totals += np.bincount(ids, minlength=len(totals))
     seen = np.flatnonzero(totals)
     return pa.table([key_names(seen), totals[seen]], schema=COUNTS_SCHEMA)
 
@@ -229,4 +245,5 @@ def _epochs(
                 ids[random.random(count) < workload.hot] = 0
             if workload.state_keys > workload.keys:
                 ids = random.choice(workload.state_keys, workload.keys, replace=False)[ids]
-        yield epoch, ids, random.integers(0, VALUE_LIMIT, count, dtype=np.int64)
+        # From 1 on: a key whose sum is 0 need not be in anybody's state.
+        yield epoch, ids, random.integers(1, VALUE_LIMIT, count, dtype=np.int64)

@@ -2,10 +2,13 @@
 
 A call has two kinds of files, both put-if-absent, in a directory that the driver made:
 
-    <name>.intent-1    who calls, until when, and what is asked
-    <name>.result      what came of it
+    <name>-1.intent-1    who calls, until when, and what is asked
+    <name>-1.result      what came of it, and in which plan
 
-1. A result that is there is the answer; nobody calls.
+1. A result that is there is the answer; nobody calls. Except a result of which nothing came
+   (a failure, a refusal) in a plan that was voided since: no hook that happened has used it. It
+   is void, and the call is made anew, in its next round: `<name>-2.intent-1`. So is an
+   uncertain one of such a plan for those who say that it may be repeated.
 2. The intent is put, and read back: only the owner of the nonce that lies there calls.
 3. What came of it, a failure too, is put as the result, and used only as read back, when
    it is on disk: that a file exists does not prove it, whoever put it.
@@ -23,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TypeVar
 
@@ -38,6 +41,9 @@ from headrace.model.services import AGAIN, CallOptions
 from headrace.plan.epoch import Determinant
 
 UNCERTAIN = "uncertain"
+IN_DOUBT = (
+    'may have got through or not. Look there, or say uncertain="again" where a call may be repeated'
+)
 SLACK_S = 0.5
 """Beyond the longest that a call may take: time to write its result."""
 
@@ -60,22 +66,35 @@ class Intent(msgspec.Struct, frozen=True):
     request: bytes
 
 
+class Result(msgspec.Struct, frozen=True):
+    """What came of a call, and the plan whose task logged it: its epoch and its wall time."""
+
+    epoch: int
+    wall: int
+    outcome: Determinant
+
+
 class TooLate(Exception):
     """The owner of an intent came to its call only past its deadline; it has not called."""
 
 
 class Journal:
-    """The calls of one directory."""
+    """The calls of one directory, as a plan sees them."""
 
     def __init__(
         self,
         store: Store,
         directory: str,
+        epoch: int = 0,
+        wall: int = 0,
+        given_up: Mapping[int, int] | None = None,
         *,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`epoch`, `wall` and `given_up` are those of the plan."""
         self._store, self._directory = store, directory
+        self._epoch, self._wall, self._given_up = epoch, wall, given_up or {}
         self._clock, self._sleep = clock, sleep
 
     def once(
@@ -86,9 +105,23 @@ class Journal:
         perform: Callable[[float], Determinant],
     ) -> Determinant:
         """The one outcome of a call; `perform(deadline)` calls, and tells what came of it."""
-        file = self._file(name)
+        for turn in count(1):
+            found = self._round(self._file(name, turn), name, request, options, perform)
+            if not self._is_void(found, options):
+                return _checked(found, name, request)
+        raise StoreError("unreachable")  # count() does not end
+
+    def _round(
+        self,
+        file: str,
+        name: str,
+        request: bytes,
+        options: CallOptions,
+        perform: Callable[[float], Determinant],
+    ) -> Result:
+        """What came of one round of a call."""
         for number in count(1):
-            known = self._result(file, name, request)
+            known = self._result(file)
             if known is not None:
                 return known
             intent, mine = self._intend(f"{file}.intent-{number}", name, request, options)
@@ -104,37 +137,47 @@ class Journal:
                 else:
                     reach("after-call")
                     return self._settle(file, outcome)
-            known = self._wait(file, name, request, intent.deadline)
+            known = self._wait(file, intent.deadline)
             if known is not None:
                 return known
             if options.uncertain != AGAIN:
                 return self._settle(file, _uncertain(name, request))
         raise StoreError("unreachable")  # count() does not end
 
-    def known(self, name: str, request: bytes) -> Determinant | None:
+    def known(self, name: str, request: bytes, options: CallOptions) -> Determinant | None:
         """The outcome of a call that was made before; None where none is logged. Nobody calls."""
-        found = self._result(self._file(name), name, request)
-        if found is None:
-            above, _, own = self._directory.rpartition("/")
-            if own not in self._store.list(above):
-                raise StoreError(
-                    f"{self._directory} is not there, so what was answered cannot be told: is the "
-                    "checkpoint away?"
-                )
-        return found
+        for turn in count(1):
+            found = self._result(self._file(name, turn))
+            if found is None:
+                break
+            if not self._is_void(found, options):
+                return _checked(found, name, request)
+        above, _, own = self._directory.rpartition("/")
+        if own not in self._store.list(above):
+            raise StoreError(
+                f"{self._directory} is not there, so what was answered cannot be told: is the "
+                "checkpoint away?"
+            )
+        return None
 
-    def _file(self, name: str) -> str:
-        return f"{self._directory}/{hashlib.blake2b(name.encode(), digest_size=16).hexdigest()}"
+    def _is_void(self, found: Result, options: CallOptions) -> bool:
+        """Whether a result counts for nothing: nothing came of it, and no hook has happened."""
+        if found.wall > self._given_up.get(found.epoch, -1):
+            return False  # of this plan, of one that is committed, or of one after this one
+        outcome = found.outcome
+        return outcome.again or (outcome.kind == UNCERTAIN and options.uncertain == AGAIN)
 
-    def _result(self, file: str, name: str, request: bytes) -> Determinant | None:
+    def _file(self, name: str, turn: int) -> str:
+        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        return f"{self._directory}/{digest}-{turn}"
+
+    def _result(self, file: str) -> Result | None:
         full = f"{file}.result"
         try:
             data = self._store.read(full)
         except FileNotFoundError:
             return None
-        found = _decoded(full, unseal(_RESULT_MAGIC, data, full), Determinant)
-        if found.name != name or found.request != request:
-            raise _another_request(name)
+        found = _decoded(full, unseal(_RESULT_MAGIC, data, full), Result)
         try:
             self._store.sync(self._directory)
         except FileNotFoundError:
@@ -162,17 +205,18 @@ class Journal:
                 continue
             raise self._gone()
 
-    def _settle(self, file: str, outcome: Determinant) -> Determinant:
+    def _settle(self, file: str, outcome: Determinant) -> Result:
         """Puts a result; gives the one that counts."""
         full = f"{file}.result"
-        sealed = seal(_RESULT_MAGIC, msgspec.json.encode(outcome))
+        result = Result(self._epoch, self._wall, outcome)
+        sealed = seal(_RESULT_MAGIC, msgspec.json.encode(result))
         data = self._put(full, sealed, tries=_RESULT_PUTS_MAX)
         reach("after-result-write")
-        return _decoded(full, unseal(_RESULT_MAGIC, data, full), Determinant)
+        return _decoded(full, unseal(_RESULT_MAGIC, data, full), Result)
 
-    def _wait(self, file: str, name: str, request: bytes, deadline: float) -> Determinant | None:
+    def _wait(self, file: str, deadline: float) -> Result | None:
         """A stranger's result; None where its deadline passed without one."""
-        while (known := self._result(file, name, request)) is None:
+        while (known := self._result(file)) is None:
             left = deadline - self._clock()
             if left <= 0:
                 return None
@@ -206,6 +250,13 @@ class Journal:
         )
 
 
+def _checked(found: Result, name: str, request: bytes) -> Determinant:
+    """The outcome of a call, if it is the one that was asked for."""
+    if found.outcome.name != name or found.outcome.request != request:
+        raise _another_request(name)
+    return found.outcome
+
+
 def _another_request(name: str) -> ServiceError:
     return ServiceError(
         f"call {name}: another request was made under this name before (with other arguments, or "
@@ -219,8 +270,7 @@ def _uncertain(name: str, request: bytes) -> Determinant:
         request,
         UNCERTAIN,
         message=f"call {name}: it was begun, but its caller died before the answer was logged, so "
-        'it may have got through or not. Look there, or say uncertain="again" where a call '
-        "may be repeated",
+        f"it {IN_DOUBT}",
     )
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from headrace.causal.journal import TooLate
+from headrace.causal.journal import IN_DOUBT, UNCERTAIN, TooLate
 from headrace.errors import CallUncertain, ServiceError
 from headrace.model.services import CallOptions
 from headrace.plan.epoch import Determinant
@@ -19,6 +19,7 @@ from headrace.plan.epoch import Determinant
 ANSWER, FAILED = "answer", "failed"
 
 _Done = tuple[bytes, BaseException | None]
+_Order = tuple[Callable[["Try"], bytes], "Try", queue.SimpleQueue[_Done]]
 
 
 def tried(
@@ -26,49 +27,98 @@ def tried(
     request: bytes,
     what: str,
     options: CallOptions,
-    call: Callable[[], bytes],
+    call: Callable[[Try], bytes],
     *,
     deadline: float | None = None,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Determinant:
-    """Tries a call as often as its options allow; `call` gives its result as bytes."""
+    """Tries a call as often as its options allow; `call` gives its result as bytes.
+
+    Where one of the tries may have got through, and none was answered, a call that must not
+    repeat is uncertain. One that may repeat, or of which surely nothing came, has failed.
+    """
     timeout = options.timeout_us / 1e6
-    failure = ""
+    failure, in_doubt, again = "", False, True
+    tries = 0
     for number in range(options.retries + 1):
         if number:
-            sleep((options.backoff_us << (number - 1)) / 1e6)
+            sleep(options.pause_us(number) / 1e6)
         if deadline is not None and clock() + timeout > deadline:
             if not number:
                 raise TooLate
             break
+        one, reached = Try(), False
+        tries += 1
         try:
-            value = _within(timeout, call) if timeout else call()
-        except Unfinished as late:
-            if number == options.retries:
-                return Determinant(name, request, ANSWER, late.value)
-            failure = "the server asked to come again later"
+            value = _within(timeout, call, one) if timeout else call(one)
+        except Refusal as refusal:
+            if not refusal.later or number == options.retries:
+                again = not in_doubt and not (options.doubts and refusal.in_doubt)
+                return Determinant(name, request, ANSWER, refusal.value, again=again)
+            failure, reached = "the server asked to come again later", refusal.in_doubt
         except Unusable as error:
-            failure = str(error)
+            failure, again = str(error), not options.doubts
             break
-        except Unreachable as error:
-            failure = str(error)
-        except TimeoutError as error:
-            failure = str(error) or f"no answer within {timeout:g} s"
+        except (Unreachable, TimeoutError) as error:
+            failure, reached = str(error) or f"no answer within {timeout:g} s", one.begun
+        except (CallUncertain, *_ANSWER_LOST) as error:
+            failure, reached = f"{type(error).__name__}: {error}", True
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
         else:
             return Determinant(name, request, ANSWER, value)
-    tries = f" ({options.retries + 1} tries)" if options.retries else ""
-    return Determinant(name, request, FAILED, message=f"{what} failed{tries}: {failure}"[:4000])
+        in_doubt = in_doubt or (options.doubts and reached)
+    told = f" ({tries} tries)" if tries > 1 else ""
+    if in_doubt:
+        message = f"{what}{told}: {failure[:3500]}; it {IN_DOUBT}"
+        return Determinant(name, request, UNCERTAIN, message=message)
+    message = f"{what} failed{told}: {failure}"[:4000]
+    return Determinant(name, request, FAILED, message=message, again=again)
 
 
 def raised(outcome: Determinant) -> None:
     """Raises what a call came to, where it did not come to an answer."""
     if outcome.kind == FAILED:
-        raise ServiceError(outcome.message)
+        error = ServiceError(outcome.message)
+        error.asked_again = outcome.again
+        raise error
     if outcome.kind != ANSWER:
         raise CallUncertain(outcome.message)
+
+
+class Try:
+    """One try of a call: whether it came as far as the outside, and whether somebody waits.
+
+    Whoever takes the turn first decides: the call, when it begins, or the one who no longer waits.
+    """
+
+    __slots__ = ("_turn", "begun")
+
+    def __init__(self) -> None:
+        self._turn = [True]
+        self.begun = False
+        """Whether the outside may have been reached."""
+
+    def begin(self) -> None:
+        """The outside is about to be reached; Abandoned where nobody waits for it any more."""
+        if not self.begun:
+            try:
+                self._turn.pop()
+            except IndexError:
+                raise Abandoned from None
+            self.begun = True
+
+    def leave(self) -> None:
+        """Nobody waits any more."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            self.begun = True  # it has the turn, though it may not have said so yet
+
+
+class Abandoned(Exception):
+    """A try that did not reach the outside in time, and does not any more."""
 
 
 class Unusable(Exception):
@@ -79,13 +129,17 @@ class Unreachable(Exception):
     """A try that failed, told without anything that may be a secret."""
 
 
-class Unfinished(Exception):
-    """An answer that a later try may better."""
+class Refusal(Exception):
+    """An answer that tells of no success."""
 
-    def __init__(self, value: bytes) -> None:
+    def __init__(self, value: bytes, *, in_doubt: bool, later: bool) -> None:
+        """`in_doubt`: it may have had an effect; `later`: a later try may better it."""
         super().__init__()
-        self.value = value
+        self.value, self.in_doubt, self.later = value, in_doubt, later
 
+
+_ANSWER_LOST = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""How Python says that the other side went away: what it had been asked, it may have done."""
 
 _idle: list[_Helper] = []
 """Threads that wait for a call. A forked process has none of them."""
@@ -97,25 +151,23 @@ class _Helper(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="headrace-call", daemon=True)
-        self.inbox: queue.SimpleQueue[tuple[Callable[[], bytes], queue.SimpleQueue[_Done]]] = (
-            queue.SimpleQueue()
-        )
+        self.inbox: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self.start()
 
     def run(self) -> None:
         while True:
-            call, answer = self.inbox.get()
+            call, one, answer = self.inbox.get()
             done: _Done
             try:
-                done = call(), None
+                done = call(one), None
             except BaseException as error:
                 done = b"", error
             _idle.append(self)
             answer.put(done)
-            del call, answer, done  # while it waits it keeps nothing alive
+            del call, one, answer, done  # while it waits it keeps nothing alive
 
 
-def _within(timeout: float, call: Callable[[], bytes]) -> bytes:
+def _within(timeout: float, call: Callable[[Try], bytes], one: Try) -> bytes:
     """Runs a call in another thread: nothing else bounds a function that hangs.
 
     The thread of a call that timed out goes on, and its result is not looked at.
@@ -125,10 +177,11 @@ def _within(timeout: float, call: Callable[[], bytes]) -> bytes:
     except IndexError:
         helper = _Helper()
     answer: queue.SimpleQueue[_Done] = queue.SimpleQueue()
-    helper.inbox.put((call, answer))
+    helper.inbox.put((call, one, answer))
     try:
         value, error = answer.get(timeout=timeout)
     except queue.Empty:
+        one.leave()
         raise TimeoutError(f"no answer within {timeout:g} s") from None
     if error is not None:
         raise error

@@ -9,23 +9,42 @@ answer.
 from __future__ import annotations
 
 import base64
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from headrace.causal.outside import Unfinished, Unreachable
+from headrace.causal.outside import Abandoned, Refusal, Try, Unreachable, Unusable
 from headrace.model.services import Response
 
 RESPONSE_BYTES_MAX = 16 << 20
-SECRET_HEADERS = ("authorization", "cookie", "proxy-authorization")
-"""Meant for one host: they do not follow a redirection to another."""
+HARMLESS_HEADERS = frozenset(
+    (
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-language",
+        "content-type",
+        "pragma",
+        "range",
+        "user-agent",
+    )
+)
+"""What follows a redirection to another host. All others may carry a secret, by any name."""
 
 _AGAIN_LATER = {429, 502, 503, 504}
+_CONFLICT, _UNAVAILABLE = 409, 503
 _SECRET_CHARACTERS_MIN = 4
+_PORTS = {"http": 80, "https": 443}
+_TRY = "headrace_try"
+"""The attribute by which a request tells its connection which try it belongs to."""
 
 _response_decoder = msgspec.msgpack.Decoder(Response)
 
@@ -69,18 +88,21 @@ def check_address(url: str) -> None:
         )
 
 
-def fetch(request: Request, timeout: float) -> bytes:
+def fetch(request: Request, timeout: float, one: Try | None = None) -> bytes:
     """One web request; its response as bytes for `response`."""
     try:
-        found, status = _fetched(request, timeout)
-    except TimeoutError:
+        found, status = _fetched(request, timeout, one or Try())
+    except (TimeoutError, Abandoned, Unusable):
         raise
     except Exception as error:
         # `from None`: the first error's text and traceback may hold what is hidden here.
         message = request.hidden(f"{type(error).__name__}: {error}")
         raise Unreachable(message) from None
-    if status in _AGAIN_LATER:
-        raise Unfinished(found)
+    if status >= 400:
+        # A server that refuses has done nothing; another that failed in the middle may have. A
+        # conflict may be one with an earlier try of the same.
+        refused = status == _UNAVAILABLE or (status < 500 and status != _CONFLICT)
+        raise Refusal(found, in_doubt=not refused, later=status in _AGAIN_LATER)
     return found
 
 
@@ -89,9 +111,10 @@ def response(value: bytes) -> Response:
     return _response_decoder.decode(value)
 
 
-def _fetched(request: Request, timeout: float) -> tuple[bytes, int]:
+def _fetched(request: Request, timeout: float, one: Try) -> tuple[bytes, int]:
     url, headers = _without_password(request.url, request.headers)
     made = urllib.request.Request(url, data=request.body, headers=headers, method=request.method)
+    setattr(made, _TRY, one)
     opener = _following if request.method == "GET" else _staying
     try:
         answer = opener.open(made, timeout=timeout)
@@ -100,7 +123,7 @@ def _fetched(request: Request, timeout: float) -> tuple[bytes, int]:
     with answer:
         body = answer.read(RESPONSE_BYTES_MAX + 1)
         if len(body) > RESPONSE_BYTES_MAX:
-            raise ValueError(f"the answer is larger than {RESPONSE_BYTES_MAX >> 20} MB")
+            raise Unusable(f"the answer is larger than {RESPONSE_BYTES_MAX >> 20} MB")
         named = {name.lower(): value for name, value in answer.headers.items()}
         return msgspec.msgpack.encode(Response(answer.status, named, body)), answer.status
 
@@ -127,6 +150,15 @@ def _host(parts: SplitResult) -> str:
     return f"{parts.hostname or ''}{'' if port is None else f':{port}'}"
 
 
+def _server(parts: SplitResult) -> tuple[str, str, int | None]:
+    """What tells one server from another: another scheme or port is another host."""
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    return parts.scheme, parts.hostname or "", port or _PORTS.get(parts.scheme)
+
+
 def _parts(url: str) -> SplitResult:
     try:
         return urlsplit(url)
@@ -151,10 +183,43 @@ class _CarefulRedirect(urllib.request.HTTPRedirectHandler):
         if after.scheme not in ("http", "https"):
             return None
         made = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if made is not None and (before.scheme, before.netloc) != (after.scheme, after.netloc):
-            for name in [n for n in made.headers if n.lower() in SECRET_HEADERS]:
+        if made is None:
+            return None
+        setattr(made, _TRY, getattr(req, _TRY))
+        if _server(before) != _server(after):
+            for name in [n for n in made.headers if n.lower() not in HARMLESS_HEADERS]:
                 del made.headers[name]
         return made
+
+
+class _Connection(http.client.HTTPConnection):
+    """Says when it is connected: what goes wrong before has not reached the server."""
+
+    def __init__(self, *args: Any, one: Try, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._one = one
+
+    def connect(self) -> None:
+        super().connect()
+        self._one.begin()
+
+
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    """The same over TLS, where it is connected once both sides have agreed."""
+
+
+class _Connecting(urllib.request.HTTPHandler):
+    """Connects to web servers."""
+
+    def http_open(self, req: Any) -> Any:
+        return self.do_open(partial(_Connection, one=getattr(req, _TRY)), req)
+
+
+class _ConnectingSecurely(urllib.request.HTTPSHandler):
+    """The same over TLS."""
+
+    def https_open(self, req: Any) -> Any:
+        return self.do_open(partial(_SecureConnection, one=getattr(req, _TRY)), req)
 
 
 def _opener(redirect: type[urllib.request.HTTPRedirectHandler]) -> urllib.request.OpenerDirector:
@@ -162,8 +227,8 @@ def _opener(redirect: type[urllib.request.HTTPRedirectHandler]) -> urllib.reques
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        _Connecting(),
+        _ConnectingSecurely(),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
         redirect(),

@@ -99,7 +99,7 @@ Examples:
     type=click.Choice(["table", "record"]),
     default="table",
     show_default=True,
-    help="Count whole tables, or with a Python call per record.",
+    help="Count whole tables, or add up values with a Python call per record.",
 )
 @click.option(
     "--state-keys",
@@ -218,6 +218,30 @@ def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any)
         format_recovery(document),
         json_file,
         wrong="a system lost or doubled records, so its time means nothing",
+    )
+
+
+@bench.command(
+    "growth",
+    epilog="""\b
+Examples:
+  headrace bench growth --json out/growth.json
+  headrace bench growth --files 10000 --per-epoch 50""",
+)
+@_number("--files", 50_000, "Files that appear in all.")
+@_number("--per-epoch", 100, "Files that appear for an epoch.")
+@_work_dir
+@_json_file
+def growth(work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
+    """Watch a directory fill up; epochs, log and snapshots must not grow with it."""
+    from headrace.bench.growth import Growth, format_growth, run_growth
+
+    document = run_growth(Growth(**workload), work_dir=work_dir, say=_say)
+    _tell(
+        document,
+        format_growth(document),
+        json_file,
+        wrong="files were lost or read twice, so the times mean nothing",
     )
 
 

@@ -32,11 +32,12 @@ def chaos(seeds: int, first: int, workload: str | None, processes: int | None) -
     a broken one prints its schedule and the command that repeats it.
     """
     # Here, not above: the other verbs need not load the simulator.
-    from headrace.testing.simulator.runner import run_seeds
+    from headrace.testing.simulator.runner import COPIES, run_seeds
     from headrace.testing.simulator.workloads import WORKLOADS
 
-    if workload is not None and workload not in WORKLOADS:
-        raise HeadraceError(f"there is no workload {workload!r}; there are: {', '.join(WORKLOADS)}")
+    known = (*WORKLOADS, COPIES)
+    if workload is not None and workload not in known:
+        raise HeadraceError(f"there is no workload {workload!r}; there are: {', '.join(known)}")
     if seeds < 1:
         raise HeadraceError("--seeds is at least 1")
     began = time.monotonic()

@@ -6,6 +6,7 @@ who want to see where.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from headrace.cli.demo import demo
 from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
 from headrace.cli.state import state
+from headrace.engine.showing import DEBUG
 from headrace.errors import HeadraceError
 
 INTERRUPTED = 130
@@ -54,6 +56,9 @@ Examples:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
     """Stateful stream processing in Python on Spark: every record exactly once."""
+    if debug:
+        os.environ[DEBUG] = "1"
+        click.get_current_context().call_on_close(lambda: os.environ.pop(DEBUG, None))
 
 
 for verb in (run, replay, state, demo, bench, chaos):

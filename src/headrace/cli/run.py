@@ -52,6 +52,14 @@ Examples:
 @options.give_up_after
 @options.standbys
 @options.epoch_timeout
+@click.option(
+    "--accept-changed",
+    multiple=True,
+    metavar="FILE",
+    help="A file that has changed since it was read, and is refused: go on at the old position of "
+    "the new file, or take it as read where it was read to its end. May be given several times; "
+    "for a list or a generator, the stream's name.",
+)
 def run(
     target: str,
     checkpoint: str,
@@ -65,6 +73,7 @@ def run(
     give_up_after: str | None,
     standbys: int,
     epoch_timeout: str | None,
+    accept_changed: tuple[str, ...],
 ) -> None:
     """Run a pipeline.
 
@@ -92,6 +101,7 @@ def run(
             on_notice=view.note,
             standbys=standbys,
             epoch_timeout=epoch_timeout,
+            accept_changed=accept_changed,
         )
         with graceful_stop(job):
             summary = job.wait()

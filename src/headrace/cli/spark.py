@@ -46,7 +46,10 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
         print(f"Spark's log is in {directory / LOG_NAME}", file=sys.stderr)
         raise
     finally:
-        spark.stop()
+        try:
+            spark.stop()
+        except Exception:
+            pass  # its JVM has ended already, and whoever used it has said so
         if not keep_log:
             shutil.rmtree(directory, ignore_errors=True)
 

@@ -1,4 +1,7 @@
-"""`headrace state`: what a checkpoint holds. A pipeline that runs on it is not disturbed."""
+"""`headrace state`: what a checkpoint holds. A pipeline that runs on it is not disturbed.
+
+`drop` alone changes a checkpoint, and wants the pipeline stopped.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import click
 
 from headrace.cli.replay import as_json_line, parsed_key
 from headrace.model.time import show_instant
+from headrace.plan.progress import counted
 
 
 @click.group(
@@ -17,10 +21,12 @@ Examples:
   headrace state list state/orders
   headrace state get state/orders Orders o1
   headrace state get state/orders Trips '["berlin", 7]'
-  headrace state scan state/orders Orders --limit 20"""
+  headrace state scan state/orders Orders --limit 20
+  headrace state drop state/orders Orders --key o1 --key o2
+  headrace state drop state/orders Orders --all"""
 )
 def state() -> None:
-    """Look into a checkpoint: its computations, and the state of their keys."""
+    """Look into a checkpoint, or take state out of it: computations and the state of their keys."""
 
 
 @state.command("list")
@@ -73,3 +79,44 @@ def scan(checkpoint: str, computation: str, limit: int) -> None:
         click.echo(as_json_line({"key": key, **found}))
     if next(keys, None) is not None:
         click.echo("… and more; see --limit", err=True)
+
+
+@state.command()
+@click.argument("checkpoint", metavar="DIR")
+@click.argument("computation", metavar="NAME")
+@click.option("--key", "keys", multiple=True, help="A key, as for get; may be given several times.")
+@click.option("--all", "everything", is_flag=True, help="All keys, without reading any segment.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(
+    checkpoint: str, computation: str, keys: tuple[str, ...], everything: bool, yes: bool
+) -> None:
+    """Drop the state of some keys, or of a whole computation, of a stopped pipeline.
+
+    The way out of a checkpoint that cannot go on: its code fails over what is stored, or a
+    segment is damaged and there is no copy. Fields, maps, timers and waiting records of the
+    keys are lost, and nothing else. Open windows and joins are state of the computation that
+    has the step's name.
+    """
+    if bool(keys) == everything:
+        raise click.UsageError("say which keys, --key KEY, or --all")
+    from headrace.engine.dropping import drop_state
+    from headrace.log.location import checkpoint_store
+
+    named = None if everything else [parsed_key(key) for key in keys]
+    what = "all its keys" if named is None else counted(len(named), "key")
+    if not yes:
+        click.confirm(f"Drop the state of {computation!r}, {what}, for good?", abort=True)
+    found = drop_state(checkpoint_store(checkpoint), computation, named)
+    for key in found.missing:
+        click.echo(f"{computation} has no state for the key {key!r}", err=True)
+    if named is not None and len(found.missing) == len(named):
+        raise SystemExit(1)
+    shown = (
+        "all keys"
+        if named is None
+        else ", ".join(repr(key) for key in named if key not in found.missing)
+    )
+    click.echo(
+        f"Dropped the state of {computation!r} of {shown} (about {counted(found.cells, 'cell')}). "
+        f"The pipeline goes on after epoch {found.epoch}."
+    )

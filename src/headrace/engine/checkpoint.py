@@ -16,7 +16,7 @@ from headrace.engine.recovery import recover
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
-from headrace.log.location import checkpoint_store
+from headrace.log.location import checkpoint_store, no_checkpoint
 from headrace.log.store import Store
 from headrace.model.codec import decode_value
 from headrace.model.keys import decode_key, encode_key, hash_key
@@ -36,9 +36,7 @@ class Checkpoint:
         self._store = checkpoint_store(path)
         identity = read_identity(self._store)
         if identity is None:
-            raise CorruptCheckpoint(
-                f"{self._store.root} is not a checkpoint: there is no IDENTITY file"
-            )
+            raise no_checkpoint(self._store)
         self.id = identity.id
         self.pipeline = identity.pipeline
         self._ledger = self._last()

@@ -23,12 +23,12 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
     reach("before-collect")
     gone = 0
     closed = history.ledger.epoch
-    needed: set[str] = set().union(*history.segments, history.ledger.segments())
+    ledger = history.ledger
+    needed: set[str] = set().union(*history.segments, ledger.segments(), ledger.records())
     oldest = history.commits[0][1].epoch if history.commits else 0
     pins = pins_of(store)
     needed |= pins.files
-    for component in store.list(paths.STATE):
-        directory = f"{paths.STATE}/{component}"
+    for directory in [f"{d}/{c}" for d in (paths.STATE, paths.READ) for c in store.list(d)]:
         for name in store.list(directory):
             full = f"{directory}/{name}"
             if full not in needed and _epoch(name) <= closed:

@@ -5,13 +5,21 @@ pipeline) cannot be given everything again: what every sink had acknowledged was
 collected. It starts at the oldest epoch whose rows are all still staged, and a
 warning says so. A sink that is ahead of the checkpoint is refused: the checkpoint
 was put back to an older copy, and its next epochs would be skipped without a word.
+
+Two copies of one checkpoint may run at once, with one id and the same numbers of epochs.
+Who finds an epoch delivered that it has just committed itself, and not handed over, looks
+into its log: a newer driver has it from there, and this one is fenced; or nobody has, and
+the epoch is a copy's. Where both hand it over at once, the sink tells by the commit that
+a claim or a mark names (`Sink.verify`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from headrace.engine.opening import require_present
@@ -26,11 +34,15 @@ from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.model.sink import Delivery, Opening, Part
-from headrace.pipeline.graph import Graph, Outlet
+from headrace.pipeline.graph import Outlet
+from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import Commit, StagedFile
 from headrace.state.segment import digest_of
 
 _logger = logging.getLogger("headrace.delivery")
+
+Through = Callable[[Callable[[], object]], object]
+"""Tries an act, perhaps again and again while something is away."""
 
 
 class Deliverer:
@@ -38,15 +50,19 @@ class Deliverer:
 
     def __init__(
         self,
-        graph: Graph,
+        topology: Topology,
         store: Store,
         checkpoint: str,
         spark: Any,
-        at_most_once: Collection[str] = (),
+        check: Callable[[], None],
     ) -> None:
-        self._outlets = graph.outlets
-        self._at_most_once = at_most_once
+        """`check` raises Fenced where a newer driver has taken over."""
+        self._outlets = topology.graph.outlets
+        self._at_most_once = {
+            o.name for o in self._outlets.values() if topology.is_at_most_once(o.stream)
+        }
         """Sinks that are handed an epoch's rows once, come what may."""
+        self._check = check
         self._handed: set[tuple[str, int]] = set()
         """(sink, epoch) of those, that this driver has handed over and not heard back of."""
         self._passed_over: set[tuple[str, int]] = set()
@@ -55,19 +71,25 @@ class Deliverer:
         """Rows that were not delivered again, though nobody knows whether they had arrived."""
         self._store = store
         self._checkpoint = checkpoint
+        self._place = store.root or ""
         self._spark = spark
         self._unread: StoreError | None = None
         """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
         self._waiting: list[Commit] = []
         """Committed epochs that some sink has refused so far, oldest first."""
+        self._begun: set[str] = set()
+        """Sinks that this driver has begun to hand the first of those to."""
 
-    def open(self, generation: int, committed: int) -> None:
-        """A driver has taken over."""
+    def open(self, generation: int, committed: int, commits: Mapping[int, str]) -> None:
+        """A driver has taken over; `commits` are the nonces that it knows, by epoch."""
         for outlet in self._outlets.values():
             directory = f"{paths.SINKS}/{paths.safe(outlet.name)}"
             self._store.make_directory(directory)
             where = os.path.join(self._store.root or "", directory)
-            outlet.sink.open(Opening(self._checkpoint, generation, committed, where))
+            with _named(outlet):
+                outlet.sink.open(
+                    Opening(self._checkpoint, generation, committed, where, commits, self._place)
+                )
             water = outlet.sink.high_water()
             if water > committed:
                 raise IncompatibleState(
@@ -99,11 +121,9 @@ class Deliverer:
                     outlet.name, water, kept[0].epoch - 1, kept[0].epoch,
                 )  # fmt: skip
             for commit in kept:
-                self._deliver_to(outlet, commit)
+                self._deliver_to(outlet, commit, _high_water(outlet))
 
-    def deliver(
-        self, commit: Commit, through: Callable[[Callable[[], object]], object] = lambda act: act()
-    ) -> None:
+    def deliver(self, commit: Commit, through: Through = lambda act: act()) -> None:
         """Delivers an epoch, after those that a sink refused, to every sink that lacks it.
 
         `through` may try again where a sink is away.
@@ -119,21 +139,42 @@ class Deliverer:
         """
         while self._waiting:
             for outlet in self._outlets.values():
-                self._deliver_to(outlet, self._waiting[0])
+                self._deliver_own(outlet, self._waiting[0])
             self._waiting.pop(0)
+            self._begun.clear()
 
-    def _deliver_to(self, outlet: Outlet, commit: Commit) -> None:
-        if _high_water(outlet) < commit.epoch:
-            reach("before-delivery")
-            place = (outlet.name, commit.epoch)
-            if place in self._handed:
-                self._pass_over(outlet, commit)
-                return
-            if outlet.name in self._at_most_once:
-                self._handed.add(place)
-            strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
-            self._hand_over(outlet, commit.epoch, strong, weak=False)
-            self._handed.discard(place)
+    def _deliver_own(self, outlet: Outlet, commit: Commit) -> None:
+        """Delivers an epoch that this driver has committed: nobody else can have, or it is over."""
+        water = _high_water(outlet)
+        mine = commit.epoch if outlet.name in self._begun else commit.epoch - 1
+        if water > mine:
+            self._check()  # whoever took over has its generation in the log before it delivers
+            with _named(outlet):
+                outlet.sink.verify(commit.epoch, commit.nonce)  # where it can, it says more
+            raise IncompatibleState(
+                f"sink {outlet.name!r} has epoch {water}, which neither this driver has delivered "
+                "nor another of this checkpoint: a copy of it writes there, too. This one has the "
+                f"id {self._checkpoint} and lies at {self._place or 'no path'}. Let that copy go "
+                "on and delete this one, or give this one another place to write to"
+            )
+        self._begun.add(outlet.name)
+        self._deliver_to(outlet, commit, water)
+
+    def _deliver_to(self, outlet: Outlet, commit: Commit, water: int) -> None:
+        if water >= commit.epoch:
+            with _named(outlet):
+                outlet.sink.verify(commit.epoch, commit.nonce)
+            return
+        reach("before-delivery")
+        place = (outlet.name, commit.epoch)
+        if place in self._handed:
+            self._pass_over(outlet, commit)
+            return
+        if outlet.name in self._at_most_once:
+            self._handed.add(place)
+        strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
+        self._hand_over(outlet, commit, strong, weak=False)
+        self._handed.discard(place)
 
     def _pass_over(self, outlet: Outlet, commit: Commit) -> None:
         """Passes an epoch over: its rows may have arrived, and must not a second time."""
@@ -148,7 +189,7 @@ class Deliverer:
                 "delivered again (at-most-once)",
                 outlet.name, commit.epoch, rows,
             )  # fmt: skip
-        self._hand_over(outlet, commit.epoch, [], weak=False)  # its high-water goes on
+        self._hand_over(outlet, commit, [], weak=False, complete=False)  # its high-water goes on
         self._handed.discard(place)
 
     def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
@@ -175,12 +216,16 @@ class Deliverer:
                     "good, give the sink another name, and it begins with the next epoch"
                 )
 
-    def deliver_weak(self, commit: Commit) -> None:
-        """Delivers what weak productions made, before the commit is written."""
+    def deliver_weak(self, commit: Commit, through: Through = lambda act: act()) -> None:
+        """Delivers what weak productions made, before the commit is written.
+
+        `through` waits here, where something is away: the job has lost nothing, and one that
+        began anew would run every hook again, and show the other sinks their rows twice.
+        """
         for outlet in self._outlets.values():
             weak = [f for f in commit.staged if f.sink == outlet.name and f.weak]
             if weak:
-                self._hand_over(outlet, commit.epoch, weak, weak=True)
+                through(partial(self._hand_over, outlet, commit, weak, weak=True))
 
     def acknowledged(self) -> int:
         """The last epoch that every sink has."""
@@ -193,12 +238,22 @@ class Deliverer:
             outlet.sink.close()
 
     def _hand_over(
-        self, outlet: Outlet, epoch: int, files: Iterable[StagedFile], *, weak: bool
+        self,
+        outlet: Outlet,
+        commit: Commit,
+        files: Iterable[StagedFile],
+        *,
+        weak: bool,
+        complete: bool = True,
     ) -> None:
+        epoch = commit.epoch
         parts = [self._part(outlet.name, file) for file in sorted(files, key=lambda f: f.label)]
-        delivery = Delivery(epoch, self._checkpoint, parts, self._spark, weak)
+        delivery = Delivery(
+            epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place, complete
+        )
         try:
-            outlet.sink.deliver(delivery)
+            with _named(outlet):
+                outlet.sink.deliver(delivery)
         except Exception as error:
             of_sink = isinstance(error, StoreError) and error is not self._unread
             if isinstance(error, HeadraceError) and not of_sink:
@@ -240,8 +295,16 @@ class Deliverer:
                 )
             return data
 
-        path = os.path.join(self._store.root, name) if self._store.root else None
-        return Part(file.label, file.digest, read, path)
+        return Part(file.label, file.digest, read)
+
+
+@contextmanager
+def _named(outlet: Outlet) -> Iterator[None]:
+    """Says which sink refused, where it is not this checkpoint's: a sink knows its place only."""
+    try:
+        yield
+    except IncompatibleState as error:
+        raise IncompatibleState(f"sink {outlet.name!r}: {error}") from error
 
 
 def _high_water(outlet: Outlet) -> int:

@@ -22,36 +22,36 @@ from headrace.engine.collection import collect
 from headrace.engine.compactor import Compactor
 from headrace.engine.delivery import Deliverer
 from headrace.engine.determinants import make_ready
+from headrace.engine.doubts import keys_of
+from headrace.engine.failures import final_failure
 from headrace.engine.guarantees import skipping, skips
 from headrace.engine.offers import Sources
 from headrace.engine.opening import (
     adopt_names,
     make_directories,
     refuse_orphaned_feedback,
+    remember_changes,
     require_present,
     rings_for,
 )
-from headrace.engine.outages import is_outage, refused_in
+from headrace.engine.options import Options
+from headrace.engine.outages import is_outage
 from headrace.engine.pace import Pace
 from headrace.engine.planning import Finish, Run, Settings, Wait, decide
 from headrace.engine.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
 from headrace.engine.standby import StoodBack
-from headrace.engine.telling import progress_of, summary_of
+from headrace.engine.telling import lowest_watermark, progress_of, summary_of
 from headrace.engine.verdict import Dropped, judge
-from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, StoreError, UserCodeError
+from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Patience
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.store import Store
-from headrace.model.time import BEGINNING
 from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Commit, Plan, Report, TaskPlan
+from headrace.plan.epoch import Commit, Counters, Plan, Report, TaskPlan
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import EpochProgress, RunSummary
-from headrace.worker.watchdog import blamed
+from headrace.plan.progress import RunSummary
 
-SHORT_RECORDS_MAX = 20_000
-"""Up to this many records the driver reads and routes an epoch itself: the short way."""
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided, and a smaller one made."""
@@ -66,20 +66,8 @@ class Substrate(Protocol):
     parallelism: int
 
     def run(self, task: TaskPlan) -> Sequence[Report]: ...
+    def gone(self) -> str | None: ...
     def close(self) -> None: ...
-
-
-class Options(msgspec.Struct, frozen=True):
-    """What a run was asked for."""
-
-    until: str | None = "end"
-    slots: int | None = None
-    epoch_target_s: float = 1.0
-    epoch_records: int | None = None
-    retain_epochs: int = 16
-    short_records_max: int = SHORT_RECORDS_MAX
-    background: bool = True
-    on_epoch: Callable[[EpochProgress], None] | None = None
 
 
 class Driver:
@@ -114,9 +102,10 @@ class Driver:
         self._compactor = Compactor(store, topology, background=options.background)
         self._final_rounds = 0
         self._voids = 0
-        self._read_total = 0
         self._epochs = 0
         self._renamed: dict[str, str] = {}
+        self.notices: list[str] = []
+        """What a start has found changed and does not refuse."""
         self.patience: Patience = NoPatience()
         self.on_job: Callable[[bool], None] = lambda running: None
         self.on_lead: Callable[[], None] = lambda: None
@@ -164,12 +153,15 @@ class Driver:
         self.log.patience = self.patience
         self.ledger = self.history.ledger
         self.ledger.generation = self.log.generation
+        self._before = self.ledger.counters.copy()
         reach("after-takeover")
         self.on_lead()
         if (void := skipping(self.graph, self.ledger)) is not None:
             self.log.append(VOID, void)
             self.ledger.voided(void.skipped, void.records)
         self._renamed |= adopt_names(self.topology, self.ledger)
+        known = self.ledger.keys
+        self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         refuse_orphaned_feedback(self.topology, self.ledger)
         self.settings = Settings(
             until=self.options.until,
@@ -181,19 +173,19 @@ class Driver:
             short_records_max=self.options.short_records_max,
             services=self.topology.uses_services(),
         )
-        once = {
-            o.name for o in self.graph.outlets.values() if self.topology.is_at_most_once(o.stream)
-        }
         self._deliverer = Deliverer(
-            self.graph, self.store, self.checkpoint, self.substrate.spark, once
+            self.topology, self.store, self.checkpoint, self.substrate.spark, self.log.check
         )
         try:
-            self._deliverer.open(self.log.generation, self.ledger.epoch)
+            self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
         self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
         self._sources.prepare()
+        self.notices = remember_changes(
+            self.log, self.ledger, self._sources.compare(self.ledger, self.options.accept_changed)
+        )
         self._sources.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
@@ -254,7 +246,7 @@ class Driver:
         commit = self._complete(plan)
         if commit is None:
             return
-        self._deliverer.deliver_weak(commit)
+        self._deliverer.deliver_weak(commit, self.patience.through)
         self._commit(plan, commit)
         self._deliverer.deliver(commit, self.patience.through)
         seconds = time.perf_counter() - began
@@ -279,19 +271,19 @@ class Driver:
                 self._give_up(plan, error)
                 raise
             except Exception as error:
+                if (told := final_failure(str(error), self.substrate.gone())) is not None:
+                    self._give_up(plan, told)
+                    raise told from error
                 require_present(self.store, self.checkpoint)
-                if refused := refused_in(str(error)):
-                    raise refused from error
-                if hung := blamed(str(error)):
-                    self._void(plan, hung)
-                    raise UserCodeError(f"{hung}; its worker had to be ended") from error
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
             verdict = judge(self.topology, task, reports)
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
-                return msgspec.structs.replace(verdict, adoptions=adoptions)
+                sealed = self.patience.through(lambda: self._sources.seal(plan.epoch, self.ledger))
+                link = self.history.link(secrets.token_hex(8))
+                return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed, **link)
             if isinstance(verdict, Dropped):
                 reason = verdict.reason
                 continue
@@ -309,9 +301,9 @@ class Driver:
         return None
 
     def _give_up(self, plan: Plan, error: HeadraceError) -> None:
-        """Voids a plan that failed; in an outage it stays open, to be run again as it is."""
+        """Voids a plan that failed; where that is not its fault it stays open, to be run again."""
         require_present(self.store, self.checkpoint)
-        if not is_outage(error):
+        if not is_outage(error) and not isinstance(error, SparkError):
             self._void(plan, str(error))
 
     def _job(self, task: TaskPlan) -> Sequence[Report]:
@@ -338,9 +330,9 @@ class Driver:
     def _commit(self, plan: Plan, commit: Commit) -> None:
         """Writes the commit, with the next plan where its job starts at once (A6)."""
         position = self.log.position + 1
-        if self._renamed:  # the next driver learns it from the log
-            commit = msgspec.structs.replace(commit, renamed=self._renamed)
-            self._renamed = {}
+        if self._renamed or self._keys:  # the next driver learns it from the log
+            commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
+            self._renamed, self._keys = {}, {}
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
@@ -353,7 +345,6 @@ class Driver:
         reach("after-commit-write")
         if body.next is not None:
             self.ledger.planned(body.next)
-        self._read_total += commit.counters.records
         self._epochs += 1
 
     def _following(self) -> Plan | None:
@@ -377,24 +368,21 @@ class Driver:
             return
         self.options.on_epoch(
             progress_of(
-                self.graph.name, commit, self.ledger, self._read_total, seconds, self.watermark()
+                self.graph.name, commit, self.ledger, self.counted(), seconds, self.watermark()
             )
         )
 
+    def counted(self) -> Counters:
+        """What this run has counted so far."""
+        return self.ledger.counters.since(self._before)
+
     def watermark(self) -> int:
         """The lowest input watermark of all computations."""
-        names = self.graph.nodes
-        if not names:
-            return min(self.ledger.outs.values(), default=BEGINNING)
-        return min(self.ledger.ins.get(name, BEGINNING) for name in names)
+        return lowest_watermark(self.graph, self.ledger)
 
-    def summary(self, reason: str) -> RunSummary:
-        """How the run ended."""
-        return summary_of(
-            self.graph,
-            self._epochs,
-            self._read_total,
-            self.ledger,
-            reason,
-            self._deliverer.undelivered,
-        )
+    def summary(self, reason: str, *, whole: bool = False) -> RunSummary:
+        """How the run ended; `whole`: with all runs of its checkpoint counted."""
+        known = self.ledger
+        epochs, counted = (known.epoch, known.counters) if whole else (self._epochs, self.counted())
+        undelivered = self._deliverer.undelivered
+        return summary_of(self.graph, epochs, counted, known, reason, undelivered)

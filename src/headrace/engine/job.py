@@ -14,6 +14,7 @@ import msgspec
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.driver import Driver
 from headrace.engine.loop import Conduct, Control, run_loop
+from headrace.engine.showing import brief
 from headrace.errors import InvalidPipeline
 from headrace.log.identity import read_identity
 from headrace.model.time import Duration, duration
@@ -52,7 +53,7 @@ class Job:
         if self._thread.is_alive():
             raise TimeoutError(f"pipeline {self._driver.graph.name!r} is still running")
         if self._error is not None:
-            raise self._error
+            raise brief(self._error)
         if self._summary is None:
             raise RuntimeError("the pipeline ended without a summary")
         return self._summary
@@ -94,13 +95,17 @@ class Job:
         """Where it is: phase, epoch, watermark, records, state size; what it waits for.
 
         `phase` is starting, standby, running, paused (as asked), waiting (something is away, and
-        `outage` says what, since when and why) or ended.
+        `outage` says what, since when and why), ended, or failed (`error` says with what; `wait`
+        raises it). `records`, `late` and `dead` count since the checkpoint began.
         """
         ledger = getattr(self._driver, "ledger", None)
-        outage = self._control.outage
+        error = self._error or self._control.error
+        outage = self._control.outage if error is None else None
+        phase = "failed" if error is not None else self._control.phase
         known: dict[str, Any] = {
-            "phase": "waiting" if outage is not None else self._control.phase,
+            "phase": "waiting" if outage is not None else phase,
             "outage": None if outage is None else msgspec.structs.asdict(outage),
+            "error": None if error is None else f"{type(error).__name__}: {error}",
         }
         if ledger is None:
             name = self._driver.graph.name
@@ -125,7 +130,7 @@ class Job:
         self._control.stopping.set()
         self._thread.join()
         if exc[0] is None and self._error is not None:
-            raise self._error
+            raise brief(self._error)
 
 
 class GracefulStop:

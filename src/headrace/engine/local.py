@@ -54,5 +54,9 @@ class LocalSubstrate:
         """All reports of an epoch."""
         return run_epoch(self.runtime, task)
 
+    def gone(self) -> str | None:
+        """This process is there."""
+        return None
+
     def close(self) -> None:
         """Nothing to let go of."""

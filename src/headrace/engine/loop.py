@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace.engine.doubts import state_left_behind, units_in_doubt
+from headrace.engine.doubts import after_reading, before_running
 from headrace.engine.driver import Driver
 from headrace.engine.lease import DONE, RELEASED, RENEWALS, Finished, LeaseKeeper, Pulse, Watcher
 from headrace.engine.outages import Outage, is_outage
 from headrace.engine.patience import Patience, StopAsked
 from headrace.engine.planning import Finish, Run, Wait
 from headrace.engine.standby import StoodBack, stand_by
-from headrace.errors import Fenced
+from headrace.errors import Fenced, SparkError
 from headrace.plan.progress import Notice, RunSummary
 
 POLL_S = 0.2
@@ -51,7 +51,9 @@ class Control:
         self.stopping = stopping or threading.Event()
         self.pausing = threading.Event()
         self.phase = "starting"
-        """starting, standby, running, paused (by somebody), ended."""
+        """starting, standby, running, paused (by somebody), ended, failed."""
+        self.error: BaseException | None = None
+        """What it failed with."""
         self.patience: Patience | None = None
 
     @property
@@ -101,16 +103,33 @@ class _Loop:
         except StopAsked:  # while it took over
             self._let_go(RELEASED, "stopped")
             return self._nothing_done("stopped")
-        except Fenced:
+        except Fenced as error:
+            control.error = error
             if self._keeper is not None:
                 self._keeper.abandon()
             raise
         except BaseException as error:
-            self._let_go(RELEASED, f"{type(error).__name__}: {str(error)[:200]}")
-            raise
+            control.error = told = self._told(error)
+            self._let_go(RELEASED, f"{type(told).__name__}: {str(told)[:200]}")
+            if told is error:
+                raise
+            raise told from error
         finally:
-            control.phase = "ended"
+            control.phase = "ended" if control.error is None else "failed"
             driver.close()
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What to say of an error: where Spark is gone, whatever used it says so in its own way."""
+        if not isinstance(error, Exception) or isinstance(error, SparkError):
+            return error
+        gone = self._driver.substrate.gone()
+        return error if gone is None else SparkError(gone)
+
+    def _check(self) -> None:
+        """Raises where waiting is in vain: another driver leads, or Spark is gone."""
+        if gone := self._driver.substrate.gone():
+            raise SparkError(gone)
+        self._driver.log.check()
 
     def _take_turn(self) -> RunSummary | None:
         """Opens the driver; a standby first waits until the leader has gone."""
@@ -155,7 +174,8 @@ class _Loop:
     def _begin_to_lead(self) -> None:
         """The generation is in the log: from now on others wait for this driver."""
         driver, conduct = self._driver, self._conduct
-        self._patience.check = driver.log.check
+        self._pulse.beat()  # a standby has made no step, and is not stuck for that
+        self._patience.check = self._check
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
                 driver.store,
@@ -168,7 +188,7 @@ class _Loop:
     def _lead(self) -> RunSummary:
         driver, control = self._driver, self._control
         control.phase = "running"
-        for text in state_left_behind(driver.topology, driver.ledger):
+        for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
             self._tell("doubt", text)
         asked = False
         try:
@@ -178,9 +198,11 @@ class _Loop:
                     self._hold()
                     continue
                 step = self._patience.through(driver.step)
+                self._patience.stepped()
                 if isinstance(step, Run) and not asked:
-                    asked = True
-                    for text in units_in_doubt(driver.graph, driver.ledger):
+                    counters = driver.counted()
+                    asked = bool(counters.records or counters.dead)
+                    for text in after_reading(driver.topology, driver.ledger, counters):
                         self._tell("doubt", text)
                 if isinstance(step, Finish):
                     self._let_go(DONE, step.reason)

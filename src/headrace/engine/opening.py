@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from headrace.engine.changes import AcceptBody, Compared, reads_from
+from headrace.engine.recovery import VoidBody
 from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
 from headrace.log import paths
+from headrace.log.epochlog import ACCEPT, VOID, EpochLog
 from headrace.log.identity import read_identity
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
@@ -60,6 +63,21 @@ def rings_for(
         else:
             rings[node.name] = Ring.even(wanted or parallelism)
     return rings
+
+
+def remember_changes(log: EpochLog, ledger: Ledger, found: Compared) -> list[str]:
+    """Writes down which changed input was accepted, so that every later driver knows.
+
+    Gives what is to be told. A plan that reads from such input names what it was: it goes first.
+    """
+    if found.states:
+        if (plan := ledger.open_plan) is not None and reads_from(plan, found.states):
+            why = "what it reads has changed, and that was accepted"
+            log.append(VOID, VoidBody(plan.epoch, why))
+            ledger.voided()
+        log.append(ACCEPT, AcceptBody(found.states))
+        ledger.accepted(found.states)
+    return found.notices
 
 
 def require_present(store: Store, checkpoint: str) -> None:

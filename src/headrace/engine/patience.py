@@ -1,6 +1,8 @@
 """Waits while something outside is away: tries again, says why, goes on when it is back.
 
-1. A few tries in quick succession, silently.
+1. A few tries in quick succession, silently. Hiccups that follow each other, with no step in
+   between that went through undisturbed, share these: who waits for one thing after another says
+   so, too.
 2. Then the outage is told once: which part, since when, the error.
 3. Tries with growing intervals, up to half a minute, until it is over, until somebody asks the
    run to stop, or until `give_up_s` has passed.
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.engine.outages import HICCUP_S, QUICK_TRIES, Outage, delay_s, is_outage, part_of
-from headrace.errors import Fenced, HeadraceError
+from headrace.errors import Fenced, HeadraceError, SparkError
 from headrace.model.time import show_instant
 
 _Given = TypeVar("_Given")
@@ -46,7 +48,7 @@ class Patience:
         self.outage: Outage | None = None
         """What is away now, once it is more than a hiccup."""
         self.check: Callable[[], None] = lambda: None
-        """Raises Fenced where a newer driver has taken over meanwhile."""
+        """Raises Fenced where a newer driver has taken over meanwhile, SparkError without Spark."""
         self._give_up_s = give_up_s
         self._stopping = stopping
         self._tell = tell
@@ -55,6 +57,11 @@ class Patience:
         self._tries = 0
         self._began = 0.0
         self._began_wall = 0.0
+        self._unsaid = 0
+        """Tries of hiccups that came before this outage, and were never told."""
+        self._unsaid_s = 0.0
+        self._undisturbed = True
+        """Whether nothing was waited for since the last step."""
 
     def through(self, act: Callable[[], _Given]) -> _Given:
         """What `act` gives, tried until it is not kept from it by an outage."""
@@ -78,10 +85,12 @@ class Patience:
         if self._tries == 0:
             self._began, self._began_wall = now, time.time()
         self._tries += 1
+        self._undisturbed = False
         away_s = now - self._began
         if self._give_up_s is not None and away_s >= self._give_up_s:
             raise _given_up(error, away_s)
-        if self._tries > QUICK_TRIES or away_s >= HICCUP_S:
+        tries, silent_s = self._unsaid + self._tries, self._unsaid_s + away_s
+        if tries > QUICK_TRIES or silent_s >= HICCUP_S:
             self._announce(error)
         pause = delay_s(self._tries, random.random())
         if self._give_up_s is not None:
@@ -94,18 +103,31 @@ class Patience:
             self._resting(False)
         try:
             self.check()
-        except Fenced:
+        except (Fenced, SparkError):
             raise
         except (OSError, HeadraceError):
             pass  # The log is away as well: its own puts will tell.
 
     def over(self) -> None:
         """What was waited for has succeeded."""
+        away = self._clock() - self._began if self._tries else 0.0
         if self.outage is not None:
-            away = self._clock() - self._began
             self._tell("back", f"the {self.outage.part} is back after {away:,.0f} s; going on")
+            self._forget()
+        else:
+            self._unsaid += self._tries
+            self._unsaid_s += away
         self.outage = None
         self._tries = 0
+
+    def stepped(self) -> None:
+        """A step was made: if nothing disturbed it, what comes next is a hiccup of its own."""
+        if self._undisturbed:
+            self._forget()
+        self._undisturbed = True
+
+    def _forget(self) -> None:
+        self._unsaid, self._unsaid_s = 0, 0.0
 
     def _announce(self, error: Exception) -> None:
         part, said = part_of(error), str(error)

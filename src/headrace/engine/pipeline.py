@@ -6,19 +6,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from headrace.engine.driver import SHORT_RECORDS_MAX, Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.job import GracefulStop, Job
 from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.options import SHORT_RECORDS_MAX, Options
 from headrace.engine.session import local_session
+from headrace.engine.showing import brief
 from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.warming import warm
-from headrace.errors import InvalidPipeline
+from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.failpoints import arm_from_environment
 from headrace.log.location import checkpoint_store
 from headrace.model.time import Duration, duration
@@ -57,6 +59,7 @@ class Pipeline(PipelineBuilder):
         on_notice: Callable[[Notice], None] | None = None,
         standbys: int = 0,
         epoch_timeout: Duration | None = None,
+        accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> RunSummary:
         """Runs in this thread until the end.
 
@@ -76,15 +79,22 @@ class Pipeline(PipelineBuilder):
         - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
           default a minute, or twenty times the slowest epoch so far. It doubles with each try.
+        - `accept_changed`: files that may have changed since they were read (a stream's name for
+          a list or a generator). Of one that is not yet read to its end, reading goes on with the
+          first record at or after the old position; one that is counts as read as it is now.
         """
-        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
-        driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
-            standbys, epoch_timeout,
-        )  # fmt: skip
-        stopping = threading.Event()
-        with GracefulStop(stopping):
-            return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
+        try:
+            conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
+            driver = self._driver(
+                checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
+                on_epoch, standbys, epoch_timeout, accept_changed,
+            )  # fmt: skip
+            stopping = threading.Event()
+            with GracefulStop(stopping):
+                return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
+        except HeadraceError as error:
+            told = brief(error)
+        raise told
 
     def start(
         self,
@@ -104,14 +114,19 @@ class Pipeline(PipelineBuilder):
         on_notice: Callable[[Notice], None] | None = None,
         standbys: int = 0,
         epoch_timeout: Duration | None = None,
+        accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> Job:
         """Runs in the background; see `run` for the arguments."""
-        conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
-        driver = self._driver(
-            checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs, on_epoch,
-            standbys, epoch_timeout,
-        )  # fmt: skip
-        return Job(driver, _clock, self._warmed(driver, conduct))
+        try:
+            conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
+            driver = self._driver(
+                checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
+                on_epoch, standbys, epoch_timeout, accept_changed,
+            )  # fmt: skip
+            return Job(driver, _clock, self._warmed(driver, conduct))
+        except HeadraceError as error:
+            told = brief(error)
+        raise told
 
     def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
         if not conduct.standby:
@@ -133,6 +148,7 @@ class Pipeline(PipelineBuilder):
         on_epoch: Callable[[EpochProgress], None] | None,
         standbys: int,
         epoch_timeout: Duration | None,
+        accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     ) -> Driver:
         until = "caught_up" if until == "caught-up" else until  # as the command calls it
         if until not in ("end", "caught_up", None):
@@ -167,6 +183,7 @@ class Pipeline(PipelineBuilder):
             epoch_records=epoch_records,
             retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
             on_epoch=on_epoch,
+            accept_changed=_names(accept_changed),
         )
         return Driver(
             topology, fingerprint(topology.graph), store, substrate, options, clock=_clock
@@ -190,6 +207,11 @@ def _conduct(
         standby=standby,
         on_notice=on_notice,
     )
+
+
+def _names(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    some = [given] if isinstance(given, str | os.PathLike) else given
+    return tuple(os.fspath(each) for each in some)
 
 
 def _seconds(given: Duration | None, what: str) -> float | None:

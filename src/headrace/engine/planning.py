@@ -5,7 +5,7 @@ The driver gathers the facts (`Offer`s), asks `decide`, and acts on the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Offer(msgspec.Struct, frozen=True):
     """Split -> wall time of its last news: read, or, where it has not begun, discovered."""
     caught_up: bool = True
     """Whether a source that has no range now has none at all, as far as it knows."""
+    missing: Sequence[str] = ()
+    """Splits that are expected, not finished, and not to be seen."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -123,6 +125,7 @@ def _plan(
     final: bool,
 ) -> Plan:
     records = sum(read.range.records for task in reads for read in task)
+    determinants = ledger.next_determinants() if settings.services else 0
     return Plan(
         epoch=ledger.epoch + 1,
         wall=wall,
@@ -134,8 +137,9 @@ def _plan(
         short=records <= settings.short_records_max,
         final=final,
         based_on=ledger.commit_position,
-        determinants=ledger.next_determinants() if settings.services else 0,
+        determinants=determinants,
         reach=reach_of(topology, ledger, injectors, reads) if settings.services else {},
+        given_up=ledger.given_up if determinants == ledger.determinants else {},
     )
 
 
@@ -155,18 +159,22 @@ def _injector(
         quiet = timing.idle_us is not None and wall - news >= timing.idle_us
         idle = quiet and not offer.ranges.get(split)
         marks[split] = Mark(None, mark.reached) if idle else mark
-    for split in missing(timing, offer.splits, known):
+    for split in offer.missing:
         marks[split] = known[split].mark if split in known else Mark(BEGINNING, BEGINNING)
-    reached = max((state.mark.reached for state in known.values()), default=BEGINNING)
-    return InjectorPlan(marks, reached)
+    return InjectorPlan(marks, ledger.reached(name))
 
 
 def missing(
-    timing: Timing, splits: Mapping[str, int], known: Mapping[str, SplitState]
+    timing: Timing,
+    splits: Mapping[str, int],
+    known: Mapping[str, SplitState],
+    read: Container[str] = (),
 ) -> list[str]:
-    """Splits that are expected, not finished, and not to be seen."""
+    """Splits that are expected, not finished, and not to be seen; `read` has left the ledger."""
     return [
-        s for s in timing.expected if s not in splits and not (s in known and known[s].finished)
+        s
+        for s in timing.expected
+        if s not in splits and s not in read and not (s in known and known[s].finished)
     ]
 
 

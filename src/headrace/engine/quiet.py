@@ -7,6 +7,7 @@ prints of user code in Python workers among it), comes through.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _NOISE = re.compile(
     rb"WARNING: (Using incubator modules|.*sun\.misc\.Unsafe|.*java\.lang\.System::load"
@@ -23,6 +25,9 @@ _NOISE = re.compile(
     rb"|WARN NativeCodeLoader|WARN SparkConf: Note that spark.local.dir"
     rb"|Picked up (_JAVA_OPTIONS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS)"
 )
+
+_LOST = "Exception while sending command."
+"""What py4j logs, with a page of frames, when its JVM has gone."""
 
 LOG_NAME = "spark.log"
 FAREWELL_S = 2.0
@@ -50,6 +55,32 @@ def write_log_settings(directory: Path) -> Path:
     log = (directory / LOG_NAME).as_posix()
     settings.write_text(_LOG4J.format(log=log), encoding="utf-8")
     return settings
+
+
+class NoFarewell:
+    """While it holds, Python's side of Spark does not print pages when its JVM dies.
+
+    Whoever used Spark then gets an error, and that is where it is told.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._server = getattr(context, "_accumulatorServer", None)
+        logging.getLogger().addFilter(self._passes)
+        if self._server is not None:
+            self._server.handle_error = self._handle_error
+
+    def _passes(self, record: logging.LogRecord) -> bool:
+        return record.msg != _LOST
+
+    def _handle_error(self, request: Any, address: Any) -> None:
+        if self._server is not None and not isinstance(sys.exception(), EOFError):
+            type(self._server).handle_error(self._server, request, address)
+
+    def end(self) -> None:
+        """Everything is printed again."""
+        logging.getLogger().removeFilter(self._passes)
+        if self._server is not None:
+            vars(self._server).pop("handle_error", None)
 
 
 class StartUp:

@@ -7,9 +7,19 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.engine.changes import AcceptBody
 from headrace.errors import CorruptCheckpoint
-from headrace.log.epochlog import COMMIT, GENERATION, PLAN, VOID, EpochLog, LogEntry
-from headrace.plan.epoch import Commit, Plan, SplitState
+from headrace.log.epochlog import (
+    ACCEPT,
+    COMMIT,
+    DROP,
+    GENERATION,
+    PLAN,
+    VOID,
+    EpochLog,
+    LogEntry,
+)
+from headrace.plan.epoch import Commit, Drop, Plan, SplitState
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
@@ -51,7 +61,7 @@ class History:
         """So many of the last epochs no driver of the window can have collected."""
         self._snapshots: list[int] = []
         self.released: dict[str, dict[str, int]] = {}
-        """Stream -> split -> how far no kept epoch reads any more."""
+        """Stream -> split -> how far no kept epoch reads any more; told once of finished ones."""
 
     def fold(self, position: int, entry: LogEntry) -> None:
         """Takes in one entry."""
@@ -70,6 +80,10 @@ class History:
         elif entry.kind == VOID:
             void = _decoded(position, entry, VoidBody)
             ledger.voided(void.skipped, void.records)
+        elif entry.kind == DROP:
+            ledger.dropped(_decoded(position, entry, Drop), position)
+        elif entry.kind == ACCEPT:
+            ledger.accepted(_decoded(position, entry, AcceptBody).splits)
         elif entry.kind != GENERATION:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 
@@ -93,8 +107,25 @@ class History:
                 f"log position {position} commits epoch {commit.epoch}, but the epoch before it "
                 f"is {self.ledger.epoch}: entries of the log are missing; restore them from a copy"
             )
+        if self.commits and commit.follows != self.commits[-1][1].nonce:
+            raise CorruptCheckpoint(
+                f"log position {position} commits epoch {commit.epoch} after another epoch "
+                f"{self.ledger.epoch} than the one that lies before it: entries of two copies of "
+                "this checkpoint are mixed; restore the whole checkpoint from one of them"
+            )
         self.ledger.committed(commit, position)
         self._remember(position, commit)
+
+    def link(self, nonce: str) -> dict[str, str]:
+        """What names the next commit, and the one that it follows."""
+        return {"nonce": nonce, "follows": self.commits[-1][1].nonce if self.commits else ""}
+
+    def nonces(self) -> dict[int, str]:
+        """Epoch -> the nonce of its commit: of the window, and of the epoch before it."""
+        known = {commit.epoch: commit.nonce for _, commit in self.commits}
+        if self.commits and (oldest := self.commits[0][1]).follows:
+            known[oldest.epoch - 1] = oldest.follows
+        return known
 
     def snapshotted(self, position: int) -> None:
         """A commit carries a snapshot: recovery may begin there once the window has passed it."""
@@ -110,11 +141,15 @@ class History:
 
     def _remember(self, position: int, commit: Commit) -> None:
         self.commits.append((position, commit))
-        self.segments.append(self.ledger.segments())
+        self.segments.append(self.ledger.segments() | self.ledger.records())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
         if len(self.commits) < self.retain:
             return
         # The oldest commit that is kept: epochs after it can run again, and read on from there.
+        self.released = {
+            stream: {s: p for s, p in known.items() if s in self.ledger.splits.get(stream, {})}
+            for stream, known in self.released.items()
+        }
         for stream, splits in self.commits[0][1].splits.items():
             positions = {split: state.position for split, state in splits.items()}
             self.released[stream] = {**self.released.get(stream, {}), **positions}

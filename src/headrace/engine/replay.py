@@ -30,7 +30,6 @@ from headrace.engine.local import run_epoch
 from headrace.engine.past import Past, not_kept, past_epoch
 from headrace.engine.pins import pinned
 from headrace.errors import (
-    CorruptCheckpoint,
     HeadraceError,
     IncompatibleState,
     InvalidPipeline,
@@ -39,7 +38,7 @@ from headrace.errors import (
 )
 from headrace.log import paths
 from headrace.log.identity import read_identity
-from headrace.log.location import checkpoint_store
+from headrace.log.location import checkpoint_store, no_checkpoint
 from headrace.log.overlay import Overlay
 from headrace.log.store import Store
 from headrace.model.source import Workspace
@@ -112,7 +111,7 @@ def replay_epoch(
     graph = topology.graph
     identity = read_identity(store)
     if identity is None:
-        raise CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")
+        raise no_checkpoint(store)
     if identity.pipeline != graph.name:
         raise IncompatibleState(
             f"the checkpoint {store.root or ''} belongs to pipeline {identity.pipeline!r}, not "
@@ -175,6 +174,11 @@ def _run(
         if report.error in _REFUSED:
             raise by_name(report.error)(
                 f"epoch {past.epoch} cannot be run again, {report.label}: {report.message}"
+            )
+        if report.input != past.commit.inputs.get(report.label, report.input):
+            raise SourceError(
+                f"epoch {past.epoch} cannot be run again: what {report.label} read has changed "
+                "since, though its size and its ends are the same. Put the old file back"
             )
     return reports, overlay
 
@@ -263,7 +267,12 @@ def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]
             directory = os.path.join(root, paths.safe(name))
             os.makedirs(directory)
             if store.root is not None:
-                _mirror(Path(store.root, paths.SOURCES, paths.safe(name)), Path(directory))
+                _mirror(
+                    Path(store.root, paths.SOURCES, paths.safe(name)),
+                    Path(directory),
+                    # Ours only read there. Others may write, and through a link into the original.
+                    links=type(injector.source).__module__.startswith("headrace.sources"),
+                )
             try:
                 injector.source.look(Workspace(directory))
             except HeadraceError as error:
@@ -275,7 +284,8 @@ def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]
             raise SourceError(str(error).replace(root, real)) from error
 
 
-def _mirror(original: Path, copy: Path) -> None:
-    """The same directories, with links for files: nothing is copied, and nothing written back."""
+def _mirror(original: Path, copy: Path, *, links: bool) -> None:
+    """The same directories, with copies of the files, or links to them where they are only read."""
     if original.is_dir():
-        shutil.copytree(original, copy, copy_function=os.symlink, dirs_exist_ok=True)
+        how = os.symlink if links else shutil.copy2
+        shutil.copytree(original, copy, copy_function=how, dirs_exist_ok=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.engine.java import check_java
 from headrace.engine.quiet import filtered_stderr
-from headrace.errors import HeadraceError
+from headrace.errors import SparkError
 
 TASK_TRIES = 4
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -45,8 +46,10 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
     if master.startswith("local"):
         # Otherwise Spark looks the host's name up, and warns about what it finds.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    before = SparkContext._active_spark_context
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -54,11 +57,24 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
     try:
         with filtered_stderr() as start_up:
             said = start_up.lines
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+        if SparkContext._active_spark_context is not before:
+            _made.add(session.sparkContext)
+        return session
     except Exception as error:  # Spark, py4j and the shell each have their own kinds.
-        raise HeadraceError(
+        raise SparkError(
             f"Spark did not start on {master!r}: {reason_in([*said, *str(error).splitlines()])}"
         ) from error
+
+
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The contexts that were started here, with workers that run this Python."""
+
+
+def is_ours(spark: Any) -> bool:
+    """Whether a session was started here; a user's own PYSPARK_PYTHON makes it the user's."""
+    context = spark.sparkContext
+    return context in _made and context.pythonExec == sys.executable
 
 
 def reason_in(lines: list[str]) -> str:

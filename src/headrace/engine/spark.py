@@ -7,21 +7,22 @@ merge partitions and so break slots.
 
 from __future__ import annotations
 
-import os
-import secrets
+import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 import xxhash
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql.functions import col
 
 from headrace.engine.anchor import Anchors
 from headrace.engine.deadline import Deadline
+from headrace.engine.failures import STOPPED, ended
 from headrace.engine.local import read_all, reports_in, run_epoch
+from headrace.engine.probing import look_at_workers
+from headrace.engine.quiet import FAREWELL_S, NoFarewell
 from headrace.engine.sending import pickled
 from headrace.engine.tasks import (
     PLACE,
@@ -34,7 +35,6 @@ from headrace.engine.tasks import (
     Shipment,
     WorkOrder,
 )
-from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.log.store import Store
 from headrace.pipeline.topology import Topology
@@ -76,20 +76,25 @@ class SparkSubstrate:
         epoch_timeout_s: float | None = None,
     ) -> None:
         self.spark = spark
+        self._context = _context(spark)
         self._session = spark.newSession()
-        for name, value in _SETTINGS.items():
-            self._session.conf.set(name, value)
-        if any(node.timeout_us for node in topology.graph.nodes.values()):
-            # A worker that the watchdog ends then leaves word of why.
-            self._session.conf.set(_LAST_WORDS, "true")
-        self.parallelism = _parallelism(spark)
-        _probe(self._session, self.parallelism, store)
+        try:
+            for name, value in _SETTINGS.items():
+                self._session.conf.set(name, value)
+            if any(node.timeout_us for node in topology.graph.nodes.values()):
+                # A worker that the watchdog ends then leaves word of why.
+                self._session.conf.set(_LAST_WORDS, "true")
+            self.parallelism = _parallelism(spark)
+            look_at_workers(spark, self._session, self.parallelism, store)
+        except BaseException:
+            self._release()
+            raise
+        self._quiet = NoFarewell(self._context)
         # The driver takes the short way with a runtime of its own.
         self._runtime = Runtime(topology, store, WorkerCache())
         self._store = store
         self._shipment: Shipment | None = None
         self._chains: dict[tuple[bool, tuple[int, ...]], DataFrame] = {}
-        self._context = _context(spark)
         self._anchors: Anchors | None = None
         self._deadline: Deadline | None = None
         self._unanchored: tuple[float, int] | None = None
@@ -247,12 +252,41 @@ class SparkSubstrate:
         return Shipment(known.pipeline, known.pipeline_digest, known.root, order)
 
     def close(self) -> None:
-        """The session belongs to the user; the anchors in it are ours."""
+        """The session belongs to the user; the anchors in it are ours, and the one beside it."""
         if self._anchors is not None:
             try:
                 self._anchors.drop()
             except Exception:
                 pass  # a session that was stopped has let go of them already
+        self._release()
+        self._quiet.end()
+
+    def _release(self) -> None:
+        """Ends our session of Spark Connect, and not its server, as `stop` would on this machine.
+
+        Left to itself it closes its channel when the interpreter ends, and waits for it for ever.
+        """
+        if self._context is not None:
+            return
+        client: Any = self._session.client
+        try:
+            client.release_session()
+        except Exception:
+            pass  # the server is gone, and our session with it
+        client.close()
+
+    def gone(self) -> str | None:
+        """What has become of Spark, where it can run no epoch any more; Connect does not tell."""
+        context: Any = self._context
+        if context is None:
+            return None
+        try:
+            context.defaultParallelism  # noqa: B018 - a question that only a live JVM answers
+        except (OSError, Py4JNetworkError):
+            return ended(_status(getattr(context._gateway, "proc", None)))
+        except Exception:  # the context has let go of its JVM, or Spark says that it was stopped
+            return STOPPED
+        return None
 
 
 def _has_executors(spark: SparkSession) -> bool:
@@ -261,31 +295,12 @@ def _has_executors(spark: SparkSession) -> bool:
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
-def _probe(session: SparkSession, tasks: int, store: Store) -> None:
-    """Refuses a checkpoint path that executors do not see; on one machine they do."""
-    master = session.conf.get("spark.master", None) or "local"
-    if master.startswith("local") or store.root is None:
-        return
-    name, word = f".probe-{secrets.token_hex(6)}.tmp", secrets.token_bytes(16)
-    store.make_directory("")
-    store.write(name, word)
-    path = f"{store.root}/{name}"
-
-    def look(batches: Any) -> Any:
-        for batch in batches:
-            seen = os.path.exists(path) and Path(path).read_bytes() == word
-            yield pa.RecordBatch.from_pydict({"seen": [seen] * batch.num_rows})
-
+def _status(process: subprocess.Popen[bytes] | None) -> int | None:
+    """How a JVM ended, where it was started from here."""
     try:
-        frame = session.range(0, tasks, 1, tasks).mapInArrow(look, "seen boolean")
-        seen = all(row[0] for row in frame.collect())
-    finally:
-        store.delete(name)
-    if not seen:
-        raise StoreError(
-            f"executors do not see the checkpoint path {store.root}: choose a directory that the "
-            "driver and all executors share, such as a network filesystem"
-        )
+        return None if process is None else process.wait(FAREWELL_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def runs_user_code_while_reading(topology: Topology) -> bool:

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from headrace.model.time import END
+from headrace.model.time import BEGINNING, END
 from headrace.pipeline.graph import Graph, To
 from headrace.pipeline.windows import AFTER_THE_END
 from headrace.plan.epoch import Commit, Counters
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import EpochProgress, RunSummary, counted
+from headrace.plan.progress import EpochProgress, RunSummary, Totals, counted
 
 
 def progress_of(
-    pipeline: str, commit: Commit, ledger: Ledger, records: int, seconds: float, watermark: int
+    pipeline: str,
+    commit: Commit,
+    ledger: Ledger,
+    counters: Counters,
+    seconds: float,
+    watermark: int,
 ) -> EpochProgress:
-    """How a run stands after an epoch; `records` are all that it has read."""
+    """How a run stands after an epoch; `counters` are its own."""
     return EpochProgress(
         pipeline=pipeline,
         epoch=commit.epoch,
         records=commit.counters.records,
-        records_total=records,
+        records_total=counters.records,
         produced=sum(file.rows for file in commit.staged),
         seconds=seconds,
         watermark=watermark,
         newest=ledger.newest,
         state_bytes=ledger.state_bytes(),
-        late=ledger.counters.late,
-        dead=ledger.counters.dead,
+        late=counters.late,
+        dead=counters.dead,
         backlog=None,
         ended=watermark == END,
-        counts=dict(ledger.counters.metrics),
+        counts=counters.metrics,
     )
 
 
+def lowest_watermark(graph: Graph, ledger: Ledger) -> int:
+    """The lowest input watermark of all computations."""
+    if not graph.nodes:
+        return min(ledger.outs.values(), default=BEGINNING)
+    return min(ledger.ins.get(name, BEGINNING) for name in graph.nodes)
+
+
 def summary_of(
-    graph: Graph, epochs: int, records: int, ledger: Ledger, reason: str, undelivered: int
+    graph: Graph, epochs: int, counters: Counters, ledger: Ledger, reason: str, undelivered: int
 ) -> RunSummary:
     """How a run ended, with notes on what its end left behind, or out."""
-    counters = ledger.counters
     notes = []
     if counters.unfired:
         notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")
@@ -52,8 +63,12 @@ def summary_of(
             f"{after} records came after all windows had closed, as the input had been read to its "
             'end before: for input that grows, run with until="caught_up"'
         )
-    if counters.skipped:
-        notes.append(f"about {counters.skipped} records were skipped after crashes (at-most-once)")
+    known = ledger.counters
+    if known.skipped:
+        notes.append(
+            f"about {known.skipped} records were skipped after crashes (at-most-once), in all runs "
+            "of this checkpoint"
+        )
     if undelivered:
         notes.append(
             f"{undelivered} rows whose delivery was uncertain stay undelivered (at-most-once)"
@@ -62,14 +77,15 @@ def summary_of(
     return RunSummary(
         graph.name,
         epochs,
-        records,
+        counters.records,
         counters.late,
         counters.dead,
         reason,
         tuple(notes),
-        dict(counters.metrics),
-        counters.skipped,
+        counters.metrics,
+        known.skipped,
         undelivered,
+        Totals(ledger.epoch, known.records, known.late, known.dead),
     )
 
 

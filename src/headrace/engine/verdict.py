@@ -63,8 +63,11 @@ def _by_label(
     for report in reports:
         if report.error == TORN:
             return Dropped(report.message)
-        if found.setdefault(report.label, report).digest != report.digest:
+        first = found.setdefault(report.label, report)
+        if first.digest != report.digest:
             return Dropped(f"{report.label} reported two different outputs")
+        if first.input != report.input:
+            return Dropped(f"{report.label} read two different inputs")
     hosts = [*topology.graph.injectors, *topology.keyed]
     for label in (label for host in hosts for label in labels_of(topology, task.plan, host)):
         if label not in found:
@@ -109,6 +112,7 @@ def _commit(topology: Topology, task: TaskPlan, reports: dict[str, Report]) -> C
         counters=_total(topology, ordered),
         newest=max((r.newest for r in ordered), default=BEGINNING),
         digests={r.label: r.digest for r in ordered},
+        inputs={r.label: r.input for r in ordered if r.input},
         determinants={r.label: r.determinants for r in ordered if r.determinants},
         by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
     )
@@ -116,7 +120,8 @@ def _commit(topology: Topology, task: TaskPlan, reports: dict[str, Report]) -> C
 
 def _splits(task: TaskPlan, reports: dict[str, Report]) -> dict[str, dict[str, SplitState]]:
     found: dict[str, dict[str, SplitState]] = {}
-    for read in (read for tasks in task.plan.reads for read in tasks):
+    reads = [read for tasks in task.plan.reads for read in tasks]
+    for read in sorted(reads, key=lambda read: read.range.start):
         splits = found.setdefault(read.stream, {})
         mark = reports[read.label].mark
         before = splits.get(read.split)
@@ -125,7 +130,12 @@ def _splits(task: TaskPlan, reports: dict[str, Report]) -> dict[str, dict[str, S
         finished = read.range.last or (before is not None and before.finished)
         bounds = [mark.bound] if before is None else [mark.bound, before.mark.bound]
         bound = None if finished else max((b for b in bounds if b is not None), default=None)
-        splits[read.split] = SplitState(position, Mark(bound, reached), finished, task.plan.wall)
+        seen = dict(before.seen) if before else {}
+        for name, more in reports[read.label].seen.items():
+            seen[name] = seen[name].then(more) if name in seen else more
+        splits[read.split] = SplitState(
+            position, Mark(bound, reached), finished, task.plan.wall, seen
+        )
     return found
 
 
@@ -136,6 +146,8 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
         counters = report.counters
         if report.host in topology.graph.injectors:
             total.records += counters.records
+        if counters.records:
+            total.records_of = summed(total.records_of, {report.host: counters.records})
         for name in ("hooks", "timers", "late", "dead", "behind", "unfired"):
             setattr(total, name, getattr(total, name) + getattr(counters, name))
         total.metrics = summed(total.metrics, counters.metrics)

@@ -32,6 +32,7 @@ from headrace.log.store import Store
 
 FORMAT = 1
 GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
+ACCEPT, DROP = "accept", "drop"
 
 _MAGIC = b"headrace-log"
 _RETRIES = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.errors import InvalidPipeline
+from headrace.errors import CorruptCheckpoint, InvalidPipeline
 from headrace.log.store import DiskStore, Store
 
 
@@ -36,3 +36,10 @@ def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
     if path.exists() and not path.is_dir():
         raise InvalidPipeline(f"checkpoint= names a directory; {path} is a file")
     return DiskStore(path)
+
+
+def no_checkpoint(store: Store) -> CorruptCheckpoint | InvalidPipeline:
+    """The error for a place that holds no checkpoint, or is not there at all."""
+    if store.root is not None and not os.path.exists(store.root):
+        return InvalidPipeline(f"there is no directory {store.root}: correct the checkpoint's path")
+    return CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")

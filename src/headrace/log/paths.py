@@ -6,6 +6,7 @@ log/000000/00000000000000000042            entry 42 of the epoch log
 state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
+read/<stream>/<epoch>-read-<digest>.arrow  what the stream has read to its end, out of the ledger
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
 determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
 determinants/<first epoch>.closed          says that it is gone, should somebody remake it
@@ -28,6 +29,7 @@ LOG = "log"
 STATE = "state"
 OUTBOX = "outbox"
 STAGED = "staged"
+READ = "read"
 SOURCES = "sources"
 WORK = "work"
 DETERMINANTS = "determinants"
@@ -73,6 +75,11 @@ def trimmed_marker(directory: str) -> str:
 def state_directory(computation: str) -> str:
     """Where a computation's segments lie."""
     return f"{STATE}/{safe(computation)}"
+
+
+def read_directory(stream: str) -> str:
+    """Where the record of what a stream has read to its end lies."""
+    return f"{READ}/{safe(stream)}"
 
 
 def staged_directory(sink: str) -> str:

@@ -5,19 +5,24 @@ for which that cannot be promised (a bare `list`, `Any` holding tuples) are
 checked on every write; types that cannot be encoded at all are refused when the
 pipeline is built. `settle` gives bytes and value as a reader of the bytes would
 have them, so a warm object and a decoded one cannot differ (5 in a float field).
+
+Values of streams come back as they were: integers of any size, as extension types beyond
+64 bits. What a function produces becomes what MessagePack makes of it (`Decimal` text);
+what Arrow columns hold, and the engine carries, is packed `exactly`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.extensions import exact, from_extension, wide
 
 
 def plain_number(value: Any) -> Any:
@@ -31,9 +36,10 @@ def plain_number(value: Any) -> Any:
     )
 
 
+_SIMPLE = frozenset((str, int, float, bool, bytes, type(None)))
 _NUMBERS = (np.integer, np.floating, np.bool_)
 _encoder = msgspec.msgpack.Encoder(enc_hook=plain_number)
-_plain_decoder = msgspec.msgpack.Decoder()
+_plain_decoder = msgspec.msgpack.Decoder(ext_hook=from_extension)
 
 encode_value = _encoder.encode
 decode_value = _plain_decoder.decode
@@ -43,10 +49,28 @@ def packed(value: Any, *, what: str = "the value") -> bytes:
     """A record's value as MessagePack, or an error that says what it holds."""
     try:
         return _encoder.encode(value)
+    except OverflowError:
+        return _packed(value, what, wide)
+    except (TypeError, ValueError, UnicodeError) as error:
+        raise _unencodable(value, what, error) from None
+
+
+def packed_exactly(value: Any, *, what: str = "the value") -> bytes:
+    """The same for what Arrow columns may hold: decimals and times come back as they are."""
+    if type(value) is dict and _SIMPLE.issuperset(map(type, value.values())):
+        return packed(value, what=what)
+    return _packed(value, what, exact)
+
+
+def _packed(value: Any, what: str, extended: Callable[[Any], Any]) -> bytes:
+    try:
+        return _encoder.encode(extended(value))
     except (TypeError, ValueError, OverflowError, UnicodeError) as error:
-        raise InvalidRecord(
-            f"{what} cannot be encoded: {error} ({value!r:.120}){_advice(value)}"
-        ) from None
+        raise _unencodable(value, what, error) from None
+
+
+def _unencodable(value: Any, what: str, error: Exception) -> InvalidRecord:
+    return InvalidRecord(f"{what} cannot be encoded: {error} ({value!r:.120}){_advice(value)}")
 
 
 def _advice(value: Any) -> str:
@@ -65,7 +89,7 @@ class Codec:
     def __init__(self, declared: Any, *, where: str) -> None:
         self.type = declared
         try:
-            self._decoder = msgspec.msgpack.Decoder(declared)
+            self._decoder = msgspec.msgpack.Decoder(declared, ext_hook=from_extension)
             parts = list(_parts(declared))
         except TypeError as error:
             raise _refused(where, declared, str(error)) from None
@@ -92,7 +116,7 @@ class Codec:
         """The bytes of `value`, and `value` as whoever decodes them will see it."""
         kind = type(value)
         try:
-            data = self._encoder.encode(value)
+            data = self._encoded(value)
         except (TypeError, ValueError, OverflowError, UnicodeError, RecursionError) as error:
             raise TypeError(
                 f"declared as {_show(self.type)}, but {value!r:.80} cannot be stored: {error}"
@@ -102,13 +126,22 @@ class Codec:
         try:
             back = self._decoder.decode(data)
         except msgspec.ValidationError as error:
-            raise TypeError(f"declared as {_show(self.type)}, but {error}") from None
+            found = str(error).replace("`ext`", "an integer of more than 64 bits")
+            raise TypeError(f"declared as {_show(self.type)}, but {found}") from None
         if self._loose and back != value and not _alike(back, value):
             raise TypeError(
                 f"declared as {_show(self.type)}, and {value!r:.80} would come back as "
                 f"{back!r:.80}: declare the exact type"
             )
-        return (self._encoder.encode(back) if self._floats else data), back
+        return (self._encoded(back) if self._floats else data), back
+
+    def _encoded(self, value: Any) -> bytes:
+        try:
+            return self._encoder.encode(value)
+        except OverflowError:
+            if not self._loose:
+                raise  # `int` is one of 64 bits, as tables of state have it
+            return self._encoder.encode(wide(value))
 
     def decode(self, data: bytes) -> Any:
         """The value that these bytes stand for."""

@@ -8,11 +8,11 @@ and read-only inside hooks.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
-from headrace.model.bytecode import leaves_value_alone, mentions
-from headrace.model.functions import check_hooks
+from headrace.model.functions import check_hooks, mentions
 from headrace.model.state import Field, check_names, declared_fields
 from headrace.model.time import Duration, duration
 from headrace.model.words import no_option
@@ -134,11 +134,11 @@ class Shape:
     __slots__ = (
         "cls",
         "combines",
+        "combines_rows",
         "fields",
         "maps",
         "options",
         "plain",
-        "reads_value",
         "takes_records",
         "takes_table",
         "takes_timer_tables",
@@ -156,10 +156,10 @@ class Shape:
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
         self.takes_timer_tables = cls.process_timers is not Computation.process_timers
-        self.combines = cls.combine_table is not Computation.combine_table
+        self.combines_rows = hasattr(cls, "combine_rows")  # the windows of Headrace's own
+        self.combines = self.combines_rows or cls.combine_table is not Computation.combine_table
         own = [base for base in cls.__mro__ if base not in (Computation, object)]
         self.uses_services = mentions(own, frozenset({"http", "call"}))
-        self.reads_value = not leaves_value_alone(cls.process_record)
         name = cls.__qualname__
         check_hooks(cls)
         if self.takes_records and self.takes_table:
@@ -199,7 +199,7 @@ def _meant(cls: type[Computation], hook: str, *others: str) -> str:
     return f" (it has {close[0]}: did you mean {hook}?)" if close else ""
 
 
-def object_class(template: Computation) -> type[Computation]:
+def object_class(template: Computation, fields: Iterable[Field]) -> type[Computation]:
     """A class whose instances are key objects: parameters on the class, state on the object.
 
     A hook that assigns an undeclared attribute leaves it on the object, where
@@ -210,6 +210,10 @@ def object_class(template: Computation) -> type[Computation]:
         for name, value in vars(template).items()
     }
     cls = type(template)
-    bound = type(cls.__name__, (cls,), {**parameters, "__module__": cls.__module__})
+    # What state() left in the class is hidden: behind an object of a class written in Python,
+    # which might turn into a descriptor any time, `self.count` takes Python twice the time.
+    members: dict[str, Any] = {field.name: None for field in fields}
+    members |= {**parameters, "__module__": cls.__module__}
+    bound = type(cls.__name__, (cls,), members)
     bound.__qualname__ = cls.__qualname__
     return bound

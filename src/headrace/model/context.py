@@ -147,7 +147,7 @@ class TableContext(Services):
 
     @abstractmethod
     def read(self) -> pa.Table:
-        """State of the table's keys: a column per field, and `key` unless inputs come apart."""
+        """State of the table's keys: a column per field, and `key` where values are read."""
 
     @abstractmethod
     def write(self, columns: pa.Table | dict[str, Any] | None = None, **more: Any) -> None:

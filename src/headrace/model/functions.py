@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from headrace.errors import InvalidPipeline
@@ -112,3 +112,20 @@ def takes(function: Any, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def mentions(owners: list[type], names: frozenset[str]) -> bool:
+    """Whether some method of these classes mentions an attribute or a global of these names."""
+    todo = [code for cls in owners for f in vars(cls).values() if (code := _code(f)) is not None]
+    while todo:
+        code = todo.pop()
+        if not names.isdisjoint(code.co_names):
+            return True
+        todo.extend(c for c in code.co_consts if isinstance(c, CodeType))
+    return False
+
+
+def _code(member: Any) -> CodeType | None:
+    function = getattr(member, "__func__", member)
+    found = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    return found if isinstance(found, CodeType) else None

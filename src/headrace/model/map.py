@@ -2,7 +2,8 @@
 
 A map knows which of its entries user code has had in its hands; only those are
 looked at again, so the cost of a hook follows what it touched and not what is
-there. What lies below, it asks its `MapSource`.
+there. What lies below, it asks its `MapSource`: one entry, or the run of entries that a
+walk needs. A walk leaves no trace of values that nobody can change in place.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from headrace.errors import IncompatibleState
 from headrace.model.codec import Codec
 from headrace.model.keys import decode_key, encode_part
+from headrace.model.map_entry import UNCHANGING, MapEntry, decoded
 from headrace.model.time import END
 
 K = TypeVar("K")
@@ -31,6 +32,9 @@ class _Unset(enum.Enum):
 
 _UNSET: Any = _Unset.UNSET
 
+_FEW = 8
+"""So many times fewer names than are known are put among them one by one."""
+
 
 class MapSource(Protocol):
     """Where a `Map` finds the entries that it has not seen yet: (bytes, expires)."""
@@ -39,27 +43,6 @@ class MapSource(Protocol):
     def scan(
         self, low: bytes | None, high: bytes | None
     ) -> Iterator[tuple[bytes, tuple[bytes, int]]]: ...
-
-
-class _Entry:
-    """An entry of a map that user code has touched."""
-
-    __slots__ = ("below", "expires", "present", "stored", "until", "value", "written")
-
-    def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
-        self.below = found is not None
-        self.stored = found[0] if found else None
-        self.until = self.expires = found[1] if found else END
-        """When it ends, as it is stored and as it is now."""
-        self.present = found is not None and self.expires > clock
-        self.value = _decoded(codec, found[0]) if found and self.present else None
-        self.written = self.stored if self.present else None
-        """Its bytes at the last write, which a TTL counts from."""
-
-    def image(self, codec: Codec, touched: bool) -> tuple[Any, ...]:
-        """What it is now, to come back to."""
-        data = codec.encode(self.value) if self.present else None
-        return data, self.expires, self.written, touched
 
 
 class Map(Generic[K, V]):
@@ -71,6 +54,7 @@ class Map(Generic[K, V]):
 
     __slots__ = (
         "_codec",
+        "_cold",
         "_fresh",
         "_key_type",
         "_name",
@@ -100,30 +84,36 @@ class Map(Generic[K, V]):
         self._source = source
         self._ttl_us = ttl_us
         self._watched = watched or ttl_us is not None
-        self._seen: dict[bytes, _Entry] = {}
+        self._seen: dict[bytes, MapEntry] = {}
+        self._cold: dict[bytes, tuple[bytes, int]] = {}
+        """Stored entries that a walk has found, and that nobody has had in their hands."""
         self._names: list[bytes] = []
         """The names of entries that are seen or known to be stored, sorted."""
         self._scanned: tuple[bytes, bytes | None] | None = None
         """From where up to where every stored entry is among the names."""
-        self._touched: dict[bytes, _Entry] = {}
+        self._touched: dict[bytes, MapEntry] = {}
         """Entries that user code has had in its hands since `settle`."""
-        self._fresh: dict[bytes, _Entry] = {}
+        self._fresh: dict[bytes, MapEntry] = {}
         """Where writes are watched: those of the running hook."""
         self._undo: dict[bytes, tuple[Any, ...] | None] | None = None
         """Where there must be a way back: what the running hook has touched, as it was."""
         self.clock = 0
         """The running hook's time, by which entries expire; the worker sets it."""
 
-    def _look(self, key: K) -> _Entry:
-        encoded = encode_part(key)
+    def _look(self, key: K) -> MapEntry:
+        return self._touch(encode_part(key))
+
+    def _touch(self, encoded: bytes) -> MapEntry:
         entry = self._seen.get(encoded)
         if self._undo is not None and encoded not in self._undo:
             touched = encoded in self._touched
             self._undo[encoded] = None if entry is None else entry.image(self._codec, touched)
         if entry is None:
-            entry = _Entry(self._codec, self._source.get(encoded), self.clock)
+            known = self._cold.pop(encoded, None)
+            found = known or self._source.get(encoded)
+            entry = MapEntry(self._codec, found, self.clock)
             self._seen[encoded] = entry
-            if entry.present:
+            if entry.present and known is None:
                 self._know(encoded)
         elif entry.present and entry.expires <= self.clock:
             entry.present, entry.value, entry.written = False, None, None
@@ -183,15 +173,41 @@ class Map(Generic[K, V]):
         """Entries with `low <= key < high`, in key order."""
         first = b"" if low is None else encode_part(low)
         end = None if high is None else encode_part(high)
+        return ((decode_key(name), value) for name, value in self._walk(first, end))
+
+    def _walk(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
+        """(name, value) of entries from `first` to `end`; what is new meanwhile is passed over."""
+        seen, cold, codec = self._seen, self._cold, self._codec
+        for name in self._between(first, end):
+            if name not in seen and (found := cold.get(name)) is not None:
+                if found[1] <= self.clock:
+                    continue
+                value = decoded(codec, found[0])
+                if type(value) in UNCHANGING:
+                    yield name, value
+                    continue
+            entry = self._touch(name)
+            if entry.present:
+                yield name, entry.value
+
+    def _walk_names(self) -> Iterator[bytes]:
+        """The names of all entries, without a look at their values."""
+        seen, cold = self._seen, self._cold
+        for name in self._between(b"", None):
+            entry = seen.get(name)
+            if entry is not None:
+                if entry.present and entry.expires > self.clock:
+                    yield name
+            elif (found := cold.get(name) or self._source.get(name)) and found[1] > self.clock:
+                yield name
+
+    def _between(self, first: bytes, end: bytes | None) -> list[bytes]:
+        """The names from `first` to `end` of all entries that may be there."""
         self._scan(first, end)
         names = self._names
         start = bisect_left(names, first)
         stop = len(names) if end is None else bisect_left(names, end)
-        for name in names[start:stop]:
-            key = decode_key(name)
-            entry = self._look(key)
-            if entry.present:
-                yield key, entry.value  # type: ignore[misc]
+        return names[start:stop]
 
     def _know(self, name: bytes) -> None:
         names = self._names
@@ -203,7 +219,7 @@ class Map(Generic[K, V]):
             names.insert(at, name)
 
     def _scan(self, first: bytes, end: bytes | None) -> None:
-        """Makes the names of all stored entries from `first` to `end` known, each asked for once.
+        """Makes all stored entries from `first` to `end` known, each asked for once.
 
         Ranges that follow each other, as those of a sliding time do, cost what they add.
         """
@@ -220,8 +236,14 @@ class Map(Generic[K, V]):
             longest = None if end is None or known[1] is None else max(end, known[1])
             self._scanned = (min(first, known[0]), longest)
         for low, high in missing:
-            for name, _ in self._source.scan(low, high):
-                self._know(name)
+            seen = self._seen
+            found = {n: cell for n, cell in self._source.scan(low, high) if n not in seen}
+            self._cold |= found
+            if len(found) * _FEW < len(self._names):
+                for name in found:
+                    self._know(name)
+            else:
+                self._names = sorted({*self._names, *found})
 
     def items(self) -> Iterator[tuple[K, V]]:
         """All entries, in key order."""
@@ -229,19 +251,19 @@ class Map(Generic[K, V]):
 
     def keys(self) -> Iterator[K]:
         """All keys, in order."""
-        return (key for key, _ in self.range())
+        return (decode_key(name) for name in self._walk_names())
 
     def values(self) -> Iterator[V]:
         """All values, in the order of their keys."""
-        return (value for _, value in self.range())
+        return (value for _, value in self._walk())
 
     __iter__ = keys
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.range())
+        return sum(1 for _ in self._walk_names())
 
     def __bool__(self) -> bool:
-        return next(self.range(), None) is not None
+        return next(self._walk_names(), None) is not None
 
     def update(self, entries: Mapping[K, V]) -> None:
         """Sets several entries."""
@@ -250,8 +272,10 @@ class Map(Generic[K, V]):
 
     def clear(self) -> None:
         """Removes all entries."""
-        for key in list(self.keys()):
-            del self[key]
+        for name in self._between(b"", None):
+            entry = self._touch(name)
+            entry.value, entry.present = None, False
+        self._names = []
 
     def __eq__(self, other: object) -> bool:
         return dict(self.range()) == (dict(other.range()) if isinstance(other, Map) else other)
@@ -353,13 +377,3 @@ def check_key(key: Any, declared: Any, name: str) -> None:
 def _before(end: bytes | None, first: bytes) -> bool:
     """Whether a range that ends at `end` leaves a gap before `first`."""
     return end is not None and end < first
-
-
-def _decoded(codec: Codec, data: bytes) -> Any:
-    try:
-        return codec.decode(data)
-    except msgspec.DecodeError as error:
-        raise IncompatibleState(
-            f"a Map's entry is stored with another type than {codec.type}: {error}. Keep the old "
-            "type, or give the new Map another name"
-        ) from None

@@ -2,18 +2,20 @@
 
 Two forms travel through the house. *Columnar*: the value is a row of Arrow
 columns, and a hook sees a dict. *Packed*: the value is anything, as one
-MessagePack cell. A stream may hold both; `concat` then packs the columns.
+MessagePack cell. A stream may hold both; `concat` then packs the columns, exactly: what a
+value is does not depend on who travels with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import decode_value, packed
+from headrace.model.codec import decode_value, packed, packed_exactly
 
 if TYPE_CHECKING:
     from headrace.model.schema import Schema
@@ -68,8 +70,8 @@ class Rows:
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
-        """Rows of Python values."""
-        cells = pa.array([packed(value) for value in values], pa.binary())
+        """Rows of Python values, as they are."""
+        cells = pa.array([packed_exactly(value) for value in values], pa.binary())
         return Rows(np.asarray(timestamps, np.int64), packed=cells)
 
     @staticmethod
@@ -128,7 +130,10 @@ class Rows:
         """The same rows with MessagePack values."""
         if self.packed is not None:
             return self
-        cells = pa.array([packed(value) for value in self.values()], pa.binary())
+        # With a schema the class says what comes back, so text will do.
+        kinds: Any = () if self.schema is not None else self.columns.schema.types  # type: ignore[union-attr]
+        pack = packed if all(map(_is_simple, kinds)) else packed_exactly
+        cells = pa.array([pack(value) for value in self.values()], pa.binary())
         return Rows(self.timestamps, packed=cells, origins=self.origins, schema=self.schema)
 
     def column(self, name: str) -> pa.Array | None:
@@ -143,6 +148,23 @@ class Rows:
         """About how many bytes these rows take."""
         body = self._columns if self.packed is None else self.packed
         return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> list[Rows]:
+        """All rows of `parts`, in order and as they are: neighbours of one form are joined."""
+        found: list[list[Rows]] = []
+        for part in parts:
+            if len(part):
+                if found and part._is_like(found[-1][0]):
+                    found[-1].append(part)
+                else:
+                    found.append([part])
+        return [Rows.concat(alike) for alike in found]
+
+    def _is_like(self, other: Rows) -> bool:
+        if self._columns is None or other._columns is None:
+            return self._columns is other._columns
+        return bool(self.columns.schema.equals(other.columns.schema))  # type: ignore[union-attr]
 
     @staticmethod
     def concat(parts: Sequence[Rows]) -> Rows:
@@ -176,29 +198,44 @@ def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Rows of Arrow columns as dicts."""
     names = columns.schema.names
     lists = _lists(columns)
-    return zipped(names, lists) if names else [{} for _ in range(columns.num_rows)]
+    return list(zipped(names, lists)) if names else [{} for _ in range(columns.num_rows)]
 
 
 def _lists(columns: pa.RecordBatch | pa.Table) -> list[list[Any]]:
     return [python_list(columns.column(i)) for i in range(columns.num_columns)]
 
 
-def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:
-    """Columns as dicts. Dict displays are twice as fast as `dict(zip())`, hence the short cases."""
+def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> Iterator[dict[str, Any]]:
+    """Columns as dicts, made one by one. `dict(zip())` would take twice the time, or more."""
     match len(names):
+        case 0:
+            return iter(())
         case 1:
             (a,), (va,) = names, lists
-            return [{a: x} for x in va]
+            return ({a: x} for x in va)
         case 2:
             (a, b), (va, vb) = names, lists
-            return [{a: x, b: y} for x, y in zip(va, vb, strict=True)]
+            return ({a: x, b: y} for x, y in zip(va, vb, strict=True))
         case 3:
             (a, b, c), (va, vb, vc) = names, lists
-            return [{a: x, b: y, c: z} for x, y, z in zip(va, vb, vc, strict=True)]
+            return ({a: x, b: y, c: z} for x, y, z in zip(va, vb, vc, strict=True))
         case 4:
             (a, b, c, d), (va, vb, vc, vd) = names, lists
-            return [{a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True)]
-    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+            return ({a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True))
+    starts = range(0, len(lists[0]), _AT_ONCE)
+    return chain.from_iterable(_wide(names, [v[i : i + _AT_ONCE] for v in lists]) for i in starts)
+
+
+_AT_ONCE = 64
+"""So many wide rows are made at once: column by column, but still in the processor's cache."""
+
+
+def _wide(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:
+    rows = list(zipped(names[:4], lists[:4]))
+    for name, cells in zip(names[4:], lists[4:], strict=True):
+        for row, cell in zip(rows, cells, strict=True):
+            row[name] = cell
+    return rows
 
 
 _OWN = {b"headrace": b"own"}
@@ -223,9 +260,20 @@ def python_list(column: pa.Array) -> list[Any]:
         return column.to_numpy(zero_copy_only=False).tolist()
     if pa.types.is_nested(kind):
         return column.to_pylist(maps_as_pydicts="strict")
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return [_plain(cell) for cell in column.to_pylist()]
     return column.to_pylist()
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    """Whether MessagePack has a form of its own for the cells of a column."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    )  # fmt: skip
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -240,4 +288,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _plain(cell: Any) -> Any:
-    return cell.to_pydatetime() if hasattr(cell, "to_pydatetime") else cell
+    """What pandas gives for nanoseconds, as Python has it."""
+    if hasattr(cell, "to_pydatetime"):
+        return cell.to_pydatetime()
+    return cell.to_pytimedelta() if hasattr(cell, "to_pytimedelta") else cell

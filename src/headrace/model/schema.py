@@ -11,7 +11,7 @@ nothing is rounded or cut. Columns that the schema does not name are dropped.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, is_typeddict
 
@@ -24,6 +24,7 @@ from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.codec import packed
 from headrace.model.rows import python_list
 from headrace.model.schema_types import arrow_fields, class_defaults, row_type
+from headrace.model.text_cells import Cells
 
 Given = type[Any] | pa.Schema
 
@@ -32,7 +33,8 @@ class Schema:
     """The columns of a stream and the class of its values."""
 
     __slots__ = (
-        "_by_name", "_decoder", "_plain", "arrow", "defaults", "given", "names", "of_class",
+        "_by_name", "_cells", "_decoder", "_plain", "arrow", "defaults", "given", "names",
+        "of_class",
     )  # fmt: skip
 
     def __init__(self, given: Any, *, where: str) -> None:
@@ -58,6 +60,7 @@ class Schema:
         self.defaults = class_defaults(given) if self.of_class else {}
         self._decoder: Any = msgspec.msgpack.Decoder(row, strict=False)
         self._plain = all(_is_plain(field.type) for field in self.arrow)
+        self._cells = Cells(self.arrow, getattr(given, "__optional_keys__", frozenset()))
         self._by_name = self.of_class and _takes_names_only(given)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,6 +99,10 @@ class Schema:
         except Exception as error:
             # What __post_init__ raises, other than the two errors that the decoder expects of it.
             raise InvalidRecord(f"{_raised(error)}; the schema is {self!r}") from error
+
+    def of_text(self, cells: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of text in the types of the schema; InvalidRecord where it does not fit."""
+        return self._cells.read(cells)
 
     def check(self, cell: bytes) -> None:
         """Raises InvalidRecord where a cell does not fit."""
@@ -242,5 +249,6 @@ def _raised(error: Exception) -> str:
 def _worded(error: msgspec.ValidationError) -> str:
     """ "Expected `int`, got `str` - at `$.price`" names the column; say so."""
     text, _, place = str(error).partition(" - at `$")
+    text = text.replace("`ext`", "an integer of more than 64 bits")
     column = place.strip("`").lstrip(".")
     return f"column {column!r}: {text}" if column else text

@@ -92,14 +92,15 @@ def row_type(schema: pa.Schema) -> Any:
     """A type with the columns of an Arrow schema, to check values by."""
     fields: dict[str, Any] = {}
     for field in schema:
-        kind = _python(field.type)
+        kind = python_type(field.type)
         fields[field.name] = NotRequired[kind | None] if field.nullable else kind
     return TypedDict("Row", fields)  # type: ignore[operator]
 
 
-def _python(kind: pa.DataType) -> Any:
+def python_type(kind: pa.DataType) -> Any:
+    """The type of a column's values; Any where it has no simple one."""
     if pa.types.is_dictionary(kind):
-        return _python(kind.value_type)
+        return python_type(kind.value_type)
     for test, found in (
         (pa.types.is_integer, int),
         (pa.types.is_floating, float),
@@ -117,5 +118,5 @@ def _python(kind: pa.DataType) -> Any:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return bytes
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return list[_python(kind.value_type)]  # type: ignore[misc]
+        return list[python_type(kind.value_type)]  # type: ignore[misc]
     return Any

@@ -20,6 +20,7 @@ from headrace.model.time import Duration, duration
 
 BEFORE_USE, WITH_COMMIT = "before use", "with the commit"
 RAISE, AGAIN = "raise", "again"
+BACKOFF_MAX_US = 30_000_000
 
 _OPTIONS = "__headrace_service__"
 
@@ -34,14 +35,23 @@ class CallOptions(msgspec.Struct, frozen=True):
     retries: int = 0
     """How often a failed try is repeated. Each repeats the same Idempotency-Key."""
     backoff_us: int = 100_000
-    """The pause before the first repetition; it doubles from one to the next."""
+    """The pause before the first repetition; it doubles from one to the next, up to 30 s."""
     log: str = BEFORE_USE
     uncertain: str = RAISE
     """Of calls logged before use, where a try died half-way: raise CallUncertain, or call again."""
 
+    @property
+    def doubts(self) -> bool:
+        """Whether a call that may have got through is an uncertain one, and not a failed one."""
+        return self.log == BEFORE_USE and self.uncertain == RAISE
+
+    def pause_us(self, number: int) -> int:
+        """How long to wait before repetition `number`, from 1."""
+        return min(self.backoff_us << (number - 1), max(self.backoff_us, BACKOFF_MAX_US))
+
     def longest_us(self) -> int:
         """How long all tries and pauses together may take."""
-        pauses = sum(self.backoff_us << n for n in range(self.retries))
+        pauses = sum(self.pause_us(number) for number in range(1, self.retries + 1))
         return self.timeout_us * (self.retries + 1) + pauses
 
 
@@ -101,7 +111,10 @@ def service(function: Any = None, **options: Any) -> Any:
     - `log`: "before use" (default) or "with the commit".
     - `uncertain`: "raise" (default) or "again", where a try may or may not have got through.
 
-    A parameter called `idempotency_key` gets the call's own: the same on every retry.
+    A parameter called `idempotency_key` gets the call's own: the same on every retry. A function
+    that raises has failed, and may be called again when the run starts again. One that cannot
+    know whether it got through raises CallUncertain; TimeoutError, ConnectionResetError,
+    ConnectionAbortedError and BrokenPipeError mean that too.
     """
 
     def register(found: Any) -> Any:
@@ -153,7 +166,12 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Http(ABC):
-    """`ctx.http`. A status of 400 or more is an answer, not a failure: look at `.status`."""
+    """`ctx.http`. A status of 400 or more is an answer, not a failure: look at `.status`.
+
+    `retries` repeats a failed try, and one that was answered with 429, 502, 503 or 504, after
+    pauses that begin with `backoff` and double. All tries send the same Idempotency-Key. Where no
+    try was answered and one may have got through, a POST is uncertain, and not failed.
+    """
 
     @abstractmethod
     def get(
@@ -163,6 +181,7 @@ class Http(ABC):
         headers: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
         retries: int | None = None,
+        backoff: Duration | None = None,
         log: str | None = None,
         uncertain: str | None = None,
     ) -> Response:
@@ -178,7 +197,12 @@ class Http(ABC):
         headers: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
         retries: int | None = None,
+        backoff: Duration | None = None,
         log: str | None = None,
         uncertain: str | None = None,
     ) -> Response:
-        """Posts `json` or `body`. By default 10 s, no retry, logged before use."""
+        """Posts `json` or `body`. By default 10 s, no retry, logged before use.
+
+        With `retries` a try that may have got through is repeated as well: ask for it where the
+        server takes two requests of one Idempotency-Key for one.
+        """

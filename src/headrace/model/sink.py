@@ -5,12 +5,16 @@ gives bytes that are staged beside the state; `deliver` runs on the driver after
 the epoch's commit, in epoch order, and again after a crash until it returned.
 So `deliver` must make (sink, epoch) idempotent: an epoch at or below
 `high_water` changes nothing.
+
+Numbers do not tell two copies of one checkpoint apart, which both have an epoch 7.
+So a delivery names its commit too: a sink that keeps that beside its high-water can
+refuse the epochs of a copy that has gone another way.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,8 +28,7 @@ class Part(msgspec.Struct, frozen=True):
     label: str
     digest: str
     read: Callable[[], bytes]
-    path: str | None = None
-    """The staged file, where it lies on a filesystem of this machine."""
+    """The staged bytes, checked against the digest."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -38,6 +41,12 @@ class Delivery(msgspec.Struct, frozen=True):
     spark: Any = None
     weak: bool = False
     """Delivered before the commit, perhaps several times: no claim, no high-water."""
+    commit: str = ""
+    """Names the epoch's commit: the same on every try, another in every other history."""
+    place: str = ""
+    """Where the checkpoint lies, for messages."""
+    complete: bool = True
+    """Not so where the epoch's rows are left out, as they may have arrived (at-most-once)."""
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -49,6 +58,10 @@ class Opening(msgspec.Struct, frozen=True):
     """The last committed epoch."""
     directory: str
     """A durable directory of the sink's own, inside the checkpoint."""
+    commits: Mapping[int, str] = {}
+    """Epoch -> its commit, as in `Delivery.commit`, as far back as the checkpoint knows them."""
+    place: str = ""
+    """Where the checkpoint lies, for messages."""
 
 
 class Sink(ABC):
@@ -72,6 +85,10 @@ class Sink(ABC):
     @abstractmethod
     def deliver(self, delivery: Delivery) -> None:
         """Makes an epoch visible, all of it or nothing, once."""
+
+    def verify(self, epoch: int, commit: str) -> None:
+        """An epoch at or below `high_water` must have come of this commit: IncompatibleState
+        where it is known to come of another, and the sink so belongs to a copy."""
 
     def close(self) -> None:
         """The run has ended."""

@@ -10,10 +10,14 @@ gives the same records or an error. Four traps, each of which broke a source onc
    still be readable after a crash.
 3. Positions increase within a split and are never reused; they order ties.
 4. `fingerprint` must change when the bytes under a range change.
+
+A source whose data can change under it says in `Reading.seen` what it has read, and
+compares (`compare`) when it is asked to: the ledger remembers it.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -27,6 +31,7 @@ from headrace.errors import InvalidPipeline
 from headrace.model.functions import checked_function
 from headrace.model.time import Duration, Instant, duration, instant
 from headrace.model.words import names_of
+from headrace.model.zones import in_zone, zone_named
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -50,6 +55,68 @@ class Rejected(msgspec.Struct, frozen=True):
     reason: str
 
 
+SUMS = 2**128
+"""Digests of blocks are added up modulo this: the order and the cuts do not matter."""
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """What something that was read was like then, so that a change of it is noticed."""
+
+    size: int
+    """Bytes, or values."""
+    time_ns: int = 0
+    """When it was last modified; 0 where nobody knows."""
+    ends: str = ""
+    """A digest of its first and last block."""
+    digest: str = ""
+    """The sum of the digests of all blocks read: the same however ranges were cut. "" where it is
+    not known. After a `/` stands which part of every block was read, if not all."""
+    tail: str = ""
+    """A digest of what was read of the block that comes next."""
+    since: int = 0
+    """The position from which the sum counts."""
+    read: int = 0
+    """The position to which it was read."""
+    whole: bool = False
+    """Whether that was its end."""
+
+    def then(self, more: Seen) -> Seen:
+        """This, after more of it was read; what was read anew from its beginning replaces this."""
+        if more.since == 0:
+            return more
+        joined = added(self.digest, more.digest) if self.read == more.since else ""
+        return msgspec.structs.replace(more, digest=joined, since=self.since)
+
+
+def digest_of_sum(total: int, part: str = "") -> str:
+    """A sum of digests as text."""
+    return f"{total % SUMS:032x}" + (f"/{part}" if part else "")
+
+
+def added(one: str, other: str) -> str:
+    """Two such sums together; "" where they do not go together."""
+    first, _, part = one.partition("/")
+    second, _, same = other.partition("/")
+    if not first or not second or part != same:
+        return ""
+    return digest_of_sum(int(first, 16) + int(second, 16), part)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """How something differs from what was read of it, in words for a message."""
+
+    what: str
+    """"the file /data/a.txt"."""
+    how: str
+    """"has grown from 4 to 8 bytes"."""
+    undo: str
+    """"put the old file back"."""
+    name: str = ""
+    """What `accept_changed=` calls it; the stream's name where it has none."""
+    told_only: bool = False
+    """Whether the change can do no harm: what was read goes on being read."""
+
+
 class Reading(msgspec.Struct):
     """What `read` found: Python values or Arrow columns, with their positions."""
 
@@ -57,16 +124,31 @@ class Reading(msgspec.Struct):
     """numpy int64, increasing."""
     values: list[Any] | None = None
     columns: pa.RecordBatch | None = None
+    text: bool = False
+    """Whether values are dicts of text, as their format has no types: a schema says what they are,
+    and an empty cell is None where it allows None."""
     timestamps: Any = None
     """numpy int64 where the source knows them itself; otherwise `Timing` finds them."""
     rejected: list[Rejected] = []
+    digest: str = ""
+    """Of all bytes that were read; a replay must find the same. "" where there are none."""
+    sum: str = ""
+    """Of the blocks that end in the range; see `Seen.digest`."""
+    tail: str = ""
+    """Of the block in which the range ends."""
+    seen: dict[str, Seen] = {}
+    """What was read, by the names of the parts of the split; "" where it has none."""
 
 
 class Timing:
     """Where a record's time comes from and how late it may be.
 
     - `timestamp`: a column's name or a function of the value; None: time of ingestion.
-    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns".
+    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns". Text that holds a number
+      is read as one where `unit` is given; other text is ISO 8601.
+    - `zone`: of times that have none, an IANA name such as "Europe/Berlin". Without it such text is
+      refused, and columns of Arrow's times without a zone are UTC. A time that comes twice, as
+      clocks are put back, is the first of both; one that is skipped is read with the offset before.
     - `lateness`: how far records may be out of order.
     - `starts`: a function from a split's name to the earliest time in it: the
       watermark is then the oldest unfinished split's (the source's own report).
@@ -79,14 +161,15 @@ class Timing:
 
     __slots__ = (
         "expected", "id", "id_slack_us", "idle_us", "lateness_us", "max_skew_us", "starts",
-        "timestamp", "unit_us",
+        "timestamp", "unit", "unit_us", "zone",
     )  # fmt: skip
 
     def __init__(
         self,
         *,
         timestamp: str | Callable[[Any], Any] | None = None,
-        unit: str = "us",
+        unit: str | None = None,
+        zone: str | None = None,
         lateness: Duration = "0s",
         starts: Callable[[str], Instant] | None = None,
         idle: Duration | None = None,
@@ -96,7 +179,7 @@ class Timing:
         id_slack: Duration = "10m",
     ) -> None:
         units = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
-        if unit not in units:
+        if unit is not None and unit not in units:
             raise InvalidPipeline(f"unit= is one of {', '.join(units)}, not {unit!r}")
         if timestamp is not None and not isinstance(timestamp, str) and not callable(timestamp):
             raise InvalidPipeline("timestamp= is a column's name or a function of the value")
@@ -104,7 +187,9 @@ class Timing:
             if callable(given):
                 checked_function(given, option, "value")
         self.timestamp = timestamp
-        self.unit_us = units[unit]
+        self.unit = unit
+        self.unit_us = units[unit or "us"]
+        self.zone = None if zone is None else zone_named(zone).key
         self.lateness_us = duration(lateness, what="lateness=")
         self.starts = starts
         self.idle_us = None if idle is None else duration(idle, what="idle=")
@@ -118,15 +203,16 @@ class Timing:
         if raw is None:
             raise ValueError("the timestamp is missing")
         if isinstance(raw, str):
-            try:
-                raw = datetime.fromisoformat(raw.strip())
-            except ValueError:
-                raise ValueError(f"the timestamp {raw[:40]!r} is not ISO 8601") from None
+            raw = self._read(raw)
         if isinstance(raw, datetime):
-            try:
-                return instant(raw, what="the timestamp")
-            except TypeError as error:
-                raise ValueError(str(error)) from None
+            if raw.tzinfo is None:
+                if self.zone is None:
+                    raise ValueError(
+                        f"the timestamp {raw.isoformat(' ')} has no time zone: say which it is "
+                        'where the source is made, zone="UTC" or zone="Europe/Berlin"'
+                    )
+                raw = in_zone(raw, zone_named(self.zone))
+            return instant(raw, what="the timestamp")
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise ValueError(
                 f"the timestamp is {type(raw).__name__}, not a number or ISO 8601 text"
@@ -134,6 +220,26 @@ class Timing:
         if raw != raw or raw in (float("inf"), float("-inf")):
             raise ValueError(f"the timestamp is {raw}")
         return round(raw * self.unit_us) if self.unit_us != 1.0 else round(raw)
+
+    def _read(self, text: str) -> datetime | int | float:
+        """What a timestamp of text means."""
+        text = text.strip()
+        is_number = _NUMBER.fullmatch(text) is not None
+        if is_number and self.unit is not None:
+            return float(text) if "." in text else int(text)
+        # Python would read 13 digits, a time in milliseconds, as a day in the middle ages.
+        if is_number and len(text) != len("20140516"):
+            raise ValueError(
+                f"the timestamp {text[:40]!r} is a number without a unit: say which it is where "
+                'the source is made, unit="s" or unit="ms"'
+            )
+        try:
+            return datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"the timestamp {text[:40]!r} is not ISO 8601") from None
+
+
+_NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{0,30})?")
 
 
 class Source(ABC):
@@ -198,6 +304,28 @@ class Source(ABC):
         `workspace` is a copy of the source's own that is thrown away; there may be no Spark.
         """
         self.prepare(workspace)
+
+    def finished(self, splits: Iterable[str]) -> None:
+        """These are read to their end and committed: `splits` need not list them any more."""
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        """(split, name) of all that can be compared with what was read, as named in `seen`."""
+        return ()
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        """Whether it still is what was read: `seen`, perhaps with another time, or the change.
+
+        None where it is gone, or there is nothing to compare. Without `closely` only what
+        costs next to nothing is compared, and the rest where that differs.
+        """
+        return None
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        """A change was accepted: the position of the split to go on from, and what counts as read.
+
+        What was read to its end counts as read as it is now.
+        """
+        return seen.read, seen
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         """`range` cut into at most `parts` ranges that different tasks may read."""

@@ -29,11 +29,11 @@ from headrace.pipeline.operators.aggregates import (
     Sum,
     Variance,
 )
+from headrace.pipeline.operators.folding import Fold
 from headrace.pipeline.operators.sketches import (
     Collect,
     Distinct,
     DistinctApproximate,
-    Fold,
     Quantiles,
     TopValues,
 )

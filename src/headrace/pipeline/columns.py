@@ -63,7 +63,7 @@ def check_expression(
 RECORD_TIME = "timestamp"
 """The records' own times, which stand beside the values of a table."""
 
-UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ")
+UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ", re.DOTALL)
 """How Arrow says that an expression names a column that is not there."""
 
 

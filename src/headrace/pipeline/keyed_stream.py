@@ -149,7 +149,8 @@ class KeyedStream(Stream[V]):
             check_column(column, known, where=where)
         made = builder._free(where)
         dealt, best = f"{made}.dealt", f"{made}.best"
-        builder._add(dealt, Bucketed(ids), {self.name: None}, dealt)
+        policy = {"errors": options["errors"]} if "errors" in options else {}
+        builder._add(dealt, Bucketed(ids), {self.name: None}, dealt, **policy)
         first: KeyGiven = (*columns, BUCKET)
         builder._add(best, BucketTop(n, by, ids), {dealt: first}, best, **options)
         parts = tuple(f"k{i}" for i in range(len(columns)))

@@ -21,16 +21,18 @@ from headrace.model.sink import Sink
 from headrace.model.time import Duration, duration
 from headrace.pipeline.columns import RECORD_TIME, check_column, check_expression
 from headrace.pipeline.foreign import NAMES_ELSEWHERE
+from headrace.pipeline.graph import To
 from headrace.pipeline.keying import KeyGiven, KeyParts, KeySpec
 from headrace.pipeline.operators.dedup import DedupWithin
 from headrace.pipeline.operators.lookup import On, lookup
-from headrace.pipeline.operators.sql import Sql, query_columns
+from headrace.pipeline.operators.map_table import MapTable
+from headrace.pipeline.operators.sql import Sql
+from headrace.pipeline.operators.sql_query import query_columns
 from headrace.pipeline.operators.stateless import (
     FilterRecords,
     FilterTable,
     FlatMapRecords,
     MapRecords,
-    MapTable,
     PassOn,
     Select,
     SplitRecords,
@@ -149,15 +151,23 @@ class Stream(Generic[V]):
 
         It may give a pandas or Polars DataFrame, too.
 
-        How records are cut into tables depends on the epoch, so treat rows one by one. The
-        table has a column `timestamp`; keep it where you drop or add rows. `schema` as in `map`.
+        How records are cut into tables depends on the epoch, so treat rows one by one. Records
+        without a schema come in runs that have the same columns of the same kinds: a null where
+        the record before has a number begins a new table. The table has a column `timestamp`;
+        keep it where you drop or add rows. `schema` as in `map`.
         """
         step = MapTable(checked_function(function, f"{self.name}.map_table", "table"))
         return self._step("map_table", step, schema=schema, **options)
 
-    def select(self, *names: str, **columns: str | pc.Expression) -> Stream[Any]:
-        """These columns only, and new ones: `select("user", cents=pc.field("price") * 100)`."""
-        chosen: dict[str, str | pc.Expression] = {name: name for name in names} | columns
+    def select(self, *names: str, **columns: str | pc.Expression | To) -> Stream[Any]:
+        """These columns only, and new ones: `select("user", cents=pc.field("price") * 100)`.
+
+        Columns that are only named are handed through, whatever they hold; None where a record
+        has none. `errors=to("dead")` is where records go that an expression cannot take.
+        """
+        options: Any = {name: given for name, given in columns.items() if isinstance(given, To)}
+        chosen: dict[str, Any] = {name: name for name in names} | columns
+        chosen = {name: given for name, given in chosen.items() if name not in options}
         if not chosen:
             raise InvalidPipeline(f"{self.name}.select: name at least one column")
         for name, given in chosen.items():
@@ -170,11 +180,11 @@ class Stream(Generic[V]):
                 check_expression(given, self._fields(), where=f"{self.name}.select")
             elif given != RECORD_TIME:
                 check_column(given, self._known(), where=f"{self.name}.select")
-        made = self._step("select", Select(chosen))
+        made = self._step("select", Select(chosen), **options)
         self._builder._known_columns[made.name] = tuple(chosen)
         return made
 
-    def sql(self, query: str) -> Stream[Any]:
+    def sql(self, query: str, **options: Any) -> Stream[Any]:
         """One SELECT over each record: `sql("SELECT user, price * 100 AS cents FROM stream")`,
         or FROM the stream's own name.
 
@@ -183,7 +193,7 @@ class Stream(Generic[V]):
         """
         step = Sql(query, self.name)
         columns = query_columns(query, self._known(), f"{self.name}.sql")
-        made = self._step("sql", step)
+        made = self._step("sql", step, **options)
         if columns is not None:
             self._builder._known_columns[made.name] = columns
         return made
@@ -203,14 +213,17 @@ class Stream(Generic[V]):
         return made
 
     def split(
-        self, *unnamed: Any, **ports: Callable[[V], Any] | pc.Expression | None
+        self, *unnamed: Any, **conditions: Callable[[V], Any] | pc.Expression | To | None
     ) -> dict[str, Stream[V]]:
         """Sends each value to the first stream whose function, or Arrow expression, holds.
 
         `parts = lines.split(errors=is_error, rest=None)` gives the streams `lines.errors` and
         `lines.rest`; None takes what is left. Values that none takes are dropped.
+        `errors=to("dead")` is where values go that a condition cannot take.
         """
         where = f"{self.name}.split"
+        options = {name: given for name, given in conditions.items() if isinstance(given, To)}
+        ports: dict[str, Any] = {n: given for n, given in conditions.items() if n not in options}
         if unnamed or not ports:
             raise InvalidPipeline(
                 f"{where}: name at least one stream, and each: split(errors=is_error, rest=None)"
@@ -231,7 +244,7 @@ class Stream(Generic[V]):
         name = f"{self.name}.split"
         if name in self._builder._nodes:  # its streams are named by the parts, so why not it too
             name = f"{name} {' '.join(ports)}"
-        self._builder._add(name, step, {self.name: None}, outputs)
+        self._builder._add(name, step, {self.name: None}, outputs, **options)
         made = {port: Stream[V](self._builder, stream) for port, stream in outputs.items()}
         for stream in made.values():
             self._alike(stream)

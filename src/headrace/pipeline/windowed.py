@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +12,6 @@ from headrace.pipeline.graph import To
 from headrace.pipeline.operators.aggregates import Aggregate, Count
 from headrace.pipeline.operators.late import LateAside
 from headrace.pipeline.operators.paned import CombinedPaned, PanedAggregate
-from headrace.pipeline.operators.sketches import Fold
 from headrace.pipeline.operators.sliding import CombinedSliding, SlidingAggregate
 from headrace.pipeline.operators.top_rows import CombinedTop, TopRows, WindowTop
 from headrace.pipeline.operators.window import CombinedAggregate, WindowAggregate
@@ -167,11 +165,6 @@ class WindowedStream:
         for one in aggregates.values():
             if schema is not None and one.numeric and one.column in schema.names:
                 check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
-        if schema is not None and schema.of_class:
-            aggregates = {
-                name: replace(one, schema=schema) if isinstance(one, Fold) else one
-                for name, one in aggregates.items()
-            }
         if kinds is None:
             kinds = _kinds(window, self._by, self._emit)
         options = {**stream._alone(), **self._options, **options}
@@ -179,7 +172,8 @@ class WindowedStream:
         # A session's records cannot be judged before its slot, and what goes aside as it is must
         # not have been combined before. The same holds where the window has its own watermark.
         judged_there = late is not None and (window.kind == "session" or "watermark" in options)
-        computation = kinds[1 if judged_there else 0](
+        apart = judged_there or isinstance(options.get("late"), To)
+        computation = kinds[1 if apart else 0](
             window,
             aggregates,
             key_columns=stream.key_columns,
@@ -201,7 +195,9 @@ class WindowedStream:
             computation.counts_late = False  # they were, there
             helpers = [source]
             aside = LateAside(window, self._grace_us)
-            builder._add(source, aside, {stream.name: None}, {"": source, "late": late.stream})
+            ports = {"": source, "late": late.stream}
+            policy = {"errors": options["errors"]} if "errors" in options else {}
+            builder._add(source, aside, {stream.name: None}, ports, **policy)
         builder._add(made, computation, {source: stream.key}, outputs, **options)
         if source != stream.name:
             builder._alike(stream.name, source)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace.model.source import Range
+from headrace.model.source import Range, Seen
 from headrace.plan.ring import Interval, Ring
 from headrace.plan.watermarks import Histogram, Mark
 
@@ -84,6 +84,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
     reach: dict[str, Reach] = {}
     """Computation -> how far its time may come; told where calls must not repeat."""
+    given_up: dict[int, int] = {}
+    """Epoch -> the wall time of its last plan that was voided: what failed in those is void."""
 
     @property
     def records(self) -> int:
@@ -109,6 +111,8 @@ class Determinant(msgspec.Struct, frozen=True, gc=False):
     """"answer", "failed" or "uncertain"."""
     value: bytes = b""
     message: str = ""
+    again: bool = False
+    """Whether nothing came of it, so that it is asked again where its plan is voided."""
 
 
 _Packed = list[tuple[str, bytes, str, bytes, str]]
@@ -191,13 +195,34 @@ class Counters(msgspec.Struct):
     metrics: dict[str, int] = {}
     dead_of: dict[str, int] = {}
     """Dead letters by the computation or stream whose policy sent them aside."""
+    records_of: dict[str, int] = {}
+    """Records that a source brought into a stream, or that reached a keyed computation."""
 
     def add(self, more: Counters) -> None:
         """Adds what another counted."""
-        for name in ("records", "hooks", "timers", "late", "dead", "behind", "unfired"):
+        for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(more, name))
-        self.metrics = summed(self.metrics, more.metrics)
-        self.dead_of = summed(self.dead_of, more.dead_of)
+        for name in _BY_NAME:
+            setattr(self, name, summed(getattr(self, name), getattr(more, name)))
+
+    def copy(self) -> Counters:
+        """The counts as they are now."""
+        return msgspec.structs.replace(self)
+
+    def since(self, before: Counters) -> Counters:
+        """What was counted after `before` was; what has not been counted since is left out."""
+        found = Counters()
+        for name in _NUMBERS:
+            setattr(found, name, getattr(self, name) - getattr(before, name))
+        for name in _BY_NAME:
+            known = getattr(before, name)
+            less = {key: n - known.get(key, 0) for key, n in getattr(self, name).items()}
+            setattr(found, name, {key: n for key, n in less.items() if n})
+        return found
+
+
+_NUMBERS = ("records", "hooks", "timers", "late", "dead", "behind", "unfired")
+_BY_NAME = ("metrics", "dead_of", "records_of")
 
 
 def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
@@ -223,6 +248,10 @@ class Report(msgspec.Struct, frozen=True):
     newest: int = 0
     determinants: bytes = b""
     """Answers from outside that are logged with the commit, packed: the driver passes them on."""
+    input: str = ""
+    """Of a reader: the digest of all bytes that it read."""
+    seen: dict[str, Seen] = {}
+    """Of a reader: what it read was like."""
     error: str | None = None
     """An error's class name and message, where the work failed."""
     message: str = ""
@@ -249,6 +278,23 @@ class SplitState(msgspec.Struct, frozen=True):
     finished: bool = False
     news: int = 0
     """Wall time of the last plan that read from it; idleness counts from here."""
+    seen: dict[str, Seen] = {}
+    """What was read was like, by the names of its parts; in a commit, of this epoch alone."""
+
+
+class RecordFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of the record of what was read to its end."""
+
+    name: str
+    rows: int
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """Finished splits that leave the ledger with a commit: all that were so before it."""
+
+    file: RecordFile
+    replaces: tuple[str, ...] = ()
+    """Files whose rows are in the new one."""
 
 
 class Adoption(msgspec.Struct, frozen=True):
@@ -276,9 +322,27 @@ class Commit(msgspec.Struct, frozen=True):
     adoptions: list[Adoption] = []
     digests: dict[str, str] = {}
     """Label -> digest of all that it made."""
+    inputs: dict[str, str] = {}
+    """Label -> digest of all bytes that it read from a source."""
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
     determinants: dict[str, bytes] = {}
     """Label -> answers from outside, in the order of the calls, packed."""
+    sealed: dict[str, Sealing] = {}
+    """Stream -> where its finished splits are from now on."""
     renamed: dict[str, str] = {}
     """Old name -> new name of computations that brought their state along."""
+    keys: dict[str, dict[str, str]] = {}
+    """Computation -> stream -> what it is keyed by, where that was not known yet."""
+    nonce: str = ""
+    """Names this commit: no other has it, not even one of the same epoch in a copy of the log."""
+    follows: str = ""
+    """The nonce of the commit before it."""
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """State that a person took out of a stopped pipeline: the slots that change, and to what."""
+
+    computation: str
+    slots: dict[int, tuple[Entry, ...]]
+    reason: str = ""

@@ -13,20 +13,26 @@ from typing import Any
 import msgspec
 import xxhash
 
-from headrace.model.time import END
+from headrace.model.source import Seen
+from headrace.model.time import BEGINNING, END
 from headrace.plan.epoch import (
     Adoption,
     Commit,
     Counters,
+    Drop,
     Entry,
     OutboxFile,
     Plan,
     Reach,
+    RecordFile,
+    Sealing,
     SlotBase,
     SlotDelta,
     SplitState,
 )
 from headrace.plan.ring import Interval, Ring
+
+Rows = dict[tuple[str, str], Seen | None]
 
 CHAINS_KEPT = 16
 DETERMINANTS_EPOCHS = 16
@@ -42,6 +48,15 @@ class SlotLedger(msgspec.Struct, frozen=True):
     next_wall_timer: int | None = None
 
 
+class Finished(msgspec.Struct, frozen=True):
+    """What a stream has read to its end and is no longer listed split by split."""
+
+    files: tuple[RecordFile, ...] = ()
+    """Where it is listed, the newest first: of two rows the newer counts."""
+    reached: int = BEGINNING
+    """The farthest that any of those splits reached."""
+
+
 class Ledger(msgspec.Struct):
     """The state of a pipeline after its last commit."""
 
@@ -51,6 +66,8 @@ class Ledger(msgspec.Struct):
     ins: dict[str, int] = {}
     outs: dict[str, int] = {}
     splits: dict[str, dict[str, SplitState]] = {}
+    """Stream -> its splits: those not finished, and those not yet in the record."""
+    finished: dict[str, Finished] = {}
     rings: dict[str, Ring] = {}
     slots: dict[str, dict[int, SlotLedger]] = {}
     outbox: dict[str, list[OutboxFile]] = {}
@@ -58,12 +75,16 @@ class Ledger(msgspec.Struct):
     newest: int = 0
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
+    keys: dict[str, dict[str, str]] = {}
+    """Computation -> stream -> what it was keyed by when it last ran; see `engine/doubts`."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0
     """The log position of the last commit."""
     determinants: int = 0
     """The directory of calls that must not repeat that the last plan named; 0 before the first."""
+    given_up: dict[int, int] = {}
+    """Epoch -> the wall time of its last voided plan, since that directory was begun."""
     unsettled: dict[str, dict[str, int]] = {}
     """Stream -> split -> how far voided plans read that may have called the outside."""
     reaching: dict[str, Reach] = {}
@@ -79,33 +100,45 @@ class Ledger(msgspec.Struct):
         """A plan was written."""
         self.open_plan = plan
         self.wall = max(self.wall, plan.wall)
-        self.determinants = plan.determinants or self.determinants
+        if plan.determinants:
+            self.determinants, self.given_up = plan.determinants, plan.given_up
 
     def voided(
         self, skipped: dict[str, dict[str, SplitState]] | None = None, records: int = 0
     ) -> None:
         """The open plan was given up, and perhaps its input with it."""
         if self.open_plan is not None and self.open_plan.determinants:
+            # Wall time only rises, so a plan of this epoch that is committed comes after it.
+            self.given_up = {**self.given_up, self.open_plan.epoch: self.open_plan.wall}
             self._unsettle(self.open_plan, skipped or {})
         self.open_plan = None
         for stream, splits in (skipped or {}).items():
             self.splits[stream] = {**self.splits.get(stream, {}), **splits}
         self.counters.skipped += records
 
+    def accepted(self, splits: dict[str, dict[str, SplitState]]) -> None:
+        """Splits count as these say: what they read has changed, and that was accepted."""
+        for stream, states in splits.items():
+            self.splits[stream] = {**self.splits.get(stream, {}), **states}
+
     def committed(self, commit: Commit, position: int) -> None:
         """An epoch happened."""
         plan = self.open_plan
+        leaving = {stream: self.leaving(stream) for stream in commit.sealed}
         self.epoch = commit.epoch
         self.commit_position = position
         self.open_plan = None
         for old, new in commit.renamed.items():
             self.rename(old, new)
         self.by_wall = commit.by_wall
+        self.keys = {**self.keys, **commit.keys}
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
         for stream, splits in commit.splits.items():
-            self.splits[stream] = {**self.splits.get(stream, {}), **splits}
+            known = self.splits.get(stream, {})
+            read = {split: _read_on(known.get(split), state) for split, state in splits.items()}
+            self.splits[stream] = {**known, **read}
         for name, ring in commit.rings.items():
             self.slots[name] = recut(self.slots.get(name, {}), self.rings.get(name), ring)
             self.rings[name] = ring
@@ -123,6 +156,30 @@ class Ledger(msgspec.Struct):
         self.counters.add(commit.counters)
         if not self._is_settled():
             self._settle(commit, plan)
+        for stream, sealing in commit.sealed.items():
+            self._seal(stream, sealing, leaving[stream])
+
+    def _seal(self, stream: str, sealing: Sealing, leaving: Rows) -> None:
+        """Finished splits go: the record has them, and how far they had come is kept."""
+        known, before = dict(self.splits[stream]), self.finished.get(stream, Finished())
+        gone = [known.pop(split) for split, name in leaving if not name]
+        reached = max([before.reached, *(state.mark.reached for state in gone)])
+        for split in {split for split, _ in leaving if split in known}:
+            state = known[split]
+            seen = {n: each for n, each in state.seen.items() if (split, n) not in leaving}
+            known[split] = msgspec.structs.replace(state, seen=seen)
+        self.splits[stream] = known
+        kept = [file for file in before.files if file.name not in sealing.replaces]
+        self.finished[stream] = Finished((sealing.file, *kept), reached)
+
+    def dropped(self, drop: Drop, position: int) -> None:
+        """A person took state out. Timers may be due too early now: they find nothing."""
+        for slot, entries in drop.slots.items():
+            before = self.slots[drop.computation][slot]
+            chain = next_chain(before.chains[-1][1], f"dropped at log position {position}")
+            self.slots[drop.computation][slot] = msgspec.structs.replace(
+                before, entries=entries, chains=((self.epoch, chain),)
+            )
 
     def _is_settled(self) -> bool:
         """Whether nothing comes again that a voided plan may have called the outside for."""
@@ -185,7 +242,8 @@ class Ledger(msgspec.Struct):
         if not reach.injectors:
             return max(reach.floor, self.newest)
         marks = [s.mark for name in reach.injectors for s in self.splits.get(name, {}).values()]
-        return max([reach.floor, *(max(mark.value, mark.reached) for mark in marks)])
+        reached = [self.reached(name) for name in reach.injectors]
+        return max([reach.floor, *reached, *(mark.value for mark in marks)])
 
     def _adopt(self, adoption: Adoption) -> None:
         slot = self.slots[adoption.computation][adoption.slot]
@@ -196,6 +254,24 @@ class Ledger(msgspec.Struct):
         )
 
     # What others ask ------------------------------------------------------
+
+    def leaving(self, stream: str) -> Rows:
+        """(split, part) -> what was read to its end there, and may leave for the record."""
+        found: Rows = {}
+        for split, state in self.splits.get(stream, {}).items():
+            if state.finished:
+                found[split, ""] = state.seen.get("")
+            found.update({(split, n): seen for n, seen in state.seen.items() if n and seen.whole})
+        return found
+
+    def reached(self, stream: str) -> int:
+        """The farthest that any split of a stream has reached, finished ones included."""
+        marks = [state.mark.reached for state in self.splits.get(stream, {}).values()]
+        return max([self.finished.get(stream, Finished()).reached, *marks])
+
+    def records(self) -> set[str]:
+        """Every file of the record of what was read to its end."""
+        return {file.name for each in self.finished.values() for file in each.files}
 
     def bases(self, rings: dict[str, Ring]) -> dict[str, dict[int, SlotBase]]:
         """What each slot starts from under these rings."""
@@ -254,10 +330,21 @@ class Ledger(msgspec.Struct):
         """Carries a computation's state over to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.reaching, self.unpassed,
+            self.keys,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:
                 mapping[new] = mapping.pop(old)
+
+
+def _read_on(before: SplitState | None, now: SplitState) -> SplitState:
+    """A split after a commit, which tells only what it read itself."""
+    if before is None or not before.seen:
+        return now
+    seen = dict(before.seen)
+    for name, more in now.seen.items():
+        seen[name] = seen[name].then(more) if name in seen else more
+    return msgspec.structs.replace(now, seen=seen)
 
 
 def _is_read(split: SplitState, end: int) -> bool:

@@ -24,14 +24,14 @@ class EpochProgress(msgspec.Struct, frozen=True):
     """The largest timestamp seen so far, microseconds."""
     state_bytes: int
     late: int
-    """Late records so far."""
+    """Late records since this run began."""
     dead: int
-    """Dead letters so far."""
+    """Dead letters since this run began."""
     backlog: int | None
     """Records known to be waiting in the sources, where a source can tell."""
     ended: bool = False
     counts: dict[str, int] = {}
-    """`ctx.count` metrics so far, as computation.metric."""
+    """`ctx.count` metrics since this run began, as computation.metric."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -56,8 +56,17 @@ _ENDINGS = {
 }
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """What a checkpoint has seen since it began, in all its runs."""
+
+    epochs: int
+    records: int
+    late: int
+    dead: int
+
+
 class RunSummary(msgspec.Struct, frozen=True):
-    """How a run ended; `print` it to have that in words."""
+    """How a run ended; `print` it to have that in words. Its counts are those of this run."""
 
     pipeline: str
     epochs: int
@@ -71,9 +80,12 @@ class RunSummary(msgspec.Struct, frozen=True):
     reads."""
     counts: dict[str, int] = {}
     skipped: int = 0
-    """About how many records of sources an at-most-once pipeline has skipped after crashes."""
+    """About how many records of sources an at-most-once pipeline has skipped after crashes, in all
+    runs of its checkpoint: they are lost, whoever tells it."""
     undelivered: int = 0
     """Rows whose delivery was uncertain and that this run did not deliver again."""
+    total: Totals | None = None
+    """The checkpoint's own counts, earlier runs among them."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -86,5 +98,12 @@ class RunSummary(msgspec.Struct, frozen=True):
             f"{self.late:,} late, {counted(self.dead, 'dead letter')}.",
         ]
         lines += [f"  {name}: {count:,}" for name, count in sorted(self.counts.items())]
+        total = self.total
+        if total is not None and total.epochs > self.epochs:
+            lines.append(
+                f"In all runs of this checkpoint: {counted(total.records, 'record')} in "
+                f"{counted(total.epochs, 'epoch')}; {total.late:,} late, "
+                f"{counted(total.dead, 'dead letter')}."
+            )
         lines += [f"Note: {note}" for note in self.notes]
         return lines

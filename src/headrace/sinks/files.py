@@ -15,6 +15,11 @@ Invariants (ARCHITECTURE.md, F1-F3):
 - The high-water rises after the rename is on disk and before the claim goes. A
   consumer may therefore move an epoch away at any time.
 - Staging and claims are swept only at or below the high-water.
+- Claim and high-water name the commit that an epoch came of. Drivers of one checkpoint
+  agree on it, as it is in their log. A copy of the checkpoint that runs as well has the
+  same id and numbers, and other commits: it is refused. An epoch without rows is not
+  claimed. So such a delivery looks for a foreign claim after its high-water, and one with
+  rows for a foreign high-water after its claim: one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -30,13 +35,13 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.errors import InvalidPipeline, SinkError
+from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.log.location import mounted
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Part, Sink
-from headrace.sinks.high_water import HighWater, epoch_name, highest_marker, remove_names
+from headrace.sinks.high_water import HighWater, Mark, epoch_name, highest_marker, remove_names
 from headrace.sinks.staging import build
 
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
@@ -46,7 +51,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Names the one staged directory that becomes an epoch."""
 
     staging: str
-    checkpoint: str
+    mark: Mark
 
 
 class FileSink(Sink):
@@ -61,6 +66,8 @@ class FileSink(Sink):
         self._marks = self.path / "_high_water"
         self._identity = self.path / "_identity"
         self._opened = False
+        self._place = ""
+        """Where the checkpoint lies, for messages."""
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
@@ -80,13 +87,14 @@ class FileSink(Sink):
     def open(self, opening: Opening) -> None:
         try:
             with explained("open", self.path):
-                self._opened = False
+                self._opened, self._place = False, opening.place
                 self._admit(opening.checkpoint)
                 self._opened = True
                 # What a dying driver put is seen before it is on disk, and counts from now on.
                 sync_directory(self.path)
                 if self._marks.is_dir():
                     sync_directory(self._marks)
+                self._verify_last(opening)
                 self._sweep(self.high_water())
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
@@ -105,32 +113,40 @@ class FileSink(Sink):
         except (FileNotFoundError, FileExistsError) as error:
             # Another driver finished this epoch and swept what this one was building.
             if not delivery.weak and self.high_water() >= delivery.epoch:
+                self.verify(delivery.epoch, delivery.commit)
                 return
             raise self._refused(error, epoch=delivery.epoch) from error
 
+    def verify(self, epoch: int, commit: str) -> None:
+        self._mark(self._owner() or "", self._place).verify(epoch, commit)
+
     def _publish(self, delivery: Delivery) -> None:
-        epoch = delivery.epoch
+        epoch, mark = delivery.epoch, self._mark(delivery.checkpoint, delivery.place)
         # 1. Delivered before: nothing to do, even if the consumer took the files away.
         if self.high_water() >= epoch:
+            mark.verify(epoch, delivery.commit)
             return
         # 2. Build the epoch aside, durably. Without rows there is nothing to show or to claim.
         staging = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
-        if self._build(staging, delivery.parts):
+        if has_rows := self._build(staging, delivery.parts):
             reach("before-claim")
             # 3. Claim it. Whoever wins, the claim says which directory is the epoch.
-            claim = self._claim(epoch, Claim(staging, delivery.checkpoint))
+            claim = self._claim(epoch, Claim(staging, _came_of(delivery)))
             reach("after-claim")
             # 4. The high-water once more, now that the claim is known: a claim that was
             #    removed after publication and put again here must not publish a second time.
             if claim is None or self.high_water() >= epoch:
+                mark.verify(epoch, delivery.commit)
                 self._sweep(self.high_water())
                 return
             # 5. One rename makes the epoch visible.
             self._rename(claim.staging, f"epoch={epoch_name(epoch)}", epoch)
             reach("after-publish")
         # 6. Only now the high-water rises, and only then claim and staging may go.
-        HighWater(self._marks, delivery.checkpoint).advance(epoch)
+        mark.advance(epoch, delivery.commit, empty=not has_rows and delivery.complete)
         reach("after-high-water")
+        if not has_rows:
+            self._keep_empty(epoch, _came_of(delivery))
         self._sweep(epoch)
 
     def _publish_weak(self, delivery: Delivery) -> None:
@@ -186,18 +202,53 @@ class FileSink(Sink):
         if not put_if_absent(path, msgspec.json.encode(mine)):
             sync_directory(self._claims)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=Claim)
+            found = _read_claim(path)
         except FileNotFoundError:
             if self.high_water() >= epoch:
                 return None
             raise
-        except msgspec.DecodeError as error:
-            raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
-        if found.checkpoint != mine.checkpoint:
-            raise SinkError(f"{path} was made by the checkpoint {found.checkpoint}: see _identity")
+        if (owner := found.mark.checkpoint) != mine.mark.checkpoint:
+            raise SinkError(f"{path} was made by the checkpoint {owner}: see _identity")
+        mine.mark.require(found.mark, epoch, str(self.path))
         if "/" in found.staging or not found.staging.startswith(f"{epoch_name(epoch)}."):
             raise SinkError(f"{path} claims {found.staging!r}, which is not in _staging: damaged")
         return found
+
+    def _verify_last(self, opening: Opening) -> None:
+        """Refuses a place in which another copy of the checkpoint has been at work."""
+        mark = self._mark(opening.checkpoint, opening.place)
+        mark.verify_last(opening.commits)
+        last = mark.read()
+        found = mark.found(last)
+        if found is not None and found.empty:
+            self._require_empty(last, found)
+
+    def _keep_empty(self, epoch: int, mine: Mark) -> None:
+        """An epoch without rows is marked: a copy that claimed it with rows must not show them."""
+        try:
+            claim = _read_claim(self._claims / epoch_name(epoch))
+        except (FileNotFoundError, SinkError):
+            return  # one that is damaged is found out by whoever needs it
+        if claim.mark.commit == mine.commit:
+            return
+        aside = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
+        try:
+            os.rename(self._staging / claim.staging, self._staging / aside)  # or it was quicker
+        except FileNotFoundError:
+            self._require_empty(epoch, mine)
+
+    def _require_empty(self, epoch: int, mine: Mark) -> None:
+        shown = self.path / f"epoch={epoch_name(epoch)}"
+        if shown.exists():
+            raise IncompatibleState(
+                f"{shown} holds rows of another copy of this checkpoint (id {mine.checkpoint}), "
+                f"which wrote there at the same time; this one, at {mine.place or 'another place'},"
+                " has none in that epoch. Stop the other copy and give it another place to write "
+                "to; then move the directory away, and start this one again"
+            )
+
+    def _mark(self, checkpoint: str, place: str) -> HighWater:
+        return HighWater(self._marks, checkpoint, place, str(self.path))
 
     def _rename(self, staging: str, name: str, epoch: int) -> None:
         source, target = self._staging / staging, self.path / name
@@ -233,6 +284,18 @@ class FileSink(Sink):
     def _refused(self, error: OSError, *, epoch: int | None = None) -> SinkError:
         what = "cannot be used" if epoch is None else f"cannot take epoch {epoch}"
         return SinkError(f"{self.path} {what}: {error.strerror}: {error.filename}")
+
+
+def _came_of(delivery: Delivery) -> Mark:
+    return Mark(delivery.checkpoint, delivery.commit, delivery.place)
+
+
+def _read_claim(path: Path) -> Claim:
+    try:
+        with explained("read", path):
+            return msgspec.json.decode(path.read_bytes(), type=Claim)
+    except msgspec.DecodeError as error:
+        raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
 
 
 def _local(path: str | os.PathLike[str]) -> Path:

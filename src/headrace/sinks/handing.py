@@ -37,6 +37,7 @@ class HandingSink(Sink):
     def deliver(self, delivery: Delivery) -> None:
         mark = opened(self._mark)
         if not delivery.weak and mark.read() >= delivery.epoch:
+            mark.verify(delivery.epoch, delivery.commit)
             return
         parts = load_parts(delivery.parts)
         if parts:
@@ -44,5 +45,8 @@ class HandingSink(Sink):
             self.hand_over(parts, delivery)
             reach("after-publish")
         if not delivery.weak:
-            mark.advance(delivery.epoch)
+            mark.advance(delivery.epoch, delivery.commit)
             reach("after-high-water")
+
+    def verify(self, epoch: int, commit: str) -> None:
+        opened(self._mark).verify(epoch, commit)

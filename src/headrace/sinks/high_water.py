@@ -1,19 +1,26 @@
 """The last epoch that a sink delivered, kept so that it only rises (PROTOCOL F2).
 
-One marker file per epoch, which holds the checkpoint's id, put if absent and
-read as the maximum: a paused driver that wakes can add an old marker, never
-lower the mark. Older markers go only after a higher one is on disk, and the
-newest few always stay, because a directory read while names come and go may
-miss one of them.
+One marker file per epoch, put if absent and read as the maximum: a paused driver
+that wakes can add an old marker, never lower the mark. Older markers go only after
+a higher one is on disk, and the newest few always stay, because a directory read
+while names come and go may miss one of them.
+
+A marker says what the epoch came of: the checkpoint's id and place, and its commit.
+Drivers of one checkpoint share its log and so its commits, whoever of them delivers.
+A copy of the checkpoint that runs as well has the same id and the same numbers, and
+other commits: it is refused.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.errors import SinkError
+import msgspec
+
+from headrace.errors import IncompatibleState, SinkError
 from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.log.paths import safe
 from headrace.model.sink import Opening
@@ -29,15 +36,42 @@ def epoch_name(epoch: int) -> str:
     return f"{epoch:012d}"
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """What an epoch came of."""
+
+    checkpoint: str
+    commit: str = ""
+    """As in `Delivery.commit`; "" where that is not known."""
+    place: str = ""
+    """Where that checkpoint lay, for messages."""
+    empty: bool = False
+    """Whether the epoch has no rows here."""
+
+    def require(self, found: Mark | None, epoch: int, where: str) -> None:
+        """IncompatibleState where an epoch is there already, and came of another commit."""
+        if found is None or not found.commit or not self.commit or found.commit == self.commit:
+            return
+        theirs, mine = found.place or "a place that is not known", self.place or "another"
+        raise IncompatibleState(
+            f"{where} has epoch {epoch} from another copy of this checkpoint (id "
+            f"{self.checkpoint}). That copy lies, or lay, at {theirs}; this one, at {mine}, has "
+            "gone its own way since, and would lose or repeat rows there. Let that copy go on and "
+            "delete this one, or give this one another place to write to"
+        )
+
+
 class HighWater:
     """A high-water mark in a directory; in this object where there is no directory."""
 
-    def __init__(self, directory: str | Path | None, checkpoint: str) -> None:
+    def __init__(
+        self, directory: str | Path | None, checkpoint: str, place: str = "", where: str = ""
+    ) -> None:
+        """`place` is the checkpoint's, `where` the sink's: both for messages."""
         self._directory = None if directory is None else Path(directory)
-        self._checkpoint = checkpoint
+        self._where = where or str(directory or "this process")
+        self._mark = Mark(checkpoint, "", place)
         self._epoch = 0
-        if self._directory is not None:
-            make_directory(self._directory)
+        self._found: Mark | None = None
 
     def read(self) -> int:
         """The last epoch delivered, or 0."""
@@ -45,16 +79,35 @@ class HighWater:
             return self._epoch
         return highest_marker(self._directory)
 
-    def advance(self, epoch: int) -> None:
+    def advance(self, epoch: int, commit: str = "", *, empty: bool = False) -> None:
         """Says, durably, that everything up to `epoch` was delivered."""
+        mine = msgspec.structs.replace(self._mark, commit=commit, empty=empty)
         if self._directory is None:
-            self._epoch = max(self._epoch, epoch)
+            if epoch > self._epoch:
+                self._epoch, self._found = epoch, mine
             return
-        data = self._checkpoint.encode()
-        if not put_if_absent(self._directory / epoch_name(epoch), data):
+        make_directory(self._directory)
+        if not put_if_absent(self._directory / epoch_name(epoch), msgspec.json.encode(mine)):
             # Another driver put it, perhaps an instant ago: make sure that it stays.
             sync_directory(self._directory)
+            self.verify(epoch, commit)
         remove_names(self._directory, up_to=epoch - MARKERS_KEPT)
+
+    def verify(self, epoch: int, commit: str) -> None:
+        """IncompatibleState where the epoch was delivered, and came of another commit."""
+        mine = msgspec.structs.replace(self._mark, commit=commit)
+        mine.require(self.found(epoch), epoch, self._where)
+
+    def found(self, epoch: int) -> Mark | None:
+        """What an epoch came of, where that is known."""
+        if self._directory is None:
+            return self._found if epoch == self._epoch else None
+        return _read_mark(self._directory / epoch_name(epoch))
+
+    def verify_last(self, commits: Mapping[int, str]) -> None:
+        """The same of the last epoch, where `commits` has it."""
+        epoch = self.read()
+        self.verify(epoch, commits.get(epoch, ""))
 
 
 def mark_of(opening: Opening) -> HighWater:
@@ -62,9 +115,12 @@ def mark_of(opening: Opening) -> HighWater:
 
     It lies under the checkpoint's id: a copy restored under another id starts anew.
     """
-    if not opening.directory:
-        return HighWater(None, opening.checkpoint)
-    return HighWater(Path(opening.directory) / safe(opening.checkpoint), opening.checkpoint)
+    directory = Path(opening.directory) / safe(opening.checkpoint) if opening.directory else None
+    if directory is not None:
+        make_directory(directory)
+    mark = HighWater(directory, opening.checkpoint, opening.place)
+    mark.verify_last(opening.commits)
+    return mark
 
 
 def opened(mark: HighWater | None) -> HighWater:
@@ -82,6 +138,15 @@ def highest_marker(directory: Path) -> int:
     except FileNotFoundError:
         return 0
     return max((int(name) for name in names if _MARKER.fullmatch(name)), default=0)
+
+
+def _read_mark(path: Path) -> Mark | None:
+    """What a marker says; None where there is none, or it says nothing."""
+    try:
+        with explained("read", path):
+            return msgspec.json.decode(path.read_bytes(), type=Mark)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None  # its name alone raises the mark
 
 
 def remove_names(directory: Path, *, up_to: int) -> None:

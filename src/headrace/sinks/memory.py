@@ -13,6 +13,7 @@ from headrace.errors import SinkError
 from headrace.failpoints import reach
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Sink
+from headrace.sinks.high_water import Mark
 from headrace.sinks.staged import dump, load_parts
 
 _Epoch = list[tuple[Any, int]]
@@ -30,6 +31,8 @@ class Memory(Sink):
         self._lock = threading.Lock()
         self._records: dict[int, _Epoch] = {}
         self._high_water = 0
+        self._mark = Mark("")
+        """What the last epoch came of."""
         self._checkpoint: str | None = None
 
     def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
@@ -71,6 +74,9 @@ class Memory(Sink):
             self._admit(opening.checkpoint)
             if is_new:  # what was delivered to another process is gone with it
                 self._high_water = opening.committed
+                self._mark = Mark("")
+            commit = opening.commits.get(self._high_water, "")
+            self._verify(self._high_water, Mark(opening.checkpoint, commit, opening.place))
 
     def encode(self, rows: Rows) -> bytes:
         return dump(rows)
@@ -87,12 +93,22 @@ class Memory(Sink):
         with self._lock:
             self._admit(delivery.checkpoint)
             if not delivery.weak:
+                mark = Mark(delivery.checkpoint, delivery.commit, delivery.place)
                 if self._high_water >= delivery.epoch:
+                    self._verify(delivery.epoch, mark)
                     return
-                self._high_water = delivery.epoch
+                self._high_water, self._mark = delivery.epoch, mark
             if arrived:
                 self._records.setdefault(delivery.epoch, []).extend(arrived)
         reach("after-high-water")
+
+    def verify(self, epoch: int, commit: str) -> None:
+        with self._lock:
+            self._verify(epoch, Mark(self._checkpoint or "", commit))
+
+    def _verify(self, epoch: int, mine: Mark) -> None:
+        if epoch == self._high_water:
+            mine.require(self._mark, epoch, "this memory sink")
 
     def _admit(self, checkpoint: str) -> None:
         if checkpoint == self._checkpoint:

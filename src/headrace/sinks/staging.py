@@ -1,9 +1,16 @@
 """Builds an epoch's directory aside, durably, before anybody can see it.
 
-A part that is one file, staged on this filesystem, is linked instead of copied:
-its bytes are then on disk already. The published file and the staged one are
-the same file until the checkpoint drops its name, so consumers may move or
-delete what they read, and should not write into it.
+A published file is a copy of the staged one, of bytes that were checked against their
+digest in memory, and shares nothing with it. A hard link would cost less where an epoch
+is large, but then there would be one file with two names: a consumer that edits or
+truncates what it was given would damage the checkpoint, which may have to show the epoch
+again or replay it; and damage to the checkpoint would show in what was published, where
+nobody looks for it.
+
+What it costs: nothing where epochs are small, as there the syncs are what takes time, and
+a link needs as many of them (12 ms for one part of 200 bytes either way, on ext4). A large
+one is written twice: 64 MB took 0.16 s instead of 0.06 s, most of it in the background, as
+files are synced only when several are written (one by one it took 0.34 s).
 """
 
 from __future__ import annotations
@@ -11,6 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
@@ -22,6 +30,8 @@ from headrace.model.sink import Part
 
 HEAD_BYTES = 8
 LABEL_CHARACTERS_MAX = 180
+OPEN_FILES_MAX = 64
+"""So many files are written before they are synced."""
 
 Split = Callable[[bytes], Sequence[tuple[str, bytes]]]
 
@@ -37,21 +47,17 @@ def build(
     root.mkdir()
     try:
         directories = {root}
-        count = 0
-        for part in parts:
-            name = f"part-{label_name(part.label)}{suffix}"
-            data = part.read()  # and checks it against its digest, also where it is only linked
-            several = is_split(data[:HEAD_BYTES])
-            if data and not several and part.path is not None and _link(part.path, root / name):
-                count += 1
-                continue
-            files = split(data) if several else [("", data)]
-            for directory, content in files:
-                if content:
-                    home = _inside(root, directory, directories)
-                    _write(home / name, content)
-                    count += 1
-        if not count:
+        written = _Written()
+        with closing(written):
+            for part in parts:
+                name = f"part-{label_name(part.label)}{suffix}"
+                data = part.read()  # and checks it against its digest
+                files = split(data) if is_split(data[:HEAD_BYTES]) else [("", data)]
+                for directory, content in files:
+                    if content:
+                        written.write(_inside(root, directory, directories) / name, content)
+            written.sync()
+        if not written.count:
             root.rmdir()
             return False
         for made in sorted(directories, reverse=True):
@@ -89,29 +95,37 @@ def _inside(root: Path, directory: str, directories: set[Path]) -> Path:
     return home
 
 
-def _link(source: str, target: Path) -> bool:
-    try:
-        os.link(source, target)
-    except OSError as error:
-        # A network filesystem may have done it all the same, and told of a second try.
-        if not _is_linked(source, target):
-            if isinstance(error, FileExistsError):
-                raise  # Two parts with one label.
-            return False  # Another filesystem, or one without links.
-    with explained("write", target), open(target, "rb") as file:
-        os.fsync(file.fileno())
-    return True
+class _Written:
+    """Files that are written, and not all of them synced yet.
 
+    They stay open: an error of a write in the background is told to those who had the file
+    open then.
+    """
 
-def _is_linked(source: str, target: Path) -> bool:
-    try:
-        return os.path.samefile(source, target)
-    except OSError:
-        return False
+    def __init__(self) -> None:
+        self.count = 0
+        self._open: list[tuple[Path, int]] = []
 
+    def write(self, path: Path, data: bytes) -> None:
+        """Writes a new file; it is on disk after `sync`."""
+        if len(self._open) == OPEN_FILES_MAX:
+            self.sync()
+        with explained("write", path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            self._open.append((path, descriptor))
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+        self.count += 1
 
-def _write(path: Path, data: bytes) -> None:
-    with explained("write", path), open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    def sync(self) -> None:
+        """What was written is on disk."""
+        for path, descriptor in self._open:
+            with explained("write", path):
+                os.fsync(descriptor)
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the files, synced or not."""
+        while self._open:
+            os.close(self._open.pop()[1])

@@ -21,7 +21,6 @@ from headrace.sources.lines import (
     BYTE_ORDER_MARK,
     SAMPLE_BYTES,
     LineFormat,
-    Lines,
     not_utf8,
     record_ends,
 )
@@ -45,6 +44,9 @@ def csv(
     **timing: Unpack[TimingOptions],
 ) -> Source:
     """Rows of CSV files as `dict[str, str]`.
+
+    With a schema (`p.read(..., schema=Order)`) cells have the types that it says, and an empty cell
+    is None where it allows None. Without one:
 
     - `types`: functions that convert cells, by column: `{"price": float}`. An empty cell of such
       a column is None; one that cannot be converted makes the row rejected.
@@ -92,7 +94,7 @@ class CsvFormat(LineFormat):
         return end, max(0, about - has_header)
 
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = Lines(self.read_range(path, start, end), name, start, self.quote)
+        lines = self.lines(path, name, start, end)
         records = lines.records()
         # A setting of the whole process, and 128 KiB where nobody raises it: a cell in quotes
         # would then be refused that is read without them.
@@ -112,7 +114,9 @@ class CsvFormat(LineFormat):
             else:
                 values.append(row)
                 kept.append(index)
-        return lines.reading(values, kept)
+        reading = lines.reading(values, kept)
+        reading.text = True
+        return reading
 
     def _value(
         self, raw: bytes, columns: tuple[str, ...], converters: list[tuple[str, Converter]]

@@ -1,8 +1,10 @@
 """`sources.dataframe`: any DataFrame, bounded ones spooled once as Parquet.
 
 A bounded frame is written into the source's workspace when the pipeline first
-starts, and read from there ever after: a restart takes the spool as it is and does
-not look at the frame again, so a frame that has changed since changes nothing.
+starts, and read from there ever after: a restart takes the spool as it is, so a
+frame that has changed since changes nothing. It is told, though: a digest of the
+frame lies beside the spool. (Spark would have to run a frame to compare it; that is
+done only where the spool has been read to its end.)
 
 1. Write all files into a directory of a random name, and sync them.
 2. Put the marker that names the directory; whoever comes second uses the first's.
@@ -13,16 +15,17 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.log.files import make_directory, put_if_absent
-from headrace.model.source import Source, Timing, Workspace
+from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
 from headrace.model.time import Duration
 from headrace.model.words import known_options
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
@@ -75,9 +78,11 @@ class DataFrameSource(SequenceSource):
         super().__init__(ParquetFormat(), timing)
         self.kind = kind
         self._frame = frame
+        self._spark: Any = None
+        self._spooled = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_frame": None}
+        return {**super().__getstate__(), "_frame": None, "_spark": None, "_spooled": ""}
 
     def prepare(self, workspace: Workspace) -> None:
         directory = Path(workspace.directory).absolute()
@@ -86,12 +91,58 @@ class DataFrameSource(SequenceSource):
         if not marker.exists():
             name = f"spool-{secrets.token_hex(8)}"
             self._spool(directory / name)
-            put_if_absent(marker, name.encode())
-        self.root = str(directory / marker.read_text())
+            put_if_absent(marker, f"{name} {self._digest()}".encode())
+        name, _, self._spooled = marker.read_text().partition(" ")
+        self.root = str(directory / name)
+        self._spark = workspace.spark
         for orphan in directory.glob("spool-*"):
             if str(orphan) != self.root:
                 shutil.rmtree(orphan, ignore_errors=True)
         self.extents = extents_of(self.root, "", 0)
+
+    def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
+        return {"": Seen(range.end, since=range.start, read=range.end, whole=range.last)}
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((self.split, ""),)
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        if not closely or self._frame is None:
+            return seen
+        if self.kind == "spark":
+            alike = not seen.whole or self._is_spooled()
+        else:
+            alike = self._digest() == self._spooled
+        if alike:
+            return seen
+        how = "has other rows than when it was copied into the checkpoint, and the copy is read"
+        undo = "a new checkpoint reads the frame as it is now"
+        return Change("the frame given to sources.dataframe", how, undo, told_only=True)
+
+    def _digest(self) -> str:
+        """Of the rows of a frame that lies in memory."""
+        if self.kind == "spark":
+            return ""
+        digest = xxhash.xxh3_128()
+        table = _arrow(self._frame, self.kind).combine_chunks()
+        digest.update(table.schema.to_string(show_field_metadata=False).encode())
+        for batch in table.to_batches():
+            digest.update(batch.serialize())
+        return digest.hexdigest()
+
+    def _is_spooled(self) -> bool:
+        """Whether Spark finds the rows in its frame that were copied, in whatever order."""
+        from pyspark.sql import functions as f
+
+        spooled = self._spark.read.parquet(spark_path(self.root))
+        told = []
+        for frame in (self._frame, spooled):
+            if frame.columns != spooled.columns:
+                return False
+            row = f.xxhash64(*(f.col(f"`{name}`") for name in frame.columns))
+            rows = frame.select(row.cast("decimal(38,0)").alias("row"))
+            told.append(rows.agg(f.count("*"), f.sum("row")).collect()[0])
+        return bool(told[0] == told[1])
 
     def columns(self) -> Sequence[str] | None:
         found = getattr(self._frame, "column_names", None)  # Arrow's `columns` are arrays

@@ -2,22 +2,23 @@
 
 Every file is a split of its own, named by its path below a common base. A file
 never changes once it is there: in a watched directory it must appear complete, by
-a rename, and a size that differs from the one first seen is an error.
+a rename. The ledger remembers what was read of it (`Seen`), and a file that is
+another is an error. One that is empty is none yet: nothing says that it is complete.
 `ordered_by_name=True` makes one split of all files instead (see `sequence`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 from headrace.errors import HeadraceError, SourceError
 from headrace.log.files import make_directory, put_if_absent
-from headrace.model.source import Range, Reading, Source, Timing, Workspace
+from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
 from headrace.model.time import instant
-from headrace.sources.finding import FileSet, Paths
-from headrace.sources.formats import FileFormat, changed
+from headrace.sources.finding import FileSet, Listing, Paths
+from headrace.sources.formats import FileFormat, changed, has_bytes
 from headrace.sources.options import TimingOptions
 from headrace.sources.sequence import Extent, SequenceSource, decode_extents, encode_extents
 
@@ -46,27 +47,61 @@ class FileSource(Source):
         self.files = files
         self.timing = timing
         self.bounded = not files.watch
-        self._names: list[str] | None = None
+        self._names: list[str] = []
+        """Of a fixed set, those that are not finished."""
+        self._listing: Listing | None = None
+        self._finished: set[str] = set()
+        """The paths of finished files, which a listing passes over."""
         self._lengths: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # What the driver has seen is no business of the tasks, and the pickled bytes
         # must stay the same while a watched directory grows.
-        return {**self.__dict__, "_names": None, "_lengths": {}}
+        fresh: dict[str, Any] = {"_names": [], "_listing": None, "_finished": set(), "_lengths": {}}
+        return {**self.__dict__, **fresh}
 
     def prepare(self, workspace: Workspace) -> None:
-        self._names = self.files.names()
+        self._finished = set()
+        self._names = self._filled(self.files.names())
+        self._listing = Listing(self.files) if self.files.watch else None
 
     def look(self, workspace: Workspace) -> None:
         """A range names its file: nothing needs to be found."""
 
     def splits(self) -> Sequence[str]:
-        if self.files.watch or self._names is None:
-            self._names = self.files.names()
-        return self._names
+        if self._listing is None:
+            return self._names
+        return self._filled(self._listing.look(self._finished))
+
+    def caught_up(self) -> bool:
+        return self._listing is None or self._listing.is_whole
+
+    def finished(self, splits: Iterable[str]) -> None:
+        ended = set(splits)
+        if ended:
+            self._finished.update(self.files.path(split) for split in ended)
+            self._names = [name for name in self._names if name not in ended]
+            for split in ended:
+                self._lengths.pop(split, None)
+
+    def _filled(self, names: list[str]) -> list[str]:
+        """Files that are not empty; one that is expected counts, where all are there for good."""
+        expected = () if self.files.watch else self.timing.expected
+        return [name for name in names if has_bytes(self.files.path(name)) or name in expected]
 
     def columns(self) -> Sequence[str] | None:
         return first_columns(self.format, self.files)
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((name, "") for name in self.files.names())
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        return self.format.compare(self.files.path(split), seen, closely=closely)
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        now = self.format.accepted(self.files.path(split), seen)
+        self._lengths.pop(split, None)
+        return now.read, now
 
     def plan(self, split: str, start: int, records: int) -> Range | None:
         path = self.files.path(split)
@@ -80,8 +115,7 @@ class FileSource(Source):
 
     def read(self, split: str, range: Range) -> Reading:
         path = self.files.path(split)
-        self.format.verify(path, range.start, range.end, range.fingerprint)
-        return self.format.read(path, split, range.start, range.end)
+        return self.format.seen(path, split, range.start, range.end, range.fingerprint)
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         path = self.files.path(split)
@@ -119,7 +153,7 @@ def first_columns(format: FileFormat, files: FileSet) -> Sequence[str] | None:
     try:
         names = files.names()
         return format.columns_of(files.path(names[0])) if names else None
-    except HeadraceError:
+    except (HeadraceError, OSError):
         return None  # the run will meet the same error and say more about it
 
 
@@ -140,28 +174,32 @@ class OrderedFileSource(SequenceSource):
         self.bounded = not files.watch
         self._layout = ""
         self._pages = 0
+        self._laid_out: set[str] = set()
+        """The paths of the files that have a place."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_pages": 0}
+        return {**super().__getstate__(), "_pages": 0, "_laid_out": set()}
 
     def prepare(self, workspace: Workspace) -> None:
         self._layout = f"{workspace.directory}/layout"
         make_directory(self._layout)
         self.extents = []
         self._pages = 0
-        self._load()
+        self._laid_out = set()
         # The names come first: they tell a missing directory from an empty one.
         names = self.files.names()
         self.root = self.files.base
-        known = {extent.name for extent in self.extents}
-        unknown = [name for name in names if name not in known]
-        if unknown and known and self.bounded:
+        self._load()
+        unknown = [n for n in self._filled(names) if self.files.path(n) not in self._laid_out]
+        if unknown and self._pages and self.bounded:
             raise SourceError(
-                f"{self.describe()}: {unknown[0]} was not there when this checkpoint was started, "
-                "and a fixed set read by name cannot grow: take it away, use watch=True, "
-                "or start a new checkpoint"
+                f"{self.describe()}: {unknown[0]} was not there, or empty, when this checkpoint "
+                "was started, and a fixed set read by name cannot grow: take it away, use "
+                "watch=True, or start a new checkpoint"
             )
-        self._append(names)
+        self._append(unknown)
+        if self.bounded and not self._pages and put_if_absent(f"{self._layout}/{0:08d}", b"[]"):
+            self._pages = 1  # nothing to read, and that is so for good
 
     def look(self, workspace: Workspace) -> None:
         self._layout = f"{workspace.directory}/layout"
@@ -176,8 +214,32 @@ class OrderedFileSource(SequenceSource):
 
     def splits(self) -> Sequence[str]:
         if not self.bounded:
-            self._append(self.files.names())
+            self._append(self._filled(self.files.names(self._laid_out)))
         return (self.split,)
+
+    def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
+        return seen
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((self.split, extent.name) for extent in self.extents)
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        return self.format.compare(self.files.path(name), seen, closely=closely)
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        path = self.files.path(name)
+        now = self.format.accepted(path, seen)
+        extent = next(extent for extent in self.extents if extent.name == name)
+        if not seen.whole and extent.length not in self.format.lengths(path):
+            raise SourceError(
+                f"the file {path} is not as long as it was, and others come after it in the same "
+                "split (ordered_by_name=True), so its change cannot be accepted before it is read "
+                "to its end: put the old file back, or start a new checkpoint"
+            )
+        return 0, now
+
+    def _filled(self, names: list[str]) -> list[str]:
+        return [name for name in names if has_bytes(self.files.path(name))]
 
     def low_watermark(self, split: str, position: int) -> int | None:
         """Where the file at `position` starts.
@@ -203,18 +265,16 @@ class OrderedFileSource(SequenceSource):
     def _append(self, names: list[str]) -> None:
         """Lays out files that are new, durably, before any position in them is planned."""
         while True:
-            known = {extent.name for extent in self.extents}
             base = self.extents[-1].end if self.extents else 0
-            page = []
+            page: list[Extent] = []
             for name in names:
-                if name not in known:
+                if self.files.path(name) not in self._laid_out:
                     page.append(Extent(name, base, self.format.length(self.files.path(name))))
                     base = page[-1].end
             if not page:
                 return
             if put_if_absent(f"{self._layout}/{self._pages:08d}", encode_extents(page)):
-                self.extents.extend(page)
-                self._pages += 1
+                self._lay_out(page)
                 return
             self._load()  # Another driver was faster: its layout counts.
 
@@ -222,7 +282,12 @@ class OrderedFileSource(SequenceSource):
         while True:
             try:
                 with open(f"{self._layout}/{self._pages:08d}", "rb") as file:
-                    self.extents.extend(decode_extents(file.read()))
+                    page = decode_extents(file.read())
             except FileNotFoundError:
                 return
-            self._pages += 1
+            self._lay_out(page)
+
+    def _lay_out(self, page: list[Extent]) -> None:
+        self.extents.extend(page)
+        self._laid_out.update(self.files.path(extent.name) for extent in page)
+        self._pages += 1

@@ -9,6 +9,8 @@ Invariants:
   ranges together hold the same records as the range that covers both.
 - `fingerprint` covers the file's size, its first and last block and, where
   positions are bytes, the first and last block of the range (PROTOCOL A7).
+- `read` digests what it reads, and `sum_of` finds the same sum again, however the
+  file was cut into ranges: a block counts for the range in which it ends.
 """
 
 from __future__ import annotations
@@ -16,19 +18,30 @@ from __future__ import annotations
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from headrace.errors import SourceError
 from headrace.model.rows import dicts, one_batch
-from headrace.model.source import Reading
+from headrace.model.source import Change, Reading, Seen, digest_of_sum
 
 BLOCK_BYTES = 4096
+SUM_BYTES = 64 * 1024
+"""How long the blocks are whose digests are added up."""
+
+
+class Stamp(NamedTuple):
+    """How a file can be known again."""
+
+    size: int
+    time_ns: int
+    ends: str
 
 
 class FileFormat(ABC):
@@ -55,7 +68,15 @@ class FileFormat(ABC):
 
     @abstractmethod
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        """The records of a range; `name` is for messages."""
+        """The records of a range, with its digests; `name` is for messages."""
+
+    @abstractmethod
+    def sum_of(self, path: str, end: int) -> tuple[str, str]:
+        """`Seen.digest` and `Seen.tail` of all ranges up to `end` together."""
+
+    def resumed(self, path: str, position: int) -> int:
+        """The first position at or after `position` at which a record begins, or the end."""
+        return min(position, self.length(path))
 
     def columns_of(self, path: str) -> Sequence[str] | None:
         """The columns of a file, where they are known without reading it."""
@@ -69,6 +90,51 @@ class FileFormat(ABC):
         """Changes when the file changes."""
         with opened(path) as descriptor:
             return fingerprint(descriptor)
+
+    def seen(self, path: str, name: str, start: int, end: int, expected: str) -> Reading:
+        """`read`, for a file that is as planned; `seen` tells what it is like, under no name."""
+        before = stamp_of(path)
+        self.verify(path, start, end, expected)
+        reading = self.read(path, name, start, end)
+        if stamp_of(path) != before:
+            raise changed(path)
+        whole = end in self.lengths(path)
+        reading.seen = {"": Seen(*before, reading.sum, reading.tail, start, end, whole)}
+        return reading
+
+    def compare(self, path: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        """Whether a file still is what was read of it; None where it is gone."""
+        try:
+            now = os.stat(path)
+            if closely or (now.st_size, now.st_mtime_ns) != (seen.size, seen.time_ns):
+                return self._compare(path, seen)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        return seen
+
+    def _compare(self, path: str, seen: Seen) -> Seen | Change:
+        now = stamp_of(path)
+        if now.size != seen.size:
+            how = "grown" if now.size > seen.size else "shrunk"
+            return _change(path, f"has {how} from {seen.size:,} to {now.size:,} bytes")
+        if now.ends != seen.ends:
+            return _change(path, "was rewritten")
+        if now.time_ns != seen.time_ns and seen.digest and not seen.since:
+            # Somebody wrote to it, or put a copy back: only its bytes can tell.
+            digest, tail = self.sum_of(path, seen.read)
+            alike = digest.partition("/")[2] == seen.digest.partition("/")[2]
+            if alike and (digest, tail) != (seen.digest, seen.tail):
+                return _change(path, "was rewritten")
+        return msgspec.structs.replace(seen, time_ns=now.time_ns)
+
+    def accepted(self, path: str, seen: Seen) -> Seen:
+        """What counts as read of a file that has changed: all of it, or as far as it was read."""
+        now = stamp_of(path)
+        length = self.length(path)
+        read = length if seen.whole else self.resumed(path, seen.read)
+        return Seen(*now, *self.sum_of(path, read), 0, read, read >= length)
 
     def verify(self, path: str, start: int, end: int, expected: str) -> None:
         """Raises SourceError where a file is not the one that the plan was made from."""
@@ -94,6 +160,16 @@ def opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+def has_bytes(path: str) -> bool:
+    """Whether a file is there and not empty: one that is may still be filled."""
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def unreadable(path: str, error: Exception) -> SourceError:
     """The error for a file that cannot be opened or decoded."""
     if isinstance(error, FileNotFoundError):
@@ -106,9 +182,37 @@ def unreadable(path: str, error: Exception) -> SourceError:
 def changed(path: str) -> SourceError:
     """The error for a file that is not what the plan was made from."""
     return SourceError(
-        f"the file {path} has changed since it was first read: "
-        "put the old file back, or start a new checkpoint"
+        f"the file {path} has changed since it was first read: put the old file back; or start "
+        f"with --accept-changed {path} (accept_changed= in Python): reading then goes on at the "
+        "old position of the new file; or start a new checkpoint"
     )
+
+
+def _change(path: str, how: str) -> Change:
+    return Change(f"the file {path}", how, "put the old file back", path)
+
+
+def stamp_of(path: str) -> Stamp:
+    """How a file can be known again."""
+    with opened(path) as descriptor:
+        status = os.fstat(descriptor)
+        ends = xxhash.xxh3_64()
+        for place in (0, max(0, status.st_size - BLOCK_BYTES)):
+            ends.update(os.pread(descriptor, BLOCK_BYTES, place))
+        return Stamp(status.st_size, status.st_mtime_ns, ends.hexdigest())
+
+
+def block_sum(read: Callable[[int, int], Any], size: int, start: int, end: int) -> tuple[str, str]:
+    """The sum of the digests of the blocks of a file that end in a range, and of what is left."""
+    total = 0
+    place = start - start % SUM_BYTES
+    while place < end:
+        stop = min(place + SUM_BYTES, size)
+        if not place < stop <= end:
+            return digest_of_sum(total), xxhash.xxh3_64_hexdigest(read(place, end))
+        total += xxhash.xxh3_128_intdigest(read(place, stop), seed=place // SUM_BYTES)
+        place = stop
+    return digest_of_sum(total), ""
 
 
 def fingerprint(descriptor: int, start: int | None = None, end: int | None = None) -> str:
@@ -142,6 +246,9 @@ def joined(readings: Sequence[Reading]) -> Reading:
     whole = Reading(
         positions=np.concatenate([np.empty(0, np.int64), *(r.positions for r in readings)]),
         rejected=[rejected for reading in readings for rejected in reading.rejected],
+        text=any(reading.text for reading in readings),
+        digest=xxhash.xxh3_128_hexdigest("".join(r.digest for r in readings).encode()),
+        seen=_joined_seen(readings),
     )
     batches = [reading.columns for reading in readings if reading.columns is not None]
     alike = all(batch.schema.equals(batches[0].schema) for batch in batches)
@@ -150,6 +257,14 @@ def joined(readings: Sequence[Reading]) -> Reading:
         return whole
     whole.values = [value for reading in readings for value in _values(reading)]
     return whole
+
+
+def _joined_seen(readings: Sequence[Reading]) -> dict[str, Seen]:
+    found: dict[str, Seen] = {}
+    for reading in readings:
+        for name, seen in reading.seen.items():
+            found[name] = found[name].then(seen) if name in found else seen
+    return found
 
 
 def _values(reading: Reading) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,7 +20,17 @@ import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError, UserCodeError
 from headrace.log.files import make_directory, put_if_absent
-from headrace.model.source import Range, Reading, Source, Timing, Workspace, positions
+from headrace.model.functions import checked_function
+from headrace.model.source import (
+    Change,
+    Range,
+    Reading,
+    Seen,
+    Source,
+    Timing,
+    Workspace,
+    positions,
+)
 from headrace.model.time import SECOND, Instant, instant
 from headrace.model.words import known_options
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
@@ -50,8 +60,7 @@ def generate(
     - `splits`: over how many splits the numbers are dealt.
     - `start`: by default 1970, or, when paced, the moment of the first start.
     """
-    if not callable(function):
-        raise InvalidPipeline("sources.generate takes a function (number, random) -> value")
+    checked_function(function, "sources.generate", "n", "random")
     if count is not None and count < 0:
         raise InvalidPipeline(f"sources.generate: count= cannot be negative: {count}")
     if splits < 1:
@@ -122,7 +131,34 @@ class GeneratedSource(Source):
         stamps = None
         if self._stamps_itself and self.rate is not None:
             stamps = self._first_us + np.floor(numbers * (SECOND / self.rate)).astype(np.int64)
-        return Reading(places, values=values, timestamps=stamps)
+        seen = Seen(
+            range.end,
+            ends=self._fingerprint(),
+            since=range.start,
+            read=range.end,
+            whole=range.last,
+        )
+        return Reading(places, values=values, timestamps=stamps, seen={"": seen})
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((split, "") for split in self.splits())
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        if seen.ends != self._fingerprint():
+            how = f"has changed from {seen.ends} to {self._fingerprint()}"
+            return Change("sources.generate", how, "give it the old arguments")
+        share = None if self.count is None else self._share(split, self.count)
+        if seen.whole and share != seen.size:
+            now = "one without end" if share is None else f"{share:,} records"
+            how = f"has changed from {seen.size:,} records to {now} (split {split})"
+            return Change("sources.generate", how, "give it the old count=")
+        return seen
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        share = None if self.count is None else self._share(split, self.count)
+        read = seen.read if share is None else share if seen.whole else min(share, seen.read)
+        whole = share is not None and read >= share
+        return read, Seen(read, ends=self._fingerprint(), read=read, whole=whole)
 
     def low_watermark(self, split: str, position: int) -> int | None:
         if self._stamps_itself and self.rate is not None:

@@ -10,7 +10,16 @@ import xxhash
 
 from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
 from headrace.model.codec import packed
-from headrace.model.source import Range, Reading, Source, Timing, positions
+from headrace.model.source import (
+    Change,
+    Range,
+    Reading,
+    Seen,
+    Source,
+    Timing,
+    digest_of_sum,
+    positions,
+)
 from headrace.model.time import Instant, instant
 from headrace.model.words import known_options
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
@@ -73,25 +82,68 @@ class MemorySource(Source):
                 "the list given to sources.memory has changed since the plan was made: "
                 "give it the old list, or start a new checkpoint"
             )
+        seen = self._seen(range.start, range.end, range.last)
         return Reading(
             positions(range.start, range.end - range.start),
             values=self.values[range.start : range.end],
             timestamps=None
             if self.timestamps is None
             else np.array(self.timestamps[range.start : range.end], np.int64),
+            seen={"": seen},
         )
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((SPLIT, ""),)
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        if not closely:
+            return seen  # it travels with the pipeline, and is the same for the whole run
+        count = len(self.values)
+        if seen.whole and count > seen.size:
+            return _change(f"has grown from {seen.size:,} to {count:,} values")
+        if count < seen.read:
+            return _change(f"has shrunk from {seen.size:,} to {count:,} values")
+        now = self._seen(0, seen.read, seen.whole)
+        if not seen.since and seen.digest and now.digest != seen.digest:
+            return _change("has other values")
+        return seen
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        count = len(self.values)
+        read = count if seen.whole else min(seen.read, count)
+        return read, self._seen(0, read, seen.whole or read == count)
 
     def describe(self) -> str:
         return "memory"
 
+    def _seen(self, start: int, end: int, whole: bool) -> Seen:
+        """What is remembered of a range: the digests of values, each at its place, add up."""
+        total = 0
+        for index in range(start, end):
+            value = _bytes(self.values[index])
+            if self.timestamps is not None:
+                value += str(self.timestamps[index]).encode()
+            total += xxhash.xxh3_128_intdigest(value, seed=index)
+        return Seen(
+            len(self.values), digest=digest_of_sum(total), since=start, read=end, whole=whole
+        )
+
     def _fingerprint(self, start: int, end: int) -> str:
         digest = xxhash.xxh3_128()
         for value in self.values[start:end]:
-            try:
-                digest.update(packed(value))
-            except InvalidRecord:
-                # The engine says what is wrong with it, record by record.
-                digest.update(type(value).__qualname__.encode())
+            digest.update(_bytes(value))
         if self.timestamps is not None:
             digest.update(np.array(self.timestamps[start:end], np.int64).tobytes())
         return f"{end - start}-{digest.hexdigest()}"
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return packed(value)
+    except InvalidRecord:
+        # The engine says what is wrong with it, record by record.
+        return type(value).__qualname__.encode()
+
+
+def _change(how: str) -> Change:
+    return Change("the list given to sources.memory", how, "give it the old list")

@@ -45,7 +45,7 @@ class JsonFormat(LineFormat):
     """JSON values, one in a line."""
 
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = Lines(self.read_range(path, start, end), name, start)
+        lines = self.lines(path, name, start, end)
         records = lines.records()
         try:
             return lines.reading([_decode(raw) for raw in records])

@@ -23,11 +23,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from headrace.errors import SourceError
-from headrace.model.source import Reading, Rejected
+from headrace.model.source import Reading, Rejected, digest_of_sum
 from headrace.sources.formats import (
     FileFormat,
+    block_sum,
     changed,
     fingerprint,
     opened,
@@ -43,6 +45,7 @@ UNPACKED_BYTES_MAX = 2**36
 UNPACKED_BYTES_BEFORE = 2**44
 """What older layouts of files read by name note as the length of a compressed file."""
 RAW_CHARACTERS_MAX = 200
+NO_SUM = (digest_of_sum(0), "")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _NEWLINE = 0x0A
@@ -116,14 +119,40 @@ class LineFormat(FileFormat):
         with opened(path) as descriptor:
             return os.fstat(descriptor).st_size
 
-    def read_range(self, path: str, start: int, end: int) -> bytes:
-        """The bytes of a range, unpacked."""
+    def lines(self, path: str, name: str, start: int, end: int) -> Lines:
+        """The records of a range, unpacked."""
         if start >= end:
-            return b""
-        if is_compressed(path):
-            return _unpacked(path)
+            return Lines(b"", name, start, self.quote)
         with opened(path) as descriptor:
-            return read_bytes(descriptor, start, end)
+            size = os.fstat(descriptor).st_size
+            if is_compressed(path):
+                sums = block_sum(lambda a, b: read_bytes(descriptor, a, b), size, 0, size)
+                return Lines(_unpacked(path), name, start, self.quote, sums)
+            data = read_bytes(descriptor, start, end)
+            view = memoryview(data)
+
+            def bytes_of(first: int, after: int) -> bytes | memoryview:
+                if first >= start:
+                    return view[first - start : after - start]
+                return read_bytes(descriptor, first, start) + data[: after - start]
+
+            sums = block_sum(bytes_of, size, start, end)
+        return Lines(data, name, start, self.quote, sums)
+
+    def sum_of(self, path: str, end: int) -> tuple[str, str]:
+        with opened(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            end = size if is_compressed(path) else min(end, size)
+            return block_sum(lambda a, b: read_bytes(descriptor, a, b), size, 0, end)
+
+    def resumed(self, path: str, position: int) -> int:
+        if is_compressed(path):
+            return self.length(path)
+        with opened(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if position >= size:
+                return size
+            return self._align(descriptor, 0, position, size) if position else 0
 
     def _align(self, descriptor: int, begin: int, wanted: int, limit: int) -> int:
         """The first end of a record at or after `wanted`; `begin` begins a record."""
@@ -154,9 +183,16 @@ class LineFormat(FileFormat):
 class Lines:
     """The records of a range as bytes, and where each begins in the file."""
 
-    __slots__ = ("data", "name", "offsets", "quote", "rejected", "start")
+    __slots__ = ("data", "name", "offsets", "quote", "rejected", "start", "sums")
 
-    def __init__(self, data: bytes, name: str, start: int, quote: int | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        name: str,
+        start: int,
+        quote: int | None = None,
+        sums: tuple[str, str] = NO_SUM,
+    ) -> None:
         ends, _ = record_ends(data, quote)
         self.offsets: Offsets = np.concatenate([np.zeros(1, np.int64), ends])
         if self.offsets[-1] == len(data):
@@ -165,6 +201,7 @@ class Lines:
         self.quote = quote
         self.name = name
         self.start = start
+        self.sums = sums
         self.rejected: list[Rejected] = []
 
     def __len__(self) -> int:
@@ -194,7 +231,14 @@ class Lines:
     def reading(self, values: list[Any], kept: list[int] | None = None) -> Reading:
         """Values with the positions of the records that they come from."""
         offsets = self.offsets if kept is None else self.offsets[kept]
-        return Reading(self.start + offsets, values=values, rejected=self.rejected)
+        return Reading(
+            self.start + offsets,
+            values=values,
+            rejected=self.rejected,
+            digest=xxhash.xxh3_128_hexdigest(self.data),
+            sum=self.sums[0],
+            tail=self.sums[1],
+        )
 
 
 def is_compressed(path: str) -> bool:

@@ -15,7 +15,8 @@ class TimingOptions(TypedDict, total=False):
     """What `**timing` may hold; editors complete it, and `Timing` checks it."""
 
     timestamp: str | Callable[[Any], Any] | None
-    unit: str
+    unit: str | None
+    zone: str | None
     lateness: Duration
     starts: Callable[[str], Instant] | None
     idle: Duration | None

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.rows import one_batch
-from headrace.model.source import Reading, Source, positions
+from headrace.model.source import Reading, Source, digest_of_sum, positions
 from headrace.model.words import known_options
 from headrace.sources.files import file_source
 from headrace.sources.finding import Paths
-from headrace.sources.formats import FileFormat, unreadable
+from headrace.sources.formats import FileFormat, opened, read_bytes, unreadable
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 # A range may end this share of its length early in order to end with a row group.
 SNAP_SHARE = 4
 FOOTERS_MAX = 256
 DECODED_BYTES_MAX = 128 * 1024 * 1024
+READ_BYTES = 1024 * 1024
 
 
 @known_options("sources.parquet", TIMING_OPTIONS)
@@ -106,11 +109,38 @@ class ParquetFormat(FileFormat):
         groups = list(range(first, max(past, first)))
         skip = start - int(known.ends[first])
         try:
-            table = _rows(path, known, groups, self.columns, end - start)
+            table, digests = _rows(path, known, groups, self.columns, end - start)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(path, error) from error
         batch = one_batch(_with_instants(table.slice(skip, end - start), known))
-        return Reading(positions(start, batch.num_rows), columns=batch)
+        ended = dict(zip(groups, digests, strict=True))
+        digest, tail = self._sums(known, start, end, ended.__getitem__)
+        return Reading(
+            positions(start, batch.num_rows),
+            columns=batch,
+            digest=xxhash.xxh3_128_hexdigest(repr(digests).encode()),
+            sum=digest,
+            tail=tail,
+        )
+
+    def sum_of(self, path: str, end: int) -> tuple[str, str]:
+        known = footer(path)
+        with opened(path) as descriptor:
+            return self._sums(
+                known, 0, end, lambda group: _digest(descriptor, known, group, self.columns)
+            )
+
+    def _sums(
+        self, known: Footer, start: int, end: int, digest: Callable[[int], int]
+    ) -> tuple[str, str]:
+        """The sum of the row groups whose last row lies in a range, and of the one it ends in."""
+        total, tail = 0, ""
+        for group, (first, last) in enumerate(pairwise(known.ends.tolist())):
+            if first < last and start < last <= end:
+                total += digest(group)
+            elif first < end < last:
+                tail = f"{digest(group) % 2**64:016x}"
+        return digest_of_sum(total, part=",".join(self.columns or ())), tail
 
     def _check_columns(self, path: str, known: Footer) -> None:
         missing = [name for name in self.columns or () if name not in known.names]
@@ -137,7 +167,7 @@ class Footer:
 
 
 _footers: OrderedDict[str, Footer] = OrderedDict()
-_decoded: list[tuple[Any, pa.Table]] = []
+_decoded: list[tuple[Any, pa.Table, list[int]]] = []
 
 
 def footer(path: str) -> Footer:
@@ -160,19 +190,38 @@ def footer(path: str) -> Footer:
 
 def _rows(
     path: str, known: Footer, groups: list[int], columns: list[str] | None, wanted: int
-) -> pa.Table:
-    """The rows of whole row groups."""
+) -> tuple[pa.Table, list[int]]:
+    """The rows of whole row groups, and a digest of each group's bytes."""
     key = (path, known.stamp, groups, columns)
     kept = _decoded[0] if _decoded else None
     if kept is not None and kept[0] == key:
-        return kept[1]
+        return kept[1], kept[2]
+    with opened(path) as descriptor:
+        digests = [_digest(descriptor, known, group, columns) for group in groups]
     with pq.ParquetFile(
         path, metadata=known.metadata, memory_map=True, coerce_int96_timestamp_unit="us"
     ) as file:
         table = file.read_row_groups(groups, columns=columns)
     if len(groups) == 1 and wanted < table.num_rows and table.nbytes <= DECODED_BYTES_MAX:
-        _decoded[:] = [(key, table)]
-    return table
+        _decoded[:] = [(key, table, digests)]
+    return table, digests
+
+
+def _digest(descriptor: int, known: Footer, group: int, columns: list[str] | None) -> int:
+    """Of the bytes of a row group, as far as they are read."""
+    metadata = known.metadata.row_group(group)
+    digest = xxhash.xxh3_128(seed=group)
+    for index in range(metadata.num_columns):
+        column = metadata.column(index)
+        path = column.path_in_schema
+        if columns is None or any(path == c or path.startswith(f"{c}.") for c in columns):
+            start = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                start = min(start, column.dictionary_page_offset)
+            end = start + column.total_compressed_size
+            for place in range(start, end, READ_BYTES):
+                digest.update(read_bytes(descriptor, place, min(place + READ_BYTES, end)))
+    return int(digest.intdigest())
 
 
 def _with_instants(table: pa.Table, known: Footer) -> pa.Table:

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.source import Range, Reading, Source, Timing
+from headrace.model.source import Range, Reading, Seen, Source, Timing
 from headrace.sources.formats import FileFormat, changed, joined
 
 PIECES_PER_RANGE_MAX = 256
@@ -100,15 +100,22 @@ class SequenceSource(Source):
     def read(self, split: str, range: Range) -> Reading:
         readings = []
         for piece in _pieces(range):
-            path = self._path(piece)
-            self.format.verify(path, piece.start, piece.end, piece.fingerprint)
-            reading = self.format.read(path, piece.name, piece.start, piece.end)
+            reading = self.format.seen(
+                self._path(piece), piece.name, piece.start, piece.end, piece.fingerprint
+            )
+            reading.seen = {piece.name: reading.seen[""]}
             reading.positions = reading.positions + piece.base
             for index, rejected in enumerate(reading.rejected):
                 moved = rejected.position + piece.base
                 reading.rejected[index] = msgspec.structs.replace(rejected, position=moved)
             readings.append(reading)
-        return joined(readings)
+        whole = joined(readings)
+        whole.seen = self.remembered(split, range, whole.seen)
+        return whole
+
+    def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
+        """What the ledger remembers of a range that was read; nothing of files that are ours."""
+        return {}
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         pieces = _pieces(range)

@@ -36,7 +36,7 @@ class TextFormat(LineFormat):
     """Lines as `str`."""
 
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = Lines(self.read_range(path, start, end), name, start)
+        lines = self.lines(path, name, start, end)
         try:
             # Decoding everything at once is ten times faster than line by line.
             values = lines.data.decode("utf-8").removesuffix("\n").split("\n")

@@ -182,20 +182,30 @@ class MapCells:
     def scan(
         self, low: bytes | None, high: bytes | None
     ) -> Iterator[tuple[bytes, tuple[bytes, int]]]:
-        """Entries from `low` up to `high`, in no particular order, each once."""
+        """Entries from `low` up to `high`, in no particular order, each once.
+
+        The entries of a map lie together in a segment, so each segment gives its run at once.
+        """
         merged: dict[bytes, tuple[bytes, int] | None] = {}
+        begin = (self.key, ENTRY, self.field, low or b"")
+        # No field's name comes between one and the same with a zero behind it.
+        end = (
+            (self.key, ENTRY, self.field + "\0", b"")
+            if high is None
+            else (self.key, ENTRY, self.field, high)
+        )
         for segment, first, last in reversed(self.runs):
-            row = segment.bisect(first, last, (self.key, ENTRY, self.field, low or b""))
-            while row < last:
-                key, kind, field, entry = segment.identity(row)
-                if (key, kind, field) != (self.key, ENTRY, self.field):
-                    break
-                if high is not None and entry >= high:
-                    break
-                gone = segment.batch.column(9)[row].as_py()
-                value = segment.batch.column(5)[row].as_py()
-                merged[entry] = None if gone else (value, int(segment.expires[row]))
-                row += 1
+            row = segment.bisect(first, last, begin)
+            rows = segment.bisect(row, last, end) - row
+            if not rows:
+                continue
+            names, values, gone = (
+                segment.batch.column(c).slice(row, rows).to_pylist() for c in (4, 5, 9)
+            )
+            cells = zip(values, segment.expires[row : row + rows].tolist(), strict=True)
+            merged.update(zip(names, cells, strict=True))
+            if any(gone):
+                merged.update((n, None) for n, is_gone in zip(names, gone, strict=True) if is_gone)
         for entry, cell in merged.items():
             if cell is not None:
                 yield entry, cell

@@ -17,9 +17,10 @@ import msgspec
 from headrace import failpoints
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.difference import first_unlike
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
+from headrace.engine.options import Options
 from headrace.engine.planning import Run
 from headrace.engine.replay import Replay, one_at_a_time, replay_epoch
 from headrace.engine.sending import require_picklable
@@ -112,6 +113,9 @@ class _TwiceSubstrate:
         ]
         titles = ("The first call that shows it", "Once more")
         return "".join(f"\n{t}:\n{s}" for t, s in zip(titles, shown, strict=False))
+
+    def gone(self) -> str | None:
+        return None
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -213,7 +217,7 @@ class Harness:
             self._actions.append((lambda: None, at))
 
     def end(self) -> RunSummary:
-        """All sources end; the watermark goes to the end of time."""
+        """All sources end; the watermark goes to the end of time. Drivers that died count too."""
 
         def act() -> None:
             self._ended = True
@@ -223,7 +227,7 @@ class Harness:
         self._actions.append((act, None))
         self.settle()
         driver = self._open()
-        return driver.summary("end")
+        return driver.summary("end", whole=True)
 
     # What is seen ---------------------------------------------------------
 

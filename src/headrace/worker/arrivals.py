@@ -6,19 +6,20 @@ shuffle read order is random (protocol B6).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import decode_value
-from headrace.model.record import Record
+from headrace.model.codec import decode_value, packed, packed_exactly
 from headrace.model.rows import Rows, python_list, zipped
 from headrace.model.time import oldest_on_time
 from headrace.plan.parcel import Parcel
+from headrace.worker.key_records import Part
+from headrace.worker.sorted_cells import Cells, SortedCells
 
 
 class Arrival:
@@ -45,71 +46,19 @@ class Grouped:
         )
         self._unsorted: Rows = parcel.rows
         self.arrival = arrival
-        ends = np.cumsum(np.bincount(parcel.codes, minlength=len(parcel.keys))).tolist()
-        starts = [0, *ends[:-1]]
+        self._ends = np.cumsum(np.bincount(parcel.codes, minlength=len(parcel.keys))).tolist()
+        starts = [0, *self._ends[:-1]]
         self.spans: dict[bytes, tuple[int, int]] = {
             key: (start, end)
-            for key, start, end in zip(parcel.keys, starts, ends, strict=True)
+            for key, start, end in zip(parcel.keys, starts, self._ends, strict=True)
             if end > start
         }
-        self.times: list[int] = parcel.rows.timestamps[self._order].tolist()
-        self._packed: list[bytes] | None = None
-        self._columns: dict[str, list[Any] | None] | None = None
 
     @cached_property
     def origins(self) -> list[bytes] | None:
         """The records' origins, where they carry them: seldom asked for."""
         cells = self._unsorted.origins
         return None if cells is None else cells.take(pa.array(self._order)).to_pylist()
-
-    def _look(self) -> None:
-        """Takes the values out of Arrow, at the first look at one of them."""
-        rows = self._unsorted
-        if rows.packed is not None:
-            self._packed = rows.packed.take(pa.array(self._order)).to_pylist()
-            self._columns = {}
-            return
-        key_column = self.arrival.parcel.key_column
-        self._columns = {}
-        stored: Any = rows.stored if rows.encoded == key_column else rows.columns
-        chosen = pa.array(self._order)
-        for name, column in zip(stored.schema.names, stored.columns, strict=True):
-            # A span's key is one value for all its rows.
-            own = name == rows.encoded
-            self._columns[name] = None if own else python_list(column.take(chosen))
-
-    def values(self, start: int, end: int, shown: Any) -> list[Any]:
-        """Values of a span of the key `shown`. Made when its turn comes, so that they stay in the
-        processor's cache.
-        """
-        if self._columns is None:
-            self._look()
-        schema = self._unsorted.schema
-        if self._packed is not None:
-            decode = decode_value if schema is None else schema.decode
-            return [decode(cell) for cell in self._packed[start:end]]
-        if not self._columns:
-            return [{} for _ in range(end - start)]
-        lists = [
-            [shown] * (end - start) if column is None else column[start:end]
-            for column in self._columns.values()
-        ]
-        names = list(self._columns)
-        if schema is not None and schema.of_class:
-            return schema.make(names, lists)
-        return zipped(names, lists)
-
-    def value(self, position: int, shown: Any) -> Any:
-        """One value."""
-        return self.values(position, position + 1, shown)[0]
-
-    def raw(self, position: int, shown: Any) -> Any:
-        """One value, still encoded where it is: for records that are put away again."""
-        if self._columns is None:
-            self._look()
-        if self._packed is not None:
-            return msgspec.Raw(self._packed[position])
-        return self.value(position, shown)
 
     def identities(self, key: bytes) -> list[bytes]:
         """The cells at whose ends a key's records carry their identities."""
@@ -118,19 +67,73 @@ class Grouped:
         start, end = self.spans[key]
         return self.origins[start:end]
 
-    def records(
-        self, key: bytes, shown: Any, before: int, *, bare: bool = False
-    ) -> list[Record[Any]]:
-        """A key's records in arrival order; `bare` ones have no value."""
-        span = self.spans.get(key)
-        if span is None:
-            return []
-        start, end = span
-        stream, times = self.arrival.stream, self.times[start:end]
-        values = [None] * (end - start) if bare else self.values(start, end, shown)
-        if self.arrival.feedback or min(times) >= (before := oldest_on_time(before)):
-            return [Record(v, t, shown, stream, False) for v, t in zip(values, times, strict=True)]
-        return [Record(v, t, shown, stream, t < before) for v, t in zip(values, times, strict=True)]
+    def times(self, key: bytes) -> list[int]:
+        """The times of a key's records, of which there may be none."""
+        start, end = self.spans.get(key, (0, 0))
+        found: list[int] = self._unsorted.timestamps[self._order[start:end]].tolist()
+        return found
+
+    def part(self, key: bytes, shown: Any, before: int) -> Part:
+        """A key's records in arrival order; `shown` is the key as hooks see it."""
+        times, *cells = self._cells.between(*self.spans[key])
+        before = 0 if self.arrival.feedback else oldest_on_time(before)
+        values = partial(self._values, cells, len(times), shown)
+        return Part(self.arrival.stream, shown, times, before, values)
+
+    def values(self, key: bytes, shown: Any) -> list[Any]:
+        """The values of a key's records."""
+        times, *cells = self._cells.between(*self.spans[key])
+        return list(self._values(cells, len(times), shown))
+
+    def raw(self, key: bytes, shown: Any) -> list[msgspec.Raw]:
+        """The same, encoded: for records that are put away again."""
+        if self._unsorted.packed is None:
+            # Of a class they become objects again by the schema; all else comes back as it is.
+            pack = packed if self._unsorted.schema is not None else packed_exactly
+            return [msgspec.Raw(pack(value)) for value in self.values(key, shown)]
+        _, cells = self._cells.between(*self.spans[key])
+        return [msgspec.Raw(cell) for cell in cells]
+
+    def _values(self, cells: Sequence[Cells], count: int, shown: Any) -> Iterable[Any]:
+        """Makes the values of a key's records. What may fail is done before the first is given."""
+        schema, names = self._unsorted.schema, self._names
+        lists = [c if isinstance(c, list) else python_list(c) for c in cells]
+        if names is None:
+            decode = decode_value if schema is None else schema.decode
+            return [decode(cell) for cell in lists[0]]
+        if self._key_at is not None:
+            lists.insert(self._key_at, [shown] * count)
+        if not names:
+            return [{} for _ in range(count)]
+        if schema is not None and schema.of_class:
+            return schema.make(names, lists)
+        return zipped(names, lists)
+
+    @cached_property
+    def _stored(self) -> Any:
+        """The value columns; None where values are packed."""
+        rows = self._unsorted
+        return rows.stored if rows.encoded == self.arrival.parcel.key_column else rows.columns
+
+    @cached_property
+    def _names(self) -> list[str] | None:
+        """The names of the value columns."""
+        return None if self._stored is None else self._stored.schema.names
+
+    @cached_property
+    def _key_at(self) -> int | None:
+        """Which value column is the key: one value for all of a key's records."""
+        names, encoded = self._names, self._unsorted.encoded
+        return None if names is None or encoded is None else names.index(encoded)
+
+    @cached_property
+    def _cells(self) -> SortedCells:
+        """What leaves Arrow, from the first look on."""
+        rows, stored = self._unsorted, self._stored
+        columns = [rows.packed] if stored is None else list(stored.columns)
+        if self._key_at is not None:
+            del columns[self._key_at]
+        return SortedCells(rows.timestamps, columns, self._order, self._ends)
 
 
 def keys_of(groups: list[Grouped]) -> Iterator[bytes]:

@@ -64,7 +64,7 @@ class Question(ABC):
     sends_key: bool
 
     @abstractmethod
-    def perform(self, key: Callable[[], str]) -> bytes:
+    def perform(self, key: Callable[[], str], one: outside.Try) -> bytes:
         """Calls; it is given what makes the idempotency key, for those who send one."""
 
 
@@ -73,7 +73,7 @@ class Asking(ABC):
 
     @abstractmethod
     def ask(self, question: Question) -> bytes:
-        """One call: its answer, as bytes; ServiceError where it came to something else."""
+        """One call: its answer, as bytes; ServiceError or CallUncertain where there is none."""
 
     @property
     def http(self) -> Http:
@@ -149,7 +149,8 @@ def journal_of(emitter: Emitter) -> Journal | None:
     plan = emitter.task.plan
     if not plan.determinants:
         return None
-    return Journal(emitter.runtime.store, paths.determinants_directory(plan.determinants))
+    directory = paths.determinants_directory(plan.determinants)
+    return Journal(emitter.runtime.store, directory, plan.epoch, plan.wall, plan.given_up)
 
 
 def once(
@@ -164,7 +165,7 @@ def once(
         raise StoreError("this plan was made without a place for answers from outside")
     what, request, options = question.what, question.request, question.options
     if emitter.task.answers is not None:
-        logged = journal.known(name, request)
+        logged = journal.known(name, request, options)
         if logged is None:
             raise NondeterministicCode(
                 f"{what}: no answer to it is logged, so the epoch did not ask this the first "
@@ -254,11 +255,11 @@ class _Request(Question):
         self.repeats, self.sends_key = sent.method == "GET", True
         self._sent = sent
 
-    def perform(self, key: Callable[[], str]) -> bytes:
+    def perform(self, key: Callable[[], str], one: outside.Try) -> bytes:
         sent = self._sent
         headers = {"Idempotency-Key": key(), **sent.headers}
         request = web.Request(sent.method, sent.url, headers, sent.body)
-        return web.fetch(request, self.options.timeout_us / 1e6)
+        return web.fetch(request, self.options.timeout_us / 1e6, one)
 
 
 class _Service(NamedTuple):
@@ -287,10 +288,11 @@ class _Call(Question):
         self.request = digest(asked)
         self.repeats, self.sends_key = False, service.wants_key
 
-    def perform(self, key: Callable[[], str]) -> bytes:
+    def perform(self, key: Callable[[], str], one: outside.Try) -> bytes:
         service, given = self._service, self._kwargs
         if service.wants_key:
             given = {"idempotency_key": key(), **given}
+        one.begin()
         result = service.function(*self._args, **given)
         try:
             return service.codec.encode(result)

@@ -18,7 +18,6 @@ from typing import Any
 from headrace.causal import outside
 from headrace.causal.lineage import identity_part, production_identity
 from headrace.causal.services import NO_HOOK
-from headrace.model.record import Record
 from headrace.model.services import BEFORE_USE
 from headrace.model.time import Instant, instant
 from headrace.pipeline.graph import Node
@@ -37,6 +36,7 @@ from headrace.worker.asking import (
 )
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
+from headrace.worker.key_records import NO_RECORDS, KeyRecords
 
 Identities = Callable[[], Sequence[bytes]]
 """The cells at whose ends a key's records carry their identities; looked up when it matters."""
@@ -70,7 +70,7 @@ class TracedContext(Asking, HookContext):
         self._plan_name = plan_name(emitter)
         self._services_allowed = node.services
         self._stream, self._cell = "", b""
-        self._records: Sequence[Record[Any]] = ()
+        self._records: KeyRecords = NO_RECORDS
         self._identities: Identities = list
         self._cells: Sequence[bytes] | None = None
         self._counted = NO_HOOK
@@ -83,17 +83,17 @@ class TracedContext(Asking, HookContext):
     def enter(self, key: Any, key_bytes: bytes) -> None:
         super().enter(key, key_bytes)
         self._counted = NO_HOOK
-        self._records = ()
+        self._records = NO_RECORDS
 
     def caused_by(self, stream: str, cell: bytes) -> None:
         """A hook begins; its cause is a record of `stream`, or, without one, a timer.
 
         `cell` ends with the identity of the cause.
         """
-        self._stream, self._cell, self._records = stream, cell, ()
+        self._stream, self._cell, self._records = stream, cell, NO_RECORDS
         self._counted = NO_HOOK
 
-    def all_caused_by(self, records: Sequence[Record[Any]], identities: Identities) -> None:
+    def all_caused_by(self, records: KeyRecords, identities: Identities) -> None:
         """Hooks begin, one for each record; what caused one is looked up when it matters."""
         self._records, self._identities, self._cells = records, identities, None
 
@@ -109,7 +109,7 @@ class TracedContext(Asking, HookContext):
     @property
     def cause_stream(self) -> str:
         """The stream of the record that runs; empty for a timer."""
-        return self._records[self.hook].stream if self._records else self._stream
+        return self._records.stream_of(self.hook) if self._records else self._stream
 
     def _count(self) -> None:
         if self._counted != self.hook:

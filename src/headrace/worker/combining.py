@@ -1,8 +1,9 @@
 """Combining where records are made: fewer rows travel, and one hot key makes no hot slot.
 
 A computation with `combine_table` beside `process_table` has it run over what a
-task made for it, before the shuffle. Late records are judged here, against the
-same committed watermark, as a combined row has no single time of its own.
+task made for it, before the shuffle; windows take the records as they are and combine
+those that they can take (`combine_rows`). Late records are judged here, against the same
+committed watermark, as a combined row has no single time of its own.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import UserCodeError
+from headrace.errors import HeadraceError, UserCodeError
 from headrace.model.rows import Rows, one_batch, with_own
 from headrace.pipeline.graph import Node
+from headrace.pipeline.operators.records import Records, Refuse
 from headrace.plan.parcel import Parcel
 from headrace.worker.runtime import Live
 from headrace.worker.traces import describe
 
 
-def combined(live: Live, parcel: Parcel) -> Parcel:
-    """The parcel with the rows that `combine_table` made of it."""
+def combined(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
+    """The parcel with the rows that were made of it; `refuse` takes what cannot be combined."""
+    if live.shape.combines_rows:
+        return _combined_rows(live, parcel, refuse)
     table = value_table(live.node, parcel.rows)
     time = time_column(table)
     for name in ("key_index", time):
@@ -38,6 +42,18 @@ def combined(live: Live, parcel: Parcel) -> Parcel:
         return Parcel(parcel.keys, codes, _rows(made, codes, parcel))
     except Exception as error:
         what = f"combine_table over {table.num_rows:,} records"
+        raise UserCodeError(describe(live.node, None, what, error, table=True)) from error
+
+
+def _combined_rows(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
+    obj: Any = live.object_class.__new__(live.object_class)
+    try:
+        codes, rows = obj.combine_rows(Records(parcel.rows, parcel.codes), refuse)
+        return Parcel(parcel.keys, codes.astype(np.int32), rows)
+    except HeadraceError:
+        raise  # the policy has spoken
+    except Exception as error:
+        what = f"combining {len(parcel.rows):,} records"
         raise UserCodeError(describe(live.node, None, what, error, table=True)) from error
 
 
@@ -82,10 +98,12 @@ def _packed_table(node: Node, values: list[Any]) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     for name, cells in columns.items():
         try:
+            if type(name) is not str:
+                raise TypeError("the names of columns are text")
             arrays[name] = pa.array(cells)
-        except (pa.ArrowException, TypeError, OverflowError) as error:
+        except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
             raise UserCodeError(
                 f"computation {node.name!r}: the values of {name!r} do not fit one Arrow column "
-                f"({error}); use process_record, or make them alike before"
+                f"({error}); use process_record, or make them alike before, with map or a schema"
             ) from None
     return pa.table(arrays)

@@ -21,7 +21,7 @@ from headrace.causal.lineage import identity_part, origin_part, production_ident
 from headrace.errors import HeadraceError, InvalidRecord, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
-from headrace.model.keys import encode_part
+from headrace.model.keys import decode_key, encode_part
 from headrace.model.rows import Rows
 from headrace.model.schema import Schema
 from headrace.model.time import oldest_on_time
@@ -43,7 +43,7 @@ from headrace.state.segment import digest_of
 from headrace.worker.combining import combined
 from headrace.worker.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
-from headrace.worker.traces import shortened, trace_of
+from headrace.worker.traces import describe, shortened, trace_of
 
 
 class Emitter:
@@ -81,10 +81,13 @@ class Emitter:
                 rows = in_schema(rows, schema, stream, self.host)
             self._streams.setdefault(stream, []).append(rows)
 
-    def emitted(self, stream: str) -> Rows | None:
-        """What has been emitted to a stream and has not left yet."""
+    def emitted(self, stream: str, *, as_they_are: bool = False) -> list[Rows]:
+        """What has been emitted to a stream and has not left yet; perhaps in several pieces,
+        where columns and packed values are to stay what they are."""
         parts = self._streams.get(stream)
-        return None if parts is None else Rows.concat(parts)
+        if parts is None:
+            return []
+        return Rows.joined(parts) if as_they_are else [Rows.concat(parts)]
 
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric."""
@@ -180,7 +183,7 @@ class Emitter:
             histogram = Histogram.of(parcel.rows.timestamps)
             self._histograms.setdefault(node.name, Histogram()).merge(histogram)
         if node.combines and len(parcel.rows):
-            parcel = combined(self.runtime.live(node), self._on_time(node, parcel))
+            parcel = self._combined(node, stream, self._on_time(node, parcel))
         if stream in self.runtime.topology.graph.feedback:
             self._post(stream, node, index, parcel)
             return
@@ -191,6 +194,40 @@ class Emitter:
                 self._made.update(msgspec.msgpack.encode(header))
                 self._made.update(blob)
                 self._blobs.append((header, blob))
+
+    def _combined(self, node: Node, stream: str, parcel: Parcel) -> Parcel:
+        """A row per key and window; records that cannot be part of one go by their policy."""
+
+        def refuse(row: int, error: Exception) -> None:
+            one = parcel.rows.take(np.array([row]))
+            key, timestamp = decode_key(parcel.keys[parcel.codes[row]]), int(one.timestamps[0])
+            (value,) = one.values()
+            policy = node.errors
+            if not isinstance(policy, To) or not isinstance(error, policy.only):
+                what = f"record {value!r:.200} of {stream!r}"
+                raise UserCodeError(describe(node, key, what, error)) from error
+            _, identities = self.origins(stream, one)
+            letter = self._letter(node, stream, key, value, timestamp, error)
+            identity = identities[0] if identities else b""
+            self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
+
+        return combined(self.runtime.live(node), parcel, refuse)
+
+    def _letter(
+        self,
+        node: Node,
+        stream: str,
+        key: object,
+        value: object,
+        timestamp: int,
+        error: BaseException,
+    ) -> dict[str, object]:
+        return {
+            "computation": node.name, "stream": stream, "key": key, "value": value,
+            "timestamp": timestamp, "epoch": self.task.plan.epoch,
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": trace_of(error),
+        }  # fmt: skip
 
     def _on_time(self, node: Node, parcel: Parcel) -> Parcel:
         """Judges lateness before rows are combined; see `keep_on_time` for all others."""
@@ -217,12 +254,7 @@ class Emitter:
         )
         policy = node.errors
         if isinstance(policy, To) and isinstance(error, policy.only):
-            letter = {
-                "computation": node.name, "stream": stream, "key": None, "value": value,
-                "timestamp": timestamp, "epoch": self.task.plan.epoch,
-                "error": f"{type(error).__name__}: {error}",
-                "traceback": trace_of(error),
-            }  # fmt: skip
+            letter = self._letter(node, stream, None, value, timestamp, error)
             self.dead_letter(policy, letter, timestamp, self.label.encode(), identity)
             return
         kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError

@@ -5,13 +5,14 @@ for ordered computations); a due timer fires as soon as no remaining record is
 older than it; wall-time timers come last.
 
 A hook that raises leaves no trace. Nothing is copied for that beforehand: the key
-is loaded again and its hooks run again, this time each with a way back.
+is loaded again and its hooks run again, this time each with a way back, over values made anew.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from itertools import count, repeat
 from typing import Any
 
 from headrace.causal.lineage import timer_identity
@@ -27,7 +28,8 @@ from headrace.worker.asking import BROKEN
 from headrace.worker.calls import Identities, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
 from headrace.worker.emitter import Emitter, keyed_origin
-from headrace.worker.failed import Failed, copies_of, what_failed
+from headrace.worker.failed import Failed, what_failed
+from headrace.worker.key_records import KeyRecords
 from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
 from headrace.worker.runtime import Live
@@ -88,21 +90,18 @@ class KeyedHooks:
         self._fired = 0
         self._careful = False
         """Whether each hook is looked after, and undone if it failed."""
-        self._originals: list[Any] = []
         self._identities: Identities = list
         """Of the key's records, where calls are named by them."""
         self._state: KeyState | None = None
         self.watch = Watch(live.node).over(self.context)
         self.last_time: dict[bytes, int] = {}
-        self.whole: Callable[[bytes], list[Record[Any]]] | None = None
-        """A key's records with their values, where those that run have none."""
 
     def run_key(
         self,
         key: bytes,
         state: KeyState,
         stored: Stored,
-        records: list[Record[Any]],
+        records: KeyRecords,
         due: list[tuple[int, CellId]],
         due_wall: list[tuple[int, CellId]],
         identities: Identities = list,
@@ -114,12 +113,9 @@ class KeyedHooks:
             try:
                 self._run(key, shown, state, records, due, due_wall)
             except Failed as failure:
-                if self.whole is not None and failure.record is not None:
-                    failure.record = self.whole(key)[failure.hook[1]]
                 raise self._stop(failure) from failure.error
             return state
         rewind = self._rewinder(key)
-        copies = copies_of([record.value for record in records])
         try:
             self._run(key, shown, state, records, due, due_wall)
             keystate.check(self.live, state)
@@ -129,13 +125,8 @@ class KeyedHooks:
             # after each, from the stored state and with values that no hook has had in its hands.
             rewind()
         state = keystate.load(self.live, key, stored)
-        self._originals = copies()
-        again = [
-            Record(value, r.timestamp, r.key, r.stream, r.late)
-            for value, r in zip(copies(), records, strict=True)
-        ]
         self._careful = True
-        self._run(key, shown, state, again, due, due_wall)
+        self._run(key, shown, state, records, due, due_wall)
         self._careful = False
         keystate.trust(self.live, state)
         return state
@@ -150,12 +141,9 @@ class KeyedHooks:
             or not isinstance(error, policy.only)
         ):
             raise self._stop(failure) from error
-        record = failure.record
-        if record is not None:
-            record.value = self._originals[failure.hook[1]]
         self.emitter.dead_letter(
             policy,
-            letter(self.emitter, self.live.node, self.context.key, record, error),
+            letter(self.emitter, self.live.node, self.context.key, failure.record, error),
             self.context.time,
             keyed_origin(self.live.node.name, self.context.key_bytes),
             self._traced.cause if self._traced is not None else b"",
@@ -194,7 +182,7 @@ class KeyedHooks:
         key: bytes,
         shown: Any,
         state: KeyState,
-        records: list[Record[Any]],
+        records: KeyRecords,
         due: list[tuple[int, CellId]],
         due_wall: list[tuple[int, CellId]],
     ) -> None:
@@ -213,16 +201,18 @@ class KeyedHooks:
         self._fired = 0
         self._due = [(at, cell[2]) for at, cell in due]
         heapq.heapify(self._due)
-        remaining = _oldest_remaining(records)
+        remaining = _oldest_remaining(records.times)
         identities = self._identities() if self._traced is not None else ()
         hook = 0
-        for i, record in enumerate(records):
+        # A hook may change its record: what a dead letter shows is another one of the same.
+        untouched = records if self._careful else repeat(None)
+        for i, (record, original) in enumerate(zip(records, untouched, strict=False)):
             hook = self._fire_due(remaining[i], hook)
             context.hook = hook
             hook += 1
             if self._traced is not None:
                 self._traced.caused_by(record.stream, identities[i])
-            self._record(record, ("record", i))
+            self._record(record, record if original is None else original, i)
         hook = self._fire_due(self.now, hook)
         for at, cell in due_wall:
             if self.timers.get("wall", cell) == (at, self._hold_of("wall", cell)):
@@ -230,7 +220,7 @@ class KeyedHooks:
                 hook += 1
         self.watch.turn = None
 
-    def _run_records(self, key: bytes, state: KeyState, records: list[Record[Any]]) -> None:
+    def _run_records(self, key: bytes, state: KeyState, records: KeyRecords) -> None:
         """The short loop: nothing but records."""
         context = self.context
         context.in_timer = False
@@ -238,18 +228,18 @@ class KeyedHooks:
         if self._traced is not None:
             self._traced.all_caused_by(records, self._identities)
         record: Record[Any] | None = None
+        made, times = iter(records), records.times
         try:
-            for context.hook, record in enumerate(records):
-                context.time = record.timestamp
+            for context.hook, context.time, record in zip(count(), times, made, strict=False):
                 process(record, context)
         except (Exception, Interrupt) as error:
             failed = told(error, self.watch)
             raise Failed(("record", context.hook), record, failed) from error
         self.emitter.counters.hooks += len(records)
         if records:
-            self.last_time[key] = max(records[-1].timestamp, self._since)
+            self.last_time[key] = max(times[-1], self._since)
 
-    def _record(self, record: Record[Any], hook: tuple[Any, ...]) -> None:
+    def _record(self, record: Record[Any], original: Record[Any], index: int) -> None:
         context, state = self.context, self._state
         if state is None:
             return
@@ -262,7 +252,7 @@ class KeyedHooks:
             state.object.process_record(record, context)
             self._end(clock, state)
         except (Exception, Interrupt) as error:
-            failure = Failed(hook, record, told(error, self.watch))
+            failure = Failed(("record", index), original, told(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()
@@ -381,12 +371,12 @@ class KeyedHooks:
         return timed[1] if timed is not None else END
 
 
-def _oldest_remaining(records: list[Record[Any]]) -> list[int]:
+def _oldest_remaining(times: list[int]) -> list[int]:
     """For each record, the oldest timestamp from it on."""
     oldest = END
     found = []
-    for record in reversed(records):
-        oldest = min(oldest, record.timestamp)
+    for time in reversed(times):
+        oldest = min(oldest, time)
         found.append(oldest)
     found.reverse()
     return found

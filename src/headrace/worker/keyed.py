@@ -28,10 +28,11 @@ from headrace.state.segment import HELD, HOLD, TIMER, Cell, digest_of, encode_se
 from headrace.state.view import CellId, Stored
 from headrace.worker import keystate
 from headrace.worker.arrivals import Arrival, Grouped, keys_of
-from headrace.worker.calls import Identities, is_traced, names_outputs
+from headrace.worker.calls import Identities, names_outputs
 from headrace.worker.context import Outputs, TimerChanges
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
+from headrace.worker.key_records import KeyRecords, OrderedRecords
 from headrace.worker.keyless import keep_on_time
 from headrace.worker.keystate import KeyState
 from headrace.worker.parallel import KeyWork, run_keys
@@ -114,43 +115,22 @@ class KeyedRun:
         if not keys:
             return
         found = self._load(keys, lambda key: self._first_time(key, groups, ordered, due))
-        traced = is_traced(self.emitter, self.node)
-        nothing: tuple[list[Record[Any]], list[bytes]] = ([], [])
+        again = isinstance(self.node.errors, To)
 
-        def inputs_of(key: bytes) -> tuple[list[Record[Any]], Identities]:
+        def inputs_of(key: bytes) -> tuple[KeyRecords, Identities]:
             if ordered is not None:
-                records, identities = ordered.get(key, nothing)
-                return records, lambda: identities
+                records, identities = ordered.get(key, ([], []))
+                return OrderedRecords(records, again=again), lambda: identities
             shown = decode_key(key)
-            records = [r for group in groups for r in group.records(key, shown, self.before)]
-            return records, lambda: [i for g in groups for i in g.identities(key)]
+            parts = [group.part(key, shown, self.before) for group in groups if key in group.spans]
+            return KeyRecords(parts), lambda: [i for g in groups for i in g.identities(key)]
 
-        if traced or self.node.concurrency > 1:
-            work = (
-                KeyWork(key, *found[key][:2], due.get(key, []), due_wall.get(key, []))
-                for key in keys
-            )
-            for key, state, last_time in run_keys(self, work, inputs_of):
-                self._change(key, state, last_time)
-                self.objects.append((key, state, found[key][2]))
-            return
-        hooks = self.new_hooks(self.emitter, self.outputs)
-        # Where no hook looks at values, none are built; a failed record gets its own after all.
-        bare = not (self.live.reads_value or isinstance(self.node.errors, To))
-        hooks.whole = (lambda key: inputs_of(key)[0]) if bare and ordered is None else None
-        for key in keys:
-            state, stored, again = found[key]
-            if ordered is not None:
-                records = ordered.get(key, nothing)[0]
-            else:
-                shown = decode_key(key)
-                parts = [group.records(key, shown, self.before, bare=bare) for group in groups]
-                records = parts[0] if len(parts) == 1 else [r for part in parts for r in part]
-            state = hooks.run_key(
-                key, state, stored, records, due.get(key, []), due_wall.get(key, [])
-            )
-            self._change(key, state, hooks.last_time.get(key, self.before))
-            self.objects.append((key, state, again))
+        work = (
+            KeyWork(key, *found[key][:2], due.get(key, []), due_wall.get(key, [])) for key in keys
+        )
+        for key, state, last_time in run_keys(self, work, inputs_of):
+            self._change(key, state, last_time)
+            self.objects.append((key, state, found[key][2]))
 
     def new_hooks(self, emitter: Emitter, outputs: Outputs) -> KeyedHooks:
         """Hooks that collect what they make there."""
@@ -174,8 +154,7 @@ class KeyedRun:
         if ordered is not None:
             times = [record.timestamp for record in ordered.get(key, ([], []))[0]]
         else:
-            spans = [(group.times, group.spans[key]) for group in groups if key in group.spans]
-            times = [time for times, (start, end) in spans for time in times[start:end]]
+            times = [time for group in groups for time in group.times(key)]
         oldest = min(times, default=END)
         fired = min((at for at, _ in due.get(key, ()) if at <= oldest), default=None)
         first = fired if fired is not None else times[0] if times else self.before
@@ -242,8 +221,8 @@ class KeyedRun:
             for key, (start, end) in group.spans.items():
                 shown = decode_key(key)
                 values: list[Any] | None = None
-                for position in range(start, end):
-                    timestamp = group.times[position]
+                raw: list[Any] | None = None
+                for position, timestamp in zip(range(start, end), group.times(key), strict=True):
                     carried = group.origins[position] if group.origins else b""
                     late = timestamp < before
                     if timestamp < self.now or self.now == END:
@@ -251,10 +230,12 @@ class KeyedRun:
                         origin = origin_part(carried) if traced else carried
                         order = (timestamp, index, origin, epoch, position)
                         if values is None:
-                            values = group.values(start, end, shown)
+                            values = group.values(key, shown)
                         record = Record(values[position - start], timestamp, shown, stream, late)
                         ready.setdefault(key, []).append((order, record, identity_part(carried)))
                         continue
+                    if raw is None:
+                        raw = group.raw(key, shown)
                     cell = (key, stream, _HELD_ENTRY.pack(timestamp, epoch, index, position))
                     self.timers.set("held", cell, (timestamp, timestamp))
                     self._held_values[cell] = encode_value(
@@ -265,7 +246,7 @@ class KeyedRun:
                             epoch,
                             position,
                             late,
-                            group.raw(position, shown),
+                            raw[position - start],
                         )
                     )
         # By key, as the order in which held records lie in segments changes with compaction.

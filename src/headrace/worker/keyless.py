@@ -26,10 +26,11 @@ def run_fused(emitter: Emitter) -> None:
     from headrace.worker.table import run_keyless_table
 
     for node in emitter.runtime.topology.fused:
+        as_they_are = not node.template.reads_values
         inputs = [
             (index, given.stream, rows)
             for index, given in enumerate(node.inputs)
-            if (rows := emitter.emitted(given.stream)) is not None
+            for rows in emitter.emitted(given.stream, as_they_are=as_they_are)
         ]
         if not inputs:
             continue

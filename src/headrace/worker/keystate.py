@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import IncompatibleState
+from headrace.model.codec import decode_value
 from headrace.model.computation import Computation
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.map import Map
@@ -51,7 +52,10 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     """The object of a key."""
     shape = live.shape
     obj = live.object_class.__new__(live.object_class)
-    attributes = vars(obj)
+    # A dict of its own: `self.count += 1` takes 40 ns longer with one that Python has made for
+    # vars(), which shares its keys with all others of the class.
+    attributes: dict[str, Any] = {}
+    obj.__dict__ = attributes
     version = shape.options.version
     if stored.version > version:
         raise IncompatibleState(
@@ -114,7 +118,7 @@ def _migrate(
     """
     cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
     living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
-    old = {name: msgspec.msgpack.decode(data) for name, (data, _) in living.items()}
+    old = {name: decode_value(data) for name, (data, _) in living.items()}
     new = live.shape.cls.migrate(old, stored.version) if old else {}
     for field in live.shape.plain:
         if field.name not in new:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import pdb
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from headrace.errors import ServiceError
+from headrace.errors import CallUncertain, ServiceError
 from headrace.log.store import Store
 from headrace.model.codec import decode_value, packed
 from headrace.model.computation import Computation
@@ -169,7 +169,6 @@ class ObservedRuntime(Runtime):
         if node.name not in self._watched:
             self._watched.add(node.name)
             found.object_class = _observed(found, self._observer)
-            found.reads_value = True
         return found
 
 
@@ -311,7 +310,7 @@ def _asking(ctx: Any, call: HookCall) -> Callable[..., bytes]:
         what = question.what
         try:
             value: bytes = own(ctx, question)  # type: ignore[misc]
-        except ServiceError as error:
+        except (ServiceError, CallUncertain) as error:
             call.asked.append(Asked(what, failure=str(error)))
             raise
         except Exception as error:
@@ -325,6 +324,22 @@ def _asking(ctx: Any, call: HookCall) -> Callable[..., bytes]:
         return value
 
     return ask
+
+
+def _rows_shown(live: Live, ctx: BareTableContext, keys: Sequence[Any], table: Any) -> Any:
+    """The first rows that a hook got; where it takes records as they are, those records."""
+    if live.node.template.reads_values or "tag" in table.schema.names:
+        return table.slice(0, ROWS_SHOWN_MAX).to_pylist()
+    found: list[dict[str, Any]] = []
+    for given in ctx.inputs():
+        rows = given.rows.slice(0, ROWS_SHOWN_MAX - len(found))
+        rows.schema = None  # what was combined is no record of the stream any more
+        owners, times = given.key_index.tolist(), rows.timestamps.tolist()
+        for owner, time, value in zip(owners, times, rows.values(), strict=False):
+            if live.node.combines:  # windows, whose accumulators are for nobody to read
+                value = {name: value[name] for name in ("start", "end", "count")}
+            found.append({"key": keys[owner], "timestamp": time, "value": value})
+    return found
 
 
 def _watch_table(
@@ -341,7 +356,7 @@ def _watch_table(
         hook(obj, table, ctx)
         return
     call = HookCall(live.node.name, ctx.label, None, 0, TABLE, rows=table.num_rows)
-    call.value = table.slice(0, ROWS_SHOWN_MAX).to_pylist()
+    call.value = _rows_shown(live, ctx, keys, table)
     own = type(ctx).produce_table
 
     def produce_table(made: Any, *, to: str | None = None, **more: Any) -> None:

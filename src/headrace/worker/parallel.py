@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.record import Record
 from headrace.state.view import CellId, Stored
 from headrace.worker.calls import Identities
 from headrace.worker.context import Outputs
 from headrace.worker.emitter import Emitter
 from headrace.worker.hooks import KeyedHooks
+from headrace.worker.key_records import KeyRecords
 from headrace.worker.keystate import KeyState
 from headrace.worker.watchdog import watching
 
@@ -38,7 +38,7 @@ class KeyWork(NamedTuple):
     due_wall: list[tuple[int, CellId]]
 
 
-InputsOf = Callable[[bytes], tuple[list[Record[Any]], Identities]]
+InputsOf = Callable[[bytes], tuple[KeyRecords, Identities]]
 """A key's records and their identities."""
 
 Done = tuple[bytes, KeyState, int]
@@ -60,7 +60,7 @@ def _run_key(
     emitter: Emitter,
     hooks: KeyedHooks,
     item: KeyWork,
-    records: list[Record[Any]],
+    records: KeyRecords,
     identities: Identities,
 ) -> Done:
     key, state, stored, due, due_wall = item
@@ -87,7 +87,7 @@ def _in_threads(run: KeyedRun, work: Iterator[KeyWork], inputs_of: InputsOf) -> 
 
 
 def _run_alone(
-    run: KeyedRun, item: KeyWork, records: list[Record[Any]], identities: Identities
+    run: KeyedRun, item: KeyWork, records: KeyRecords, identities: Identities
 ) -> tuple[Done, Emitter, Outputs]:
     emitter = run.emitter.apart()
     outputs = run.new_outputs()

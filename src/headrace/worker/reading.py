@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,7 @@ from headrace.model.rows import Rows, Timestamps, dicts
 from headrace.model.schema import Schema
 from headrace.model.source import Reading, Rejected, Timing, cell_of
 from headrace.model.time import BEGINNING, LATEST
+from headrace.model.zones import columns_in_zone, zone_named
 from headrace.pipeline.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, TaskPlan
 from headrace.plan.watermarks import Mark
@@ -38,7 +40,12 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
     for read in task.plan.reads[number]:
         emitter = Emitter(runtime, task, read.stream, read.label)
         try:
-            mark, newest = _read(runtime, task, read, emitter)
+            reading = runtime.topology.graph.injectors[read.stream].source.read(
+                read.split, read.range
+            )
+            digest_read, seen = reading.digest, reading.seen
+            mark, newest = _emit(runtime, task, read, reading, emitter)
+            del reading  # what it holds is not needed while the rest is made
             digest, rows = emitter.finish(mark, run_fused)
             report = Report(
                 label=read.label,
@@ -51,6 +58,8 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
                 counters=emitter.counters,
                 newest=newest,
                 determinants=emitter.answers,
+                input=digest_read,
+                seen=seen,
             )
         except HeadraceError as error:
             report, rows = failed(read.label, read.stream, error), []
@@ -61,10 +70,11 @@ def run_reader(runtime: Runtime, task: TaskPlan, number: int) -> Iterator[Envelo
         yield from addressed(runtime.topology, task.plan, 0, rows)
 
 
-def _read(runtime: Runtime, task: TaskPlan, read: ReadTask, emitter: Emitter) -> tuple[Mark, int]:
+def _emit(
+    runtime: Runtime, task: TaskPlan, read: ReadTask, reading: Reading, emitter: Emitter
+) -> tuple[Mark, int]:
     injector = runtime.topology.graph.injectors[read.stream]
     source = injector.source
-    reading = source.read(read.split, read.range)
     schema = runtime.topology.graph.schemas.get(read.stream)
     rows, positions, rejected = stamp(reading, source.timing, task.plan.wall, schema)
     for bad in rejected:
@@ -117,9 +127,11 @@ def stamp(
     """Rows with valid timestamps, in the columns of the schema; positions; what was rejected."""
     rejected = list(reading.rejected)
     positions = np.asarray(reading.positions, np.int64)
-    timestamps, reasons = _timestamps(reading, timing, wall, len(positions))
+    found, unread = (reading, {}) if schema is None else _in_types(reading, schema)
+    timestamps, reasons = _timestamps(found, timing, wall, len(positions))
+    reasons.update(unread)
     if schema is not None:
-        rows = _in_columns(reading, timing, schema, timestamps, reasons)
+        rows = _in_columns(found, timing, schema, timestamps, reasons)
     elif reading.columns is not None:
         rows = Rows(timestamps, columns=reading.columns, time_column=_time_column(reading, timing))
     else:
@@ -162,6 +174,21 @@ def _shown(columns: pa.RecordBatch) -> list[dict[str, Any]]:
         ]
 
 
+def _in_types(reading: Reading, schema: Schema) -> tuple[Reading, dict[int, str]]:
+    """Cells of text in the types of the schema, before anybody asks for a time among them."""
+    if not reading.text or reading.values is None:
+        return reading, {}
+    values: list[Any] = []
+    reasons: dict[int, str] = {}
+    for i, value in enumerate(reading.values):
+        try:
+            values.append(schema.of_text(value))
+        except HeadraceError as error:
+            reasons[i] = str(error)
+            values.append(value)
+    return msgspec.structs.replace(reading, values=values), reasons
+
+
 def _in_columns(
     reading: Reading, timing: Timing, schema: Schema, timestamps: Any, reasons: dict[int, str]
 ) -> Rows:
@@ -172,9 +199,23 @@ def _in_columns(
         columns, more = schema.batch(reading.values or [])
     for i, reason in more.items():
         reasons.setdefault(i, reason)
+    columns = _in_zone(columns, timing, timestamps)
     named = _time_column(reading, timing)
     kept = named if named in schema.names and schema.arrow.field(named).type == pa.int64() else None
     return Rows(timestamps, columns=columns, time_column=kept, schema=schema)
+
+
+def _in_zone(columns: pa.RecordBatch, timing: Timing, timestamps: Timestamps) -> pa.RecordBatch:
+    """Where `zone=` says what a time without a zone means, the column of times says the same."""
+    name = timing.timestamp
+    if timing.zone is None or not isinstance(name, str) or name not in columns.schema.names:
+        return columns
+    place = columns.schema.get_field_index(name)
+    field = columns.schema.field(place)
+    if not pa.types.is_timestamp(field.type) or field.type.tz is None:
+        return columns
+    times = pa.array(timestamps, pa.timestamp("us", tz="UTC")).cast(field.type, safe=False)
+    return columns.set_column(place, field, times)
 
 
 def _timestamps(
@@ -241,7 +282,8 @@ def _column_timestamps(
     """Integer or Arrow timestamp columns, at the speed of columns; and which rows have no time.
 
     What a column means is decided by its type alone, never by the cells that a range happens to
-    hold: the answer must not depend on how the input is cut. Times without a zone are UTC.
+    hold: the answer must not depend on how the input is cut. Times without a zone are UTC, unless
+    `zone=` says otherwise.
     """
     kind, finer, factor = column.type, 1, int(timing.unit_us)
     if pa.types.is_timestamp(kind):
@@ -266,7 +308,10 @@ def _column_timestamps(
             reasons[i] = _absurd(int(numbers[i]) * factor)
         numbers = np.where(outside, 0, numbers)
     numbers = numbers.astype(np.int64, copy=False)
-    return (numbers if factor == 1 else numbers * np.int64(factor)), reasons
+    micros = numbers if factor == 1 else numbers * np.int64(factor)
+    if timing.zone is not None and pa.types.is_timestamp(kind) and kind.tz is None:
+        micros = columns_in_zone(micros, zone_named(timing.zone))
+    return micros, reasons
 
 
 def _absurd(micros: int) -> str:

@@ -23,7 +23,6 @@ class Live:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.shape: Shape = node.shape
-        self.reads_value = node.shape.reads_value
         # What setup() opens stays here: the pipeline itself may have to travel once more.
         template = copy.copy(node.template)
         watch = Watch(node, hook="setup()")
@@ -37,7 +36,7 @@ class Live:
                 f"{shortened(error)}".rstrip()
             ) from error
         self.template: Computation = template
-        self.object_class = object_class(template)
+        self.object_class = object_class(template, self.shape.fields)
 
 
 class Runtime:

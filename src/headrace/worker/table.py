@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, IncompatibleState, ServiceError, UserCodeError
+from headrace.errors import (
+    CallUncertain,
+    HeadraceError,
+    IncompatibleState,
+    ServiceError,
+    UserCodeError,
+)
 from headrace.model.context import Input
 from headrace.model.rows import Rows, with_own
 from headrace.pipeline.graph import Node
@@ -51,7 +57,7 @@ def run_keyed_table(run: KeyedRun, arrivals: list[Arrival]) -> None:
     known = list(dict.fromkeys([*keys, *due]))
     context = KeyedTableContext(run, known, codes, merged.rows, inputs)
     if arrivals:
-        shown = None if apart else context.key_column(codes)
+        shown = context.key_column(codes) if run.node.template.reads_values else None
         table = _table(run.node, merged.rows, arrivals, shown, codes)
         _call(run.live, "process_table", table, context)
         run.emitter.counters.hooks += 1
@@ -131,7 +137,7 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
     except IncompatibleState as error:
         raise IncompatibleState(f"computation {live.node.name!r}: {error}") from None
     except HeadraceError as error:
-        if not isinstance(error, ServiceError):
+        if not isinstance(error, (ServiceError, CallUncertain)):
             raise
         raise _failed(live, hook, table, error) from error
     except Exception as error:

@@ -12,6 +12,7 @@ import xxhash
 
 from headrace.causal.lineage import production_identity
 from headrace.causal.services import Drawing
+from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input, TableContext
 from headrace.model.record import Record
 from headrace.model.rows import Rows, one_batch
@@ -20,6 +21,7 @@ from headrace.pipeline.graph import Node, To
 from headrace.worker.emitter import Emitter, identify, keyless_origin
 from headrace.worker.keyless import letter
 from headrace.worker.tablecalls import TableCalls
+from headrace.worker.traces import describe
 
 
 class BareTableContext(Drawing, TableCalls, TableContext):
@@ -200,7 +202,9 @@ class KeylessTableContext(BareTableContext):
     ) -> None:
         node, emitter = self._node, self._emitter
         if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
-            raise error
+            what = f"record {value!r:.200}"
+            kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
+            raise kind(describe(node, None, what, error)) from error
         stream = stream or node.inputs[self._index].stream
         told = letter(emitter, node, None, Record(value, timestamp, None, stream), error)
         origins, identities = emitter.origins(stream, self._input.take(np.array([key_index])))

@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import UserCodeError
+from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
+from headrace.model.schema import Schema
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph import Node, To
@@ -47,6 +48,7 @@ class KeyedTableContext(BareTableContext):
         super().__init__(run.emitter, run.node, rows)
         self._inputs = inputs
         self.apart = inputs_apart(run.node)
+        self._shows_keys = run.node.template.reads_values
         timestamps = rows.timestamps
         self._run = run
         self._behind = oldest_on_time(run.task.outs.get(run.node.name, BEGINNING))
@@ -134,8 +136,8 @@ class KeyedTableContext(BareTableContext):
         return found
 
     def read(self) -> pa.Table:
-        # As in the table, keys of all kinds need fit no column where inputs come apart.
-        columns: dict[str, Any] = {} if self.apart else {"key": self._key_array()}
+        # As in the table, keys of all kinds need fit no column where values are not read.
+        columns: dict[str, Any] = {"key": self._key_array()} if self._shows_keys else {}
         clocks = self._clocks.tolist()
         for field in self._fields:
             written = self._written.get(field.name)
@@ -143,8 +145,7 @@ class KeyedTableContext(BareTableContext):
                 cells = [field.codec.decode(data) for data in written]
             else:
                 cells = [self._value(i, field, clock) for i, clock in enumerate(clocks)]
-            kind = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-            columns[field.name] = pa.array(cells, kind.get(field.codec.type))
+            columns[field.name] = pa.array(cells, _ARROW.get(field.codec.type))
         return pa.table(columns)
 
     def _value(self, i: int, field: Field, clock: int) -> Any:
@@ -213,7 +214,7 @@ class KeyedTableContext(BareTableContext):
         ats, indexes, tags, clocks = zip(*due, strict=True)
         self._newest = max(ats)
         codes = np.array(indexes, np.int32)
-        columns = {} if self.apart else {"key": self.key_column(codes)}
+        columns = {"key": self.key_column(codes)} if self._shows_keys else {}
         columns.update(key_index=pa.array(codes), tag=pa.array(tags))
         columns.update(timestamp=pa.array(ats, pa.int64()), clock=pa.array(clocks))
         return pa.table(columns)
@@ -236,6 +237,33 @@ class KeyedTableContext(BareTableContext):
         self._aside += 1
         identity = f"{self._emitter.label}:{self.epoch}:{self._aside}".encode()
         self._emitter.dead_letter(node.errors, told, timestamp, origin, identity)
+
+    def _emit(
+        self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
+    ) -> None:
+        schema = self._node.schemas.get(self._stream(to))
+        if schema is not None and key_index is not None and isinstance(self._node.errors, To):
+            owners = _as_list(key_index)
+            kept = self._fitting(rows, schema, owners)
+            if len(kept) < len(rows):
+                rows, key_index = rows.take(kept), [owners[i] for i in kept.tolist()]
+        super()._emit(rows, to, key_index, causes, ties)
+
+    def _fitting(self, rows: Rows, schema: Schema, owners: list[int]) -> Any:
+        """The rows that fit the stream's schema; others are dead letters of their keys.
+
+        What a window holds has been committed, so a result that does not fit must not stop
+        every later start.
+        """
+        if rows.columns is not None:
+            _, reasons = schema.cast(rows.columns)
+        else:
+            _, reasons = schema.batch(rows.values())
+        for i, reason in sorted(reasons.items()):
+            one = rows.take(np.array([i]))
+            value, time = one.values()[0], int(one.timestamps[0])
+            self.set_aside(InvalidRecord(reason), owners[i], value, time)
+        return np.delete(np.arange(len(rows)), list(reasons))
 
     # The end --------------------------------------------------------------
 
@@ -298,6 +326,11 @@ class KeyedTableContext(BareTableContext):
             return super()._origins(count, key_index, causes)
         keys = [self._keys[i] for i in _as_list(key_index)]
         return pa.array([keyed_origin(self._node.name, key) for key in keys], pa.binary())
+
+
+_ARROW = {
+    int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary(),
+}  # fmt: skip
 
 
 def inputs_apart(node: Node) -> bool:

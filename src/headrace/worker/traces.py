@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+from headrace.errors import CallUncertain, ServiceError
 from headrace.pipeline.graph import Node
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -42,6 +43,10 @@ def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool =
         else "Mend the code and start again (nothing of this epoch has happened), or send such "
         'records aside: errors=to("dead")'
     )
+    if isinstance(error, ServiceError) and error.asked_again:
+        mend = f"Once the service is well, start again: it is asked again. Or catch it. {mend}"
+    elif isinstance(error, CallUncertain):
+        mend = f"A start alone asks nothing again. Catch CallUncertain where you know more. {mend}"
     lines = [f"{where}, {what}: {type(error).__name__}: {error}", trace, mend]
     return "\n".join(line for line in lines if line)
 
@@ -75,11 +80,12 @@ class _Cut(traceback.StackSummary):
 
 def _strip(found: traceback.TracebackException) -> None:
     for one in _chain(found):
-        kept = [frame for frame in one.stack if not _of_the_house(frame.filename)]
+        kept = [frame for frame in one.stack if not is_of_the_house(frame.filename)]
         one.stack = traceback.StackSummary.from_list(kept)
 
 
-def _of_the_house(filename: str) -> bool:
+def is_of_the_house(filename: str) -> bool:
+    """Whether a frame is of Headrace itself, and no pipeline's."""
     return filename.startswith(_HOUSE) and not filename.startswith(_PIPELINES)
 
 

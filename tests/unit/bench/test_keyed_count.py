@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from headrace.bench import ours
 from headrace.bench.bars import peer_bars, state_bar
 from headrace.bench.keyed_count import STATE_FEW_LABEL, run_keyed_count
 from headrace.bench.result import format_table, write_document
 from headrace.bench.rounds import Entry, run_rounds
 from headrace.bench.runner import Outcome, find_mismatches
 from headrace.bench.system import OURS, Task
-from headrace.bench.workload import KeyedCount, expected_counts
+from headrace.bench.workload import KeyedCount, expected_counts, write_input
 from headrace.errors import HeadraceError
+from headrace.testing import Harness
 
 SMALL = KeyedCount(records=2_000, keys=1_000, epochs=3, warmup_epochs=1)
 EPOCH_MS = {
@@ -45,6 +48,18 @@ def test_ratios_are_ours_over_theirs_and_bars_follow_from_them() -> None:
     assert document["results_equal"] is True
     assert [bar["reached"] for bar in document["bars"]] == [True, True]
     assert "latency_ms_p50" not in document["systems"][OURS]
+
+
+@pytest.mark.parametrize("hook", ["table", "record"])
+def test_our_side_counts_what_the_workload_expects(tmp_path: Path, hook: str) -> None:
+    workload = KeyedCount(records=200, keys=10, epochs=2, warmup_epochs=0, hook=hook)  # type: ignore[arg-type]
+    p = ours.pipeline(Task(workload, tmp_path / "in", tmp_path / "out"))
+    with Harness(p) as h:
+        for path in write_input(workload, tmp_path / "in"):
+            h.send("records", *pq.read_table(path).to_pylist())
+        h.settle()
+        for wanted in expected_counts(workload).to_pylist():
+            assert h.state("count", wanted["key"]).count == wanted["count"]
 
 
 def test_a_peer_that_was_not_run_leaves_its_bar_unreached() -> None:

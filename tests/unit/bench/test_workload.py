@@ -62,6 +62,20 @@ def test_expected_counts_are_those_of_the_files(tmp_path: Path) -> None:
     assert _expected(workload) == _counted_from(write_input(workload, tmp_path))
 
 
+def test_with_a_call_per_record_the_values_of_the_files_are_what_counts(tmp_path: Path) -> None:
+    workload = KeyedCount(records=300, keys=50, epochs=3, warmup_epochs=2, hook="record")
+    totals: Counter[str] = Counter()
+    for path in write_input(workload, tmp_path):
+        for record in pq.read_table(path).to_pylist():
+            totals[record["key"]] += record["value"]
+    assert _expected(workload) == totals
+
+
+def test_a_hook_that_reads_values_is_not_asked_to_do_without_them() -> None:
+    with pytest.raises(HeadraceError, match="columns"):
+        KeyedCount(hook="record", columns="key")
+
+
 def test_preloaded_state_is_counted_once_per_key_and_epochs_touch_a_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

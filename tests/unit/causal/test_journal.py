@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from headrace.causal.journal import Journal, TooLate
-from headrace.causal.outside import ANSWER, tried
+from headrace.causal.outside import ANSWER, FAILED, tried
 from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
 from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.services import CALL, CallOptions
@@ -35,9 +35,18 @@ class World:
         self.store = store or MemoryStore()
         self.time = Time()
         self.calls = 0
+        self.plan(1, 10)
+
+    def plan(self, epoch: int, wall: int, given_up: dict[int, int] | None = None) -> None:
+        """From now on it is a task of this plan that asks."""
         self.journal = Journal(
-            self.store, "determinants/1", clock=lambda: self.time.now, sleep=self.time.sleep
-        )
+            self.store, "determinants/1", epoch, wall, given_up,
+            clock=lambda: self.time.now, sleep=self.time.sleep,
+        )  # fmt: skip
+
+    def fail(self, deadline: float) -> Determinant:
+        self.calls += 1
+        return Determinant("n", b"r", FAILED, message=f"failure {self.calls}", again=True)
 
     def call(self, deadline: float) -> Determinant:
         self.calls += 1
@@ -93,8 +102,9 @@ def test_an_owner_that_is_late_does_not_call():
     def frozen(deadline: float) -> Determinant:
         world.time.now = deadline
         return tried(
-            "n", b"r", "x", CALL, lambda: b"called", deadline=deadline, clock=lambda: world.time.now
-        )
+            "n", b"r", "x", CALL, lambda one: b"called", deadline=deadline,
+            clock=lambda: world.time.now,
+        )  # fmt: skip
 
     assert world.once(frozen).kind == "uncertain"
     with pytest.raises(TooLate):
@@ -196,3 +206,72 @@ def test_a_directory_that_was_taken_away_and_made_again_takes_no_calls() -> None
     with pytest.raises(Fenced, match="long closed"):
         Journal(store, "determinants/1").once("n", b"r", CALL, call)
     assert not called
+
+
+def test_a_failure_is_told_to_every_try_of_its_plan_and_is_void_when_that_was_voided() -> None:
+    world = World()
+    assert [world.once(world.fail).message for _ in range(3)] == ["failure 1"] * 3
+    world.plan(1, 11, {1: 10})
+    assert [world.once(world.fail).message for _ in range(2)] == ["failure 2"] * 2
+    world.plan(1, 12, {1: 11})
+    assert [world.once().value for _ in range(2)] == [b"3"] * 2
+
+
+def test_a_failure_of_a_voided_plan_is_void_in_later_epochs_and_one_that_was_committed_is_not() -> (
+    None
+):
+    world = World()
+    world.once(world.fail)
+    world.plan(3, 20, {1: 10, 2: 15})
+    assert world.once(world.fail).message == "failure 2"
+    world.plan(4, 30, {1: 10, 2: 15})
+    assert world.once().message == "failure 2", "its plan, of epoch 3, was not voided"
+
+
+def test_a_task_of_a_plan_that_was_voided_sees_what_came_after_it_and_calls_nobody() -> None:
+    world = World()
+    world.plan(1, 11, {1: 10})
+    world.once(world.fail)
+    world.plan(1, 10)
+    assert world.once().message == "failure 1" and world.calls == 1
+
+
+def test_answers_and_doubts_of_voided_plans_stay() -> None:
+    world = World()
+    world.once()
+    world.plan(1, 11, {1: 10})
+    assert world.once().value == b"1"
+    world = World()
+    with pytest.raises(Died):
+        world.once(world.die)
+    assert world.once().kind == "uncertain"
+    world.plan(1, 11, {1: 10})
+    assert world.once().kind == "uncertain" and world.calls == 1
+    assert world.once(options=AGAIN).value == b"2", "code that says so gets past a doubt"
+    world.plan(1, 11, {1: 10})
+    assert world.journal.known("n", b"r", AGAIN).value == b"2"
+    assert world.journal.known("n", b"r", CALL).kind == "uncertain"
+
+
+def test_what_failed_may_be_asked_otherwise_and_what_is_in_doubt_may_not() -> None:
+    world = World()
+    world.once(world.fail)
+    with pytest.raises(ServiceError, match="another request"):
+        world.once(request=b"other")
+    world.plan(1, 11, {1: 10})
+
+    def other(deadline: float) -> Determinant:
+        return Determinant("n", b"other", ANSWER, b"new")
+
+    assert world.once(other, request=b"other").value == b"new"
+    with pytest.raises(ServiceError, match="another request"):
+        world.once(request=b"r")
+
+
+def test_a_death_in_a_later_round_leaves_a_doubt() -> None:
+    world = World()
+    world.once(world.fail)
+    world.plan(1, 11, {1: 10})
+    with pytest.raises(Died):
+        world.once(world.die)
+    assert world.once().kind == "uncertain" and world.calls == 2

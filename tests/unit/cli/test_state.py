@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,4 +71,27 @@ def test_scan_shows_keys_up_to_a_limit(checkpoint: str) -> None:
 
 def test_mistakes_are_told_with_what_there_is(checkpoint: str, tmp_path: Path) -> None:
     assert "there are: ByBoth, ByUser" in headrace("get", checkpoint, "ByUsr", "a").stderr
-    assert "is not a checkpoint" in headrace("list", str(tmp_path / "nowhere")).stderr
+    assert "there is no directory" in headrace("list", str(tmp_path / "nowhere")).stderr
+    assert "is not a checkpoint" in headrace("list", str(tmp_path)).stderr
+
+
+def test_drop_takes_out_what_it_names_and_says_so(checkpoint: str, tmp_path: Path) -> None:
+    copy = str(shutil.copytree(checkpoint, tmp_path / "state"))
+    for wrong in ([], ["--key", "a", "--all"]):
+        answer = headrace("drop", copy, "ByUser", *wrong)
+        assert answer.exit_code == 2 and "--key KEY, or --all" in answer.stderr
+    answer = headrace("drop", copy, "ByUser", "--key", "a", "--key", "nobody", "--yes")
+    assert answer.exit_code == 0
+    assert answer.stdout.startswith("Dropped the state of 'ByUser' of 'a' (about 3 cells)")
+    assert "no state for the key 'nobody'" in answer.stderr
+    assert headrace("get", copy, "ByUser", "a").exit_code == 1
+    assert json.loads(headrace("get", copy, "ByUser", "b").output)["count"] == 2
+    assert headrace("drop", copy, "ByUser", "--key", "a", "--yes").exit_code == 1
+    assert headrace("drop", copy, "ByBoth", "--all", "--yes").exit_code == 0
+    assert headrace("scan", copy, "ByBoth").output == ""
+
+
+def test_drop_asks_before_it_does_anything(checkpoint: str) -> None:
+    answer = headrace("drop", checkpoint, "ByUser", "--all")  # nobody says yes
+    assert answer.exit_code == 1 and "Drop the state of 'ByUser', all its keys" in answer.output
+    assert headrace("get", checkpoint, "ByUser", "a").exit_code == 0

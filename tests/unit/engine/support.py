@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace import Computation, state
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import run_epoch
+from headrace.engine.options import Options
 from headrace.engine.planning import Run
 from headrace.log.store import MemoryStore, Store
 from headrace.model.sink import Sink
@@ -70,6 +71,9 @@ class Local:
         self.tasks.append(task)
         reports = run_epoch(self.runtime, task)
         return reports if self.disturb is None else self.disturb(task, reports)
+
+    def gone(self) -> str | None:
+        return None
 
     def close(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.unit.engine.support import driver_of, run
 
@@ -128,3 +129,32 @@ def test_a_driver_that_was_overtaken_starts_no_job():
     list(other.take_over())
     with pytest.raises(Fenced):
         make_ready(driver.store, driver.log, plan(driver.ledger, 5))
+
+
+def test_a_plan_knows_the_voided_ones_before_it_until_their_directory_is_left():
+    ledger = Ledger()
+
+    def planned(end: int) -> Plan:
+        wall = ledger.wall + 1
+        where = ledger.next_determinants()
+        known = ledger.given_up if where == ledger.determinants else {}
+        made = msgspec.structs.replace(
+            plan(ledger, end), wall=wall, determinants=where, given_up=known
+        )
+        ledger.planned(made)
+        return made
+
+    for _ in range(2):
+        planned(5)
+        ledger.voided()
+    assert planned(5).given_up == {1: 2}
+    commit(ledger, 5)
+    planned(10)
+    ledger.voided()
+    for end in range(6, 6 + DETERMINANTS_EPOCHS - 1):
+        assert planned(end).given_up == {1: 2, 2: 4}
+        commit(ledger, end)
+    assert planned(100).determinants == DETERMINANTS_EPOCHS + 1
+    assert ledger.given_up == {}
+    again = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
+    assert again == ledger

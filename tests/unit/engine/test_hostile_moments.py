@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from pathlib import Path
@@ -23,7 +22,7 @@ from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.services import CALL
 from headrace.plan.epoch import Determinant
 from headrace.plan.progress import Notice
-from headrace.sinks import jsonl, staging
+from headrace.sinks import jsonl
 
 VALUES = [i * 7 % 10 for i in range(60)]
 
@@ -223,20 +222,6 @@ def test_a_reader_goes_on_to_the_newest_commit_where_its_files_were_collected() 
     with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):
         reader.view("Count")
     assert reader.epoch == 3, "it has looked for something newer first"
-
-
-def test_a_link_that_was_made_and_reported_as_failed_counts(tmp_path: Path, monkeypatch) -> None:
-    source, target = tmp_path / "rows", tmp_path / "part"
-    source.write_bytes(b"rows")
-    link = os.link
-
-    def doubtful(one: str, other: Path) -> None:
-        link(one, other)
-        raise OSError(5, "told nobody")
-
-    monkeypatch.setattr(os, "link", doubtful)
-    assert staging._link(str(source), target)
-    assert target.read_bytes() == b"rows"
 
 
 def test_an_answer_is_kept_at_hand_while_its_log_is_away() -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from tests.unit.engine.support import counting, driver_of
 
-from headrace import IncompatibleState, InvalidPipeline
+from headrace import Computation, IncompatibleState, InvalidPipeline, UserCodeError
 from headrace.engine.job import Job
 from headrace.log.store import MemoryStore
 from headrace.pipeline.builder import PipelineBuilder
@@ -55,3 +55,38 @@ def test_what_has_no_state_by_its_nature_is_refused():
 @pytest.mark.parametrize("timeout", [60, 60.0, "1m", timedelta(minutes=1), None])
 def test_a_wait_takes_seconds_or_a_duration(timeout):
     assert job_of(MemoryStore()).wait(timeout).records == 3
+
+
+class Refuses(Computation):
+    def process_record(self, record, ctx):
+        raise ValueError("nope")
+
+
+def test_a_job_that_failed_says_so_and_with_what():
+    p = PipelineBuilder("failing")
+    p.read("in", memory([1]))
+    p.compute(Refuses, inputs={"in": str}, outputs="out")
+    p.stream("out").write(memory_sink())
+    job = job_of(MemoryStore(), p.freeze())
+    with pytest.raises(UserCodeError, match="ValueError: nope"):
+        job.wait(60)
+    status = job.status()
+    assert (status["phase"], status["running"], status["outage"]) == ("failed", False, None)
+    assert status["error"].startswith("UserCodeError: computation 'Refuses', key '1'")
+
+
+def test_a_job_that_ended_has_no_error():
+    job = job_of(MemoryStore())
+    job.wait(60)
+    assert job.status()["phase"] == "ended"
+    assert job.status()["error"] is None
+
+
+def test_a_job_that_could_not_open_its_checkpoint_failed():
+    store = MemoryStore()
+    job_of(store).wait(60)
+    other = job_of(store, counting([1], name="another"))
+    with pytest.raises(IncompatibleState):
+        other.wait(60)
+    assert other.status()["phase"] == "failed"
+    assert "IncompatibleState" in other.status()["error"]

@@ -13,6 +13,7 @@ from headrace.engine.planning import (
     Settings,
     Wait,
     decide,
+    missing,
 )
 from headrace.model.source import Range
 from headrace.model.time import BEGINNING, END
@@ -153,7 +154,10 @@ def test_a_split_that_has_not_begun_is_planned_with_its_lower_bound() -> None:
 def test_an_expected_split_holds_the_watermark_before_it_comes_and_when_it_has_vanished() -> None:
     given = topology(expected=["x", "y", "z"])
     ledger = begun(a=split(50), y=split(20), z=split(10, finished=True))
-    offer = Offer({"a": 0}, {"a": [Range(0, 5, 5)]}, False)
+    timing = given.graph.injectors["s"].source.timing
+    missed = missing(timing, {"a": 0}, ledger.splits["s"])
+    assert missing(timing, {"a": 0}, ledger.splits["s"], {"x"}) == ["y"]
+    offer = Offer({"a": 0}, {"a": [Range(0, 5, 5)]}, False, missing=missed)
     marks = next_step(given, ledger, offer).plan.injectors["s"].marks
     assert marks == {"a": Mark(50, 50), "x": Mark(BEGINNING, BEGINNING), "y": Mark(20, 20)}
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.local import read_all, reports_in
 from headrace.engine.near import NearStore
+from headrace.engine.options import Options
 from headrace.engine.tasks import WorkOrder, _run
 from headrace.errors import CorruptCheckpoint
 from headrace.log.store import DiskStore
@@ -53,6 +54,9 @@ class Executors:
             mine = [row for row in rows if row.partition == slot]
             found += _run(self.runtimes[name], order, 1, slot, mine)
         return reports_in(found)
+
+    def gone(self) -> str | None:
+        return None
 
     def close(self) -> None:
         pass

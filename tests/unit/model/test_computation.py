@@ -139,7 +139,9 @@ def test_parameters_are_on_the_class_of_key_objects_and_functions_stay_functions
         def __init__(self, scale, rename):
             self.scale, self.rename = scale, rename
 
-    obj = object_class(Scaled(3, str.upper)).__new__(object_class(Scaled(3, lambda text: text * 2)))
+    fields = Shape(Scaled).fields
+    bound = object_class(Scaled(3, lambda text: text * 2), fields)
+    obj = object_class(Scaled(3, str.upper), fields).__new__(bound)
     assert obj.scale == 3
     assert obj.rename("ab") == "abab"
     assert vars(obj) == {}

@@ -48,7 +48,7 @@ def test_expressions_keep_columns_and_times():
     s.filter(pc.field("v") > 1).select("k", double=pc.field("v") * 2)
     s.map_table(lambda t: t.append_column("n", pa.array(range(t.num_rows))).slice(1))
     with Harness(p) as h:
-        h.send("in", row("a", 1), row("b", 2, 2), row("c", 3, None))
+        h.send("in", row("a", 1), row("b", 2, 2), row("c", 3, 0), row("d", 4, None))
         assert h.records("in.filter.select") == [({"k": "b", "double": 4}, 2)]
         assert [t for _, t in h.records("in.map_table")] == [2, 3]
 

@@ -26,7 +26,7 @@ def test_runs_of_rows_add_up(seed: int) -> None:
     rows = Partials(zeros, zeros, zeros, values, zeros, np.arange(size), [pa.array(values)])
     first = np.array([dice.randrange(size) for _ in range(40)])
     lengths = np.array([dice.randint(1, size - at) for at in first.tolist()])
-    found = runs.merge_runs([Count(None)], rows, first, lengths)
+    found = runs.merge_runs([Count(None)], rows, first, lengths, {})
     pairs = list(zip(first.tolist(), lengths.tolist(), strict=True))
     assert found.count.tolist() == [int(values[at : at + n].sum()) for at, n in pairs]
     assert found.parts[0].to_pylist() == found.count.tolist()
@@ -46,10 +46,10 @@ def test_a_hot_key_does_not_cost_the_square_of_its_records(
     work = 0
     merge = partials.merge
 
-    def counted(aggregates: Any, rows: Partials, groups: Any) -> Partials:
+    def counted(aggregates: Any, rows: Partials, groups: Any, failed: Any) -> Partials:
         nonlocal work
         work += len(rows)
-        return merge(aggregates, rows, groups)
+        return merge(aggregates, rows, groups, failed)
 
     monkeypatch.setattr(partials, "merge", counted)
     p = Pipeline("hot")

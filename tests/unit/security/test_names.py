@@ -13,6 +13,7 @@ from headrace import Computation, InvalidPipeline, Pipeline, SinkError, sinks, s
 from headrace.log import paths
 from headrace.log.store import DiskStore
 from headrace.sinks.files import Claim
+from headrace.sinks.high_water import Mark
 from headrace.sinks.parquet import partition_component
 
 EVIL = [
@@ -97,9 +98,9 @@ def test_a_claim_that_names_a_directory_elsewhere_is_refused(tmp_path: Path) -> 
     (tmp_path / "secret").mkdir()
     for staging in ("../../secret", "/etc", "other"):
         claim = sink._claims / f"{1:012d}"
-        claim.write_bytes(msgspec.json.encode(Claim(staging, "checkpoint")))
+        claim.write_bytes(msgspec.json.encode(Claim(staging, Mark("checkpoint"))))
         with pytest.raises(SinkError, match="is not in _staging"):
-            sink._claim(1, Claim(f"{1:012d}.mine", "checkpoint"))
+            sink._claim(1, Claim(f"{1:012d}.mine", Mark("checkpoint")))
     assert (tmp_path / "secret").is_dir()
 
 

@@ -142,6 +142,40 @@ def test_a_redirection_to_another_host_does_not_take_secrets_along(
     assert first.seen[-1][1]["Authorization"] == "Bearer h3aderkey"
 
 
+def test_a_redirection_to_another_host_takes_only_harmless_headers_along(
+    servers: tuple[Server, Server],
+) -> None:
+    first, other = servers
+    sent = {"X-Api-Key": "k", "Private-Token": "t", "X-Anything": "s", "Cookie": "c=1"}
+    harmless = {"Accept": "text/plain", "User-Agent": "me", "Accept-Language": "de"}
+    first.redirect_to = f"http://{other.host}/there"
+    web.fetch(web.Request("GET", f"http://{first.host}/moved", {**sent, **harmless}), 5)
+    headers = other.seen[-1][1]
+    assert not {name.lower() for name in sent} & {name.lower() for name in headers}
+    assert harmless.items() <= dict(headers.items()).items()
+    # There and back: what was left behind stays left behind.
+    other.redirect_to = f"http://{first.host}/back"
+    first.redirect_to = f"http://{other.host}/moved"
+    web.fetch(web.Request("GET", f"http://{first.host}/moved", {**sent, **harmless}), 5)
+    path, headers = first.seen[-1]
+    assert path == "/back" and "X-Api-Key" not in headers
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("http://a/", "http://a:80/x", True),
+        ("https://A/", "https://a:443", True),
+        ("http://a/", "https://a/", False),
+        ("http://a/", "http://a:8080/", False),
+        ("http://a/", "http://b/", False),
+        ("http://a/", "http://a.b/", False),
+    ],
+)
+def test_another_scheme_or_port_is_another_host(one: str, other: str, same: bool) -> None:
+    assert (web._server(web._parts(one)) == web._server(web._parts(other))) is same
+
+
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"])
 def test_a_redirection_out_of_the_web_is_not_followed(
     target: str, servers: tuple[Server, Server]

@@ -57,41 +57,61 @@ def test_partitions_lie_below_the_epoch(tmp_path: Path) -> None:
     assert (tmp_path / "epoch=000000000001/day=mon/hour=3/part-a.parquet").is_file()
 
 
-def test_a_staged_file_is_linked_and_not_copied(tmp_path: Path) -> None:
+def test_a_published_file_shares_nothing_with_the_staged_one(tmp_path: Path) -> None:
     sink = opened(sinks.jsonl(tmp_path / "out"))
     staged = tmp_path / "staged"
     staged.write_bytes(b"1\n")
-    sink.deliver(Delivery(1, "id", [Part("a", "digest", staged.read_bytes, str(staged))]))
-    assert staged.samefile(tmp_path / "out/epoch=000000000001/part-a.jsonl")
+    sink.deliver(Delivery(1, "id", [Part("a", "digest", staged.read_bytes)]))
+    published = tmp_path / "out/epoch=000000000001/part-a.jsonl"
+    assert not staged.samefile(published)
+    assert published.stat().st_nlink == staged.stat().st_nlink == 1
+    published.write_bytes(b"edited")
+    assert staged.read_bytes() == b"1\n"
+    staged.write_bytes(b"")
+    assert published.read_bytes() == b"edited"
 
 
-def test_a_damaged_part_is_not_published_though_it_could_be_linked(tmp_path: Path) -> None:
+def test_a_damaged_part_is_not_published(tmp_path: Path) -> None:
     sink = opened(sinks.jsonl(tmp_path / "out"))
-    staged = tmp_path / "staged"
-    staged.write_bytes(b"1\n")
 
     def damaged() -> bytes:
         raise CorruptCheckpoint("its digest is not the committed one")
 
     with pytest.raises(CorruptCheckpoint):
-        sink.deliver(Delivery(1, "id", [Part("a", "digest", damaged, str(staged))]))
+        sink.deliver(Delivery(1, "id", [part(sink, "a", 1), Part("b", "digest", damaged)]))
     assert not list(tmp_path.glob("out/epoch=*"))
+    assert not list(tmp_path.glob("out/_staging/*"))
 
 
-def test_a_staged_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch) -> None:
-    sink = opened(sinks.jsonl(tmp_path / "out"))
-    staged = tmp_path / "staged"
-    staged.write_bytes(b"1\n")
-    link = os.link
+def test_an_epoch_of_many_files_opens_a_few_at_a_time(tmp_path: Path, monkeypatch) -> None:
+    """And syncs each of them before it is shown."""
+    monkeypatch.setattr("headrace.sinks.staging.OPEN_FILES_MAX", 3)
+    opened_now: set[int] = set()
+    most, synced = [0], set()
+    really, sync, close = os.open, os.fsync, os.close
 
-    def refuse(source: str | Path, target: str | Path) -> None:
-        if str(source) == str(staged):
-            raise OSError(18, "Invalid cross-device link")
-        link(source, target)
+    def opens(path: str | Path, *given: int) -> int:
+        descriptor = really(path, *given)
+        if Path(path).suffix == ".parquet":
+            opened_now.add(descriptor)
+            most[0] = max(most[0], len(opened_now))
+        return descriptor
 
-    monkeypatch.setattr(os, "link", refuse)
-    sink.deliver(Delivery(1, "id", [Part("a", "digest", staged.read_bytes, str(staged))]))
-    assert (tmp_path / "out/epoch=000000000001/part-a.jsonl").read_bytes() == b"1\n"
+    def syncs(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(descriptor)
+
+    def closes(descriptor: int) -> None:
+        opened_now.discard(descriptor)
+        close(descriptor)
+
+    sink = opened(sinks.parquet(tmp_path, partition_by="day"))
+    for name, double in (("open", opens), ("fsync", syncs), ("close", closes)):
+        monkeypatch.setattr(os, name, double)
+    sink.deliver(Delivery(1, "id", [part(sink, "a", *({"day": d, "n": d} for d in range(10)))]))
+    found = list(tmp_path.glob("epoch=*/day=*/*.parquet"))
+    assert (len(found), most[0], opened_now) == (10, 3, set())
+    assert {path.stat().st_ino for path in found} <= synced
 
 
 def test_an_epoch_staged_under_other_partitions_still_arrives(tmp_path: Path) -> None:
@@ -100,7 +120,7 @@ def test_an_epoch_staged_under_other_partitions_still_arrives(tmp_path: Path) ->
     path = tmp_path / "staged-part"
     path.write_bytes(staged.read())
     after = opened(sinks.parquet(tmp_path / "out"))
-    after.deliver(Delivery(1, "id", [Part("a", "digest", path.read_bytes, str(path))]))
+    after.deliver(Delivery(1, "id", [Part("a", "digest", path.read_bytes)]))
     assert (tmp_path / "out/epoch=000000000001/day=mon/part-a.parquet").is_file()
 
 
@@ -157,7 +177,7 @@ def test_a_missing_staged_part_is_an_error_that_names_it(tmp_path: Path) -> None
     sink = opened(sinks.jsonl(tmp_path / "out"))
     missing = tmp_path / "staged"
     with pytest.raises(SinkError, match=f"epoch 1.*{missing}"):
-        sink.deliver(Delivery(1, "id", [Part("a", "digest", missing.read_bytes, str(missing))]))
+        sink.deliver(Delivery(1, "id", [Part("a", "digest", missing.read_bytes)]))
     assert sink.high_water() == 0
 
 
@@ -186,6 +206,7 @@ def test_long_labels_are_cut_and_stay_apart() -> None:
 
 def test_the_high_water_never_falls_and_keeps_few_markers(tmp_path: Path) -> None:
     mark = HighWater(tmp_path / "marks", "id")
+    (tmp_path / "marks").mkdir()
     (tmp_path / "marks/.000000000002.0a.tmp").write_text("left by a killed writer")
     for epoch in range(1, 41):
         mark.advance(epoch)

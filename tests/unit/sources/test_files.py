@@ -84,8 +84,10 @@ def test_relative_paths_are_those_of_the_driver(
 
 
 def test_a_fixed_set_without_files_names_its_pattern(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"no file matches .*nothing/\*\.jsonl"):
+    with pytest.raises(SourceError, match="there is no directory .*nothing: correct the path"):
         prepared(sources.jsonl(f"{tmp_path}/nothing/*.jsonl"), tmp_path)
+    with pytest.raises(SourceError, match=r"no file matches .*/\*\.jsonl"):
+        prepared(sources.jsonl(f"{tmp_path}/*.jsonl"), tmp_path)
     with pytest.raises(SourceError, match="there is no file .*missing.csv"):
         prepared(sources.csv(tmp_path / "missing.csv"), tmp_path)
     (tmp_path / "empty").mkdir()
@@ -284,7 +286,7 @@ def test_a_fixed_set_in_name_order_cannot_grow_between_runs(tmp_path: Path) -> N
     put(tmp_path / "in" / "b.txt")
     prepared(sources.text(tmp_path / "in", ordered_by_name=True), tmp_path)
     put(tmp_path / "in" / "a.txt")
-    with pytest.raises(SourceError, match="a.txt was not there when this checkpoint was started"):
+    with pytest.raises(SourceError, match="a.txt was not there, or empty, when this"):
         prepared(sources.text(tmp_path / "in", ordered_by_name=True), tmp_path)
 
 

@@ -16,6 +16,7 @@ from headrace import (
     Pipeline,
     UserCodeError,
     failpoints,
+    sinks,
     sources,
     state,
     to,
@@ -330,3 +331,20 @@ def test_what_setup_opens_does_not_stay_with_the_pipeline():
         with Harness(p) as h:
             h.send("in", at(1))
             assert len(h.read("out")) == 1
+
+
+def test_a_summary_of_the_harness_counts_what_drivers_did_before_they_died() -> None:
+    p = Pipeline("dies")
+    p.read("in", sources.memory([]), errors=to("dead"))
+    p.compute(Refuses, inputs={"in": "k"}, errors=to("dead"))
+    p.stream("dead").write(sinks.memory())
+    with Harness(p) as h:
+        h.send("in", {"k": "a"}, CRASH, {"k": "b"}, {"other": 1})
+        summary = h.end()
+        assert (summary.records, summary.dead) == (3, 3)
+        assert not any("all runs" in line for line in summary.lines())
+
+
+class Refuses(Computation):
+    def process_record(self, record, ctx):
+        raise ValueError("never")

@@ -220,7 +220,7 @@ def test_a_failure_is_an_answer_too_the_same_on_every_replay(name, outside):
 
 
 def test_a_call_that_hangs_fails_after_its_timeout():
-    @service(timeout="50ms")
+    @service(timeout="50ms", uncertain="again")
     def hang(key: str) -> None:
         time.sleep(0.5)
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from headrace import SECOND, Computation, Pipeline, state
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
 from headrace.engine.local import LocalSubstrate
+from headrace.engine.options import Options
 from headrace.engine.planning import Run
 from headrace.log.store import MemoryStore
 from headrace.model.source import Range, Reading, Source, Timing

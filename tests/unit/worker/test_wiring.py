@@ -86,7 +86,7 @@ def test_several_outputs_are_named_when_producing():
         ("a", "ctx.produce(1, to='c')", "no output 'c'"),
         ((), "ctx.produce(1)", "has no outputs="),
         ("a", "ctx.produce(object())", "cannot be encoded"),
-        ("a", "ctx.produce({'x': 2**64})", "cannot be encoded"),
+        ("a", "ctx.produce({2**64: 1})", "cannot be encoded"),
         ("a", "ctx.produce(1, timestamp='soon')", "microseconds"),
     ],
 )

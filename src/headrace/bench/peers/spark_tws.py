@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.bench.peers.streaming import ROCKSDB, StreamingPeer
+from headrace.bench.workload import KeyedCount
 
 COUNT_TYPE = StructType([StructField("count", LongType())])
 ROCKSDB_SETTINGS = {
@@ -26,7 +27,10 @@ ROCKSDB_SETTINGS = {
 
 
 class CountFrames(StatefulProcessor):
-    """Adds the length of each key's frames to a count in value state."""
+    """Adds the length of each key's frames, or their values, to a count in value state."""
+
+    def __init__(self, adds_values: bool) -> None:
+        self._adds_values = adds_values
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the one piece of state."""
@@ -40,7 +44,9 @@ class CountFrames(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Count one key's records of this micro-batch."""
         stored = self._count.get()
-        count = (0 if stored is None else stored[0]) + sum(len(frame) for frame in rows)
+        count = 0 if stored is None else stored[0]
+        for frame in rows:
+            count += int(frame["value"].sum()) if self._adds_values else len(frame)
         self._count.update((count,))
         yield pd.DataFrame({"key": [key[0]], "count": [count]})
 
@@ -48,9 +54,9 @@ class CountFrames(StatefulProcessor):
         """Nothing to release."""
 
 
-def _changes(records: DataFrame) -> DataFrame:
+def _changes(records: DataFrame, workload: KeyedCount) -> DataFrame:
     return records.groupBy("key").transformWithStateInPandas(
-        statefulProcessor=CountFrames(),
+        statefulProcessor=CountFrames(workload.adds_values),
         outputStructType="key string, count bigint",
         outputMode="Update",
         timeMode="None",

@@ -1,7 +1,7 @@
 """`transformWithState` with the Row interface: user code per key, records as rows.
 
 The same kind of program that Headrace runs with `--hook record`: Python sees every
-record as an object of its own. Set up like `spark_tws`.
+record as an object of its own, and reads its value. Set up like `spark_tws`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from headrace.bench.peers.spark_tws import COUNT_TYPE, ROCKSDB_SETTINGS
 from headrace.bench.peers.streaming import StreamingPeer
+from headrace.bench.workload import KeyedCount
 
 
 class CountRows(StatefulProcessor):
-    """Adds one per row to a count in value state, read and written once per key."""
+    """Adds each row's value, or one, to a count in value state, read and written once per key."""
+
+    def __init__(self, adds_values: bool) -> None:
+        self._adds_values = adds_values
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the one piece of state."""
@@ -32,8 +36,12 @@ class CountRows(StatefulProcessor):
         """Count one key's records of this micro-batch."""
         stored = self._count.get()
         count = 0 if stored is None else stored[0]
-        for _ in rows:
-            count += 1
+        if self._adds_values:
+            for row in rows:
+                count += row.value
+        else:
+            for _ in rows:
+                count += 1
         self._count.update((count,))
         yield Row(key=key[0], count=count)
 
@@ -41,9 +49,9 @@ class CountRows(StatefulProcessor):
         """Nothing to release."""
 
 
-def _changes(records: DataFrame) -> DataFrame:
+def _changes(records: DataFrame, workload: KeyedCount) -> DataFrame:
     return records.groupBy("key").transformWithState(
-        statefulProcessor=CountRows(),
+        statefulProcessor=CountRows(workload.adds_values),
         outputStructType="key string, count bigint",
         outputMode="Update",
         timeMode="None",

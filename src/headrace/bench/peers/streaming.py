@@ -46,13 +46,14 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 class StreamingPeer:
     """A Structured Streaming query that answers the keyed count.
 
-    `changes` turns the stream of records into `key, count` rows of the changed keys.
+    `changes` turns the stream of records into `key, count` rows of the changed keys, as the
+    workload wants them counted.
     `state_variable` names the state that holds the counts for Spark's state
     reader; None for the one store of a native aggregation.
     """
 
     name: str
-    changes: Callable[[DataFrame], DataFrame]
+    changes: Callable[[DataFrame, KeyedCount], DataFrame]
     state_variable: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,7 +85,7 @@ class StreamingPeer:
         if task.workload.columns == "key":
             records = records.select("key")
         writer = (
-            self.changes(records)
+            self.changes(records, task.workload)
             .writeStream.outputMode("update")
             .option("checkpointLocation", str(_checkpoint(task)))
             .trigger(availableNow=True)
@@ -97,7 +98,8 @@ class StreamingPeer:
         if self.state_variable is not None:
             reader = reader.option("stateVarName", self.state_variable)
         rows = reader.load(str(_checkpoint(task)))
-        rows = rows.selectExpr("key.key AS key", "value.count AS count")
+        # The one field of the state: Spark calls that of its own aggregates `count` or `sum`.
+        rows = rows.selectExpr("key.key", "value.*").toDF("key", "count")
         return rows.toArrow().cast(COUNTS_SCHEMA)
 
 

@@ -8,6 +8,7 @@ numbers per group, is put together as one Python integer with one exponent.
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from itertools import repeat
 from typing import Any
 
@@ -44,8 +45,17 @@ def unscaled(decimals: pa.Array) -> Any:
     words = words[wide.offset : wide.offset + len(wide)]
     if (words[:, 1:] == (words[:, :1] >> 63)).all():
         return words[:, 0].copy()
-    shift = decimals.type.scale
-    return np.array([int(cell.scaleb(shift)) for cell in decimals.to_pylist()], object)
+    scale = decimals.type.scale
+    found = [whole(cell) for cell in decimals.to_pylist()]
+    return np.array([number * 10 ** (scale - own) for number, own in found], object)
+
+
+def whole(decimal: Decimal) -> tuple[int, int]:
+    """A finite decimal without its point, and how many digits stood behind it."""
+    sign, digits, exponent = decimal.as_tuple()
+    number = int("".join(map(str, digits))) * (-1 if sign else 1)
+    power = int(exponent)
+    return (number * 10**power, 0) if power > 0 else (number, -power)
 
 
 def _totals_of_objects(values: Any, groups: Groups) -> list[Total]:
@@ -156,4 +166,14 @@ def ratio(total: Total, divisor: int = 1) -> float:
     try:
         return (number << power) / divisor if power >= 0 else number / (divisor << -power)
     except OverflowError:
-        return math.copysign(math.inf, number)
+        return -math.inf if number < 0 else math.inf  # `number` itself may be too large
+
+
+def root(total: Total, divisor: int) -> float:
+    """The square root of total / divisor, also where that itself is too large or too small."""
+    number, power = total
+    half = (number.bit_length() + power - divisor.bit_length()) // 2
+    try:
+        return math.ldexp(math.sqrt(ratio((number, power - 2 * half), divisor)), half)
+    except OverflowError:
+        return math.inf

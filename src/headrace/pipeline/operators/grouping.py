@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.codec import packed
-
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -74,31 +72,36 @@ def group(columns: Sequence[Ints]) -> Groups:
 
 
 def sorted_rows(groups: Groups, *columns: Any) -> Ints:
-    """Positions of the rows by group, then by these columns (Arrow or numpy)."""
+    """Positions of the rows by group, then by these columns (Arrow or numpy, no nested ones)."""
+    columns = tuple(_in_numpy(column) for column in columns)
     if all(isinstance(column, np.ndarray) for column in columns):
         return np.lexsort((*reversed(columns), groups.of))
-    named = {f"c{i}": _sortable(c) for i, c in enumerate(columns)}
-    table = pa.table({"g": groups.of, **named})
+    table = pa.table({"g": groups.of, **{f"c{i}": c for i, c in enumerate(columns)}})
     keys = [(name, "ascending") for name in table.schema.names]
     return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
 
 
-def _sortable(column: Any) -> Any:
-    if isinstance(column, pa.Array) and pa.types.is_nested(column.type):
-        return encoded(column)
-    return column
+def _in_numpy(column: Any) -> Any:
+    """Numbers in numpy, floats in the order over kinds: Arrow has 0.0 and -0.0 as equal."""
+    if not isinstance(column, pa.Array) or column.null_count:
+        return column
+    if pa.types.is_float64(column.type):
+        return float_order(column.to_numpy())
+    return column.to_numpy() if pa.types.is_int64(column.type) else column
 
 
-def encoded(values: pa.Array) -> pa.Array:
-    """Lists and structs as bytes. Nulls inside are left out: which names a column of structs has
-    depends on the other rows, and so on the cut."""
-    return pa.array([packed(_without_nulls(value)) for value in values.to_pylist()], pa.binary())
+def float_order(values: Any) -> Ints:
+    """Floats as integers that lie in their order, -0.0 before 0.0 and NaN, of one kind, last."""
+    return _flipped(np.where(np.isnan(values), np.nan, values).view(np.int64))
 
 
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in sorted(value.items()) if v is not None}
-    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
+def from_float_order(numbers: Ints) -> Any:
+    """The floats again."""
+    return _flipped(numbers).view(np.float64)
+
+
+def _flipped(bits: Ints) -> Ints:
+    return np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
 
 
 def runs(sorted_of: Ints) -> Ints:
@@ -117,9 +120,7 @@ def lists(groups_of: Ints, count: int, values: pa.Array) -> pa.Array:
 
 def flattened(parts: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
     """The elements of a column of lists, with the groups of their rows."""
-    if pa.types.is_null(parts.type):
-        return pa.array([], pa.null()), Groups(np.zeros(0, np.int64), groups.count)
-    lengths = pc.fill_null(pc.list_value_length(parts), 0).to_numpy().astype(np.int64)
+    lengths = parts.value_lengths().to_numpy(False).astype(np.int64)
     return parts.flatten(), Groups(np.repeat(groups.of, lengths), groups.count)
 
 
@@ -130,34 +131,6 @@ def spread(count: int, at: Ints, values: pa.Array) -> pa.Array:
     where = np.full(count, -1, np.int64)
     where[at] = np.arange(len(at))
     return values.take(pa.array(where, mask=where < 0))
-
-
-def joined(first: pa.Array, second: pa.Array) -> pa.Array:
-    """Two columns, one behind the other; the second was inferred from stored cells."""
-    if first.type.equals(second.type):
-        return pa.concat_arrays([first, second])
-    if pa.types.is_null(second.type):
-        return pa.concat_arrays([first, second.cast(first.type)])
-    if pa.types.is_null(first.type):
-        return pa.concat_arrays([first.cast(second.type), second])
-    try:
-        if not _holds_structs(first.type):  # a cast would drop the names that the first lacks
-            return pa.concat_arrays([first, second.cast(first.type)])
-    except pa.ArrowException:
-        pass
-    try:
-        return pa.array([*first.to_pylist(), *second.to_pylist()])
-    except pa.ArrowException:
-        raise TypeError(
-            f"an aggregate gets values of two kinds, {second.type} before and now {first.type}: "
-            "make them alike with map or select before"
-        ) from None
-
-
-def _holds_structs(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _holds_structs(kind.value_type)
-    return bool(pa.types.is_struct(kind))
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -191,8 +164,3 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return array.cast(pa.binary())
     return array
-
-
-def in_order(score: Any) -> tuple[bool, Any]:
-    """A score as it is ranked: NaN above every number, as `agg.max` has it."""
-    return (True, 0.0) if score != score else (False, score)

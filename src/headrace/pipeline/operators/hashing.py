@@ -1,4 +1,4 @@
-"""64-bit hashes of Arrow columns in numpy, for sketches. Equal values have equal hashes."""
+"""64-bit hashes of columns in numpy, for sketches. Equal values of one kind have equal hashes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.pipeline.operators.cells import CELLS, TYPES, values_in
+from headrace.pipeline.operators.grouping import float_order
+
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 _MULTIPLY_1, _MULTIPLY_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -14,7 +17,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hash_column(values: pa.Array) -> Hashes:
-    """The hash of each value; that of a null is 0."""
+    """The hash of each value of a column, typed or of cells; that of a null is 0."""
     kind = values.type
     if values.null_count and not pa.types.is_null(kind):
         found = np.zeros(len(values), np.uint64)
@@ -22,17 +25,41 @@ def hash_column(values: pa.Array) -> Hashes:
         return found
     if pa.types.is_null(kind) or not len(values):
         return np.zeros(len(values), np.uint64)
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return mixed(values.cast(pa.int64(), safe=False).to_numpy(False).view(np.uint64))
+    if kind == CELLS:
+        return _hash_cells(values)
     if pa.types.is_floating(kind):
-        numbers = values.cast(pa.float64()).to_numpy(False)
-        whole = (numbers == np.rint(numbers)) & (np.abs(numbers) < 2**53)
-        as_ints = np.where(whole, numbers, 0).astype(np.int64).view(np.uint64)
-        # A whole float is the same value as the integer: a column may change its type.
-        return mixed(np.where(whole, as_ints, numbers.view(np.uint64)))
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _hash_bytes(values)
-    raise TypeError(f"an approximate distinct count takes numbers, text or bytes, not {kind}")
+        return mixed(float_order(values.to_numpy()).view(np.uint64) ^ _SALTS[float])
+    if pa.types.is_boolean(kind):
+        return mixed(values.cast(pa.int64()).to_numpy().view(np.uint64) ^ _SALTS[bool])
+    if pa.types.is_integer(kind):
+        return mixed(values.to_numpy().view(np.uint64) ^ _SALTS[int])
+    return mixed(_hash_bytes(values) ^ _SALTS[str if pa.types.is_string(kind) else bytes])
+
+
+_SALTS = {
+    kind: np.uint64(n * 0x9E3779B97F4A7C15 & 2**64 - 1)
+    for n, kind in enumerate((int, float, bool, str, bytes, list))
+}
+"""Values of two kinds are two values."""
+
+
+def _hash_cells(cells: pa.Array) -> Hashes:
+    """The same hashes as typed columns give: values of each kind together."""
+    found = np.zeros(len(cells), np.uint64)
+    rows_of: dict[type, list[int]] = {}
+    values = values_in(cells)
+    for row, value in enumerate(values):
+        kind = type(value)
+        if kind not in TYPES or (kind is int and not -(2**63) <= value < 2**63):
+            kind = list
+        rows_of.setdefault(kind, []).append(row)
+    for kind, rows in rows_of.items():
+        if kind is list:  # of no type: by the bytes of the cells
+            raw = cells.take(pa.array(rows)).cast(pa.binary())
+            found[rows] = mixed(_hash_bytes(raw) ^ _SALTS[list])
+        else:
+            found[rows] = hash_column(pa.array([values[row] for row in rows], TYPES[kind]))
+    return found
 
 
 def mixed(numbers: Hashes) -> Hashes:

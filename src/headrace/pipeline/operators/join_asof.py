@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.model.codec import decode_value, packed
+from headrace.model.codec import decode_value, packed_exactly
 from headrace.model.computation import Computation
 from headrace.model.state import state
 from headrace.model.time import END
@@ -33,7 +33,7 @@ class Kept(msgspec.Struct, array_like=True):
     @staticmethod
     def of(row: Mapping[str, Any], timestamp: int) -> Kept:
         """A row to keep."""
-        return Kept(packed(row), timestamp)
+        return Kept(packed_exactly(row), timestamp)
 
     def columns(self) -> Mapping[str, Any]:
         """The row again."""
@@ -71,9 +71,14 @@ class AsOfJoin(Computation, ordered=True):
         if found and newest is not None and self.tolerance_us is not None:
             found = time - newest.timestamp <= self.tolerance_us
         if found and newest is not None:
-            ctx.produce(self.pairing(row, newest.columns(), ctx.key))
+            self._produce(row, newest.columns(), ctx)
         elif self.how == "left":
-            ctx.produce(self.pairing(row, None, ctx.key))
+            self._produce(row, None, ctx)
+
+    def _produce(
+        self, left: Mapping[str, Any], right: Mapping[str, Any] | None, ctx: Context
+    ) -> None:
+        ctx.produce(msgspec.Raw(self.pairing.packed(self.pairing(left, right, ctx.key))))
 
     def process_timer(self, timer: Timer, ctx: Context) -> None:
         """The newest version is too old for whatever may come."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import InvalidPipeline
+from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.pipeline.columns import check_column
+from headrace.pipeline.operators.forms import Kinds
 from headrace.pipeline.operators.grouping import Ints
-from headrace.pipeline.operators.join_side import SideRows
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
@@ -28,18 +28,19 @@ def own(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {n: v if type(v) in _WHOLE else copy.deepcopy(v) for n, v in row.items()}
 
 
-def own_windows(columns: Mapping[str, pa.Array], windows: Mapping[str, Ints], where: str) -> None:
-    """Refuses rows that name another window than the one in which they are joined."""
-    for name, window in windows.items():
-        if name in columns:
-            same = pc.all(pc.equal(columns[name], pa.array(window)), min_count=0)
-            if not same.as_py():
-                raise other_window(where)
+def are_own_windows(columns: Mapping[str, pa.Array], windows: Mapping[str, Ints]) -> bool:
+    """Whether no row names another window than the one in which it is joined."""
+    return all(
+        columns[name].type == pa.int64()
+        and pc.all(pc.equal(columns[name], pa.array(window)), min_count=0).as_py()
+        for name, window in windows.items()
+        if name in columns
+    )
 
 
-def other_window(where: str) -> InvalidPipeline:
+def other_window(where: str) -> InvalidRecord:
     """The error for a row that does."""
-    return InvalidPipeline(
+    return InvalidRecord(
         f"{where}: joined rows have columns window_start and window_end of their window, but the "
         "records have such columns of another window: rename those in select=, or join by "
         "window=same_window()"
@@ -61,47 +62,53 @@ def parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
     return {names[0]: {f"part_{i}": part for i, part in enumerate(key)} if several else key}
 
 
-def key_columns(
-    names: tuple[str, ...], ctx: TableContext, key: Ints, kinds: Mapping[str, pa.DataType]
-) -> dict[str, pa.Array]:
-    """The parts of the keys at these positions."""
+def key_columns(names: tuple[str, ...], ctx: TableContext, key: Ints) -> dict[str, pa.Array] | None:
+    """The parts of the keys at these positions; None where they do not fit columns as they are."""
     if not names:
         return {}
     used, of = np.unique(key, return_inverse=True)
     shown = ctx.keys()
     rows = [parts(names, shown[i]) for i in used.tolist()]
-    columns = {}
-    for name in rows[0]:
-        column = pa.array([row[name] for row in rows])
-        kind = kinds.get(name, pa.null())
-        if not pa.types.is_null(kind) and kind != column.type:
-            column = column.cast(kind)
-        columns[name] = column.take(pa.array(of))
-    return columns
+    if any(len(row) != len(rows[0]) for row in rows):
+        return None
+    found = {name: Kinds([row[name] for row in rows]) for name in rows[0]}
+    if not all(column.is_whole for column in found.values()):
+        return None
+    return {name: column.whole().take(pa.array(of)) for name, column in found.items()}
 
 
-def check_key(keys: Mapping[str, Any], *rows: Mapping[str, Any], where: str) -> None:
-    """Refuses rows with another cell under the name that the key is to have beside them."""
+def is_key(keys: Mapping[str, Any], *rows: Mapping[str, Any]) -> bool:
+    """Whether rows have nothing else under the name that the key is to have beside them."""
     for name, part in keys.items():
         for row in rows:
             if name not in row:
                 continue
-            same = row[name] == part
             if isinstance(part, pa.Array):
                 same = row[name].to_pylist() == part.to_pylist()
+            else:
+                same = type(row[name]) is type(part) and row[name] == part
             if not same:
-                raise InvalidPipeline(
-                    f"{where}: its key is a function and comes out as the column {name!r}, but the "
-                    "records have a column of that name with something else in it: name the key "
-                    "otherwise, key_by(name=function), or say select="
-                )
+                return False
+    return True
+
+
+def other_key(names: Iterable[str], where: str) -> InvalidRecord:
+    """The error for a row that has."""
+    shown = ", ".join(map(repr, names))
+    return InvalidRecord(
+        f"{where}: its key is a function and comes out as the column {shown}, but the "
+        "records have a column of that name with something else in it: name the key "
+        "otherwise, key_by(name=function), or say select="
+    )
 
 
 def nulls(
-    names: tuple[str, ...] | None, side: SideRows, row: Mapping[str, Any], count: int
+    names: tuple[str, ...] | None,
+    kinds: Mapping[str, pa.DataType],
+    row: Mapping[str, Any],
+    count: int,
 ) -> dict[str, pa.Array]:
-    """Nulls for the columns of a side, where they are known; rows at hand give them types."""
-    kinds = side.names()
+    """Nulls for the columns of a side, where they are known; a schema gives them types."""
     return {n: pa.nulls(count, kinds.get(n, pa.null())) for n in names or () if n not in row}
 
 

@@ -2,7 +2,7 @@
 
 Key columns that both sides have under one name appear once. Any other name on
 both sides is a clash: found when the pipeline is built where the columns are
-known, else at the first pair.
+known, else an error of each pair that has it.
 
 A row without a partner has nulls for the columns of the other side that are known when
 the pipeline is built, by a schema, a `select` step or `select=`, and no others: what rows
@@ -11,30 +11,32 @@ have shown so far depends on the cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import InvalidPipeline, InvalidRecord, UserCodeError
-from headrace.model.codec import packed
+from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.codec import packed, packed_exactly
+from headrace.model.rows import dicts
 from headrace.model.words import did_you_mean
 from headrace.pipeline.columns import as_columns
 from headrace.pipeline.keying import KeyGiven
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.join_columns import (
-    check_key,
+    are_own_windows,
     choice,
+    is_key,
     is_unequal,
     key_columns,
     nothing,
     nulls,
+    other_key,
     other_window,
     own,
-    own_windows,
     parts,
 )
 from headrace.pipeline.operators.join_side import SideRows
@@ -55,6 +57,8 @@ class Side:
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] = ()
     """How the parts of the key are called where it is a function."""
+    kinds: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The types of columns, where a schema gives them."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -84,6 +88,7 @@ class Pairing:
         pairs = zip(left.key_columns, right.key_columns, strict=False)
         self._shared = frozenset({a for a, b in pairs if a == b} | set(shared))
         self._left_columns, self._right_columns = left.columns, right.columns
+        self._kinds = (left.kinds, right.kinds)
         self._function: Callable[[Any, Any], Any] | None = None
         self._chosen: tuple[tuple[str, str, str], ...] | None = None
         if callable(select):
@@ -103,8 +108,10 @@ class Pairing:
                     )
             sides = {"left": left.columns, "right": right.columns}
             self._chosen = tuple(choice(n, c, sides, where) for n, c in select.items())
-        else:
-            self._check(left.columns, right.columns)
+        elif left.columns is not None and right.columns is not None:
+            clash = self._clash(left.columns, right.columns)
+            if clash is not None:
+                raise InvalidPipeline(clash)
         self._checked = left.columns is not None and right.columns is not None
 
     def unequal(self, ctx: TableContext) -> Any:
@@ -171,10 +178,11 @@ class Pairing:
         if self._chosen is not None:
             return self._select({"left": left, "right": right})
         keys = parts(self._added, key) if self._added else {}
-        check_key(keys, left or {}, right or {}, where=self.where)
+        if not is_key(keys, left or {}, right or {}):
+            raise other_key(keys, self.where)
         if left is not None and right is not None:
-            if not self._checked:
-                self._check(left, right)
+            if not self._checked and (clash := self._clash(left, right)) is not None:
+                raise InvalidRecord(clash)
             return {**keys, **left, **right}
         if left is not None:
             return {**keys, **left, **nothing(self._right_columns, left)}
@@ -200,19 +208,20 @@ class Pairing:
             return
         side = 0 if at[0] is not None else 1
         key = sides[side].key[at[side]]
-        try:
-            columns = self._columnar(ctx, sides, at, key)
-            if columns is not None:
-                own_windows(columns, more or {}, self.where)
-        except (InvalidPipeline, InvalidRecord) as error:
-            raise UserCodeError(str(error)) from error  # seen only now, with these records
-        if columns is not None:
-            columns.update({name: pa.array(column) for name, column in (more or {}).items()})
-            ctx.produce_table(columns, to=to, timestamp=times, key_index=key, ties="content")
+        windows = more or {}
+        columns = self._columnar(ctx, sides, at, key)
+        if columns is None or not are_own_windows(columns, windows):
+            values, made = self._one_by_one(ctx, sides, at, key, times, windows)
+            times, key = times[made], key[made]
+            ctx.produce_values(values, to=to, timestamp=times, key_index=key, ties="content")
             return
-        values, made = self._one_by_one(ctx, sides, at, key, times, more or {})
-        times, key = times[made], key[made]
-        ctx.produce_values(values, to=to, timestamp=times, key_index=key, ties="content")
+        columns.update({name: pa.array(column) for name, column in windows.items()})
+        declared = all(s.declared for s, rows in zip(sides, at, strict=True) if rows is not None)
+        if _can_stand(columns, declared):
+            ctx.produce_table(columns, to=to, timestamp=times, key_index=key, ties="content")
+        else:
+            rows = dicts(pa.table(columns))
+            ctx.produce_values(rows, to=to, timestamp=times, key_index=key, ties="content")
 
     def produce_alone(
         self,
@@ -247,21 +256,22 @@ class Pairing:
             for side, rows in zip(sides, taken, strict=True)
         ]
         left, right = both
-        try:
-            keys = key_columns(self._added, ctx, key, {})
-            check_key(keys, left or {}, right or {}, where=self.where)
-            if left is not None:
-                if right is not None:
-                    if not self._checked:
-                        self._check(left, right)
-                    return {**keys, **left, **right}
-                return {**keys, **left, **nulls(self._right_columns, sides[1], left, len(key))}
-            alone = right or {}
-            kinds = sides[0].names()
-            keys = key_columns(self._keys or self._added, ctx, key, kinds)
-        except (pa.ArrowException, TypeError, OverflowError):
-            return None  # keys of all kinds fit no column
-        return {**nulls(self._left_columns, sides[0], alone, len(key)), **keys, **alone}
+        keys = key_columns(self._added, ctx, key)
+        if keys is None or not is_key(keys, left or {}, right or {}):
+            return None
+        if left is not None:
+            if right is not None:
+                if not self._checked and self._clash(left, right) is not None:
+                    return None  # each pair fails, by the policy
+                return {**keys, **left, **right}
+            known = nulls(self._right_columns, self._kinds[1], left, len(key))
+            return {**keys, **left, **known}
+        alone = right or {}
+        keys = key_columns(self._keys or self._added, ctx, key)
+        if keys is None:
+            return None
+        known = nulls(self._left_columns, self._kinds[0], alone, len(key))
+        return {**known, **keys, **alone}
 
     def _select_columns(
         self, sides: tuple[SideRows, SideRows], taken: list[pa.Array | None], count: int
@@ -271,7 +281,7 @@ class Pairing:
             i = 0 if side == "left" else 1
             columns, rows = sides[i].columns or {}, taken[i]
             if rows is None:
-                made[name] = pa.nulls(count, sides[i].names().get(column, pa.null()))
+                made[name] = pa.nulls(count, self._kinds[i].get(column, pa.null()))
             elif column in columns:
                 made[name] = columns[column].take(rows)
             else:
@@ -304,14 +314,17 @@ class Pairing:
                     if any(value.get(name) not in (None, cells[name]) for name in cells):
                         raise other_window(self.where)
                     value.update(cells)
-                values.append(msgspec.Raw(packed(value, what="the joined value")))
-            except InvalidPipeline as error:
-                raise UserCodeError(str(error)) from error  # no matter of this pair alone
+                values.append(msgspec.Raw(self.packed(value)))
             except Exception as error:
                 ctx.set_aside(error, owner, {"left": left, "right": right}, int(times[i]))
             else:
                 made.append(i)
         return values, np.array(made, np.int64)
+
+    def packed(self, value: Any) -> bytes:
+        """A joined row as bytes: what records held stays what it is."""
+        pack = packed_exactly if self._function is None else packed
+        return pack(value, what="the joined value")
 
     def _missing(self, side: str, column: str, row: Mapping[str, Any]) -> InvalidRecord:
         return InvalidRecord(
@@ -331,14 +344,21 @@ class Pairing:
                 raise self._missing(side, column, row)
         return made
 
-    def _check(self, left: Any, right: Any) -> None:
-        if left is None or right is None:
-            return
+    def _clash(self, left: Iterable[str], right: Container[str]) -> str | None:
+        """What is wrong with two rows of these columns, if they cannot be one."""
         clash = [name for name in left if name in right and name not in self._shared]
-        if clash:
-            names = ", ".join(repr(name) for name in clash)
-            raise InvalidPipeline(
-                f"{self.where}: both sides have a column {names}. Name the columns that you want: "
-                f'select={{"left_{clash[0]}": "left.{clash[0]}", '
-                f'"right_{clash[0]}": "right.{clash[0]}", ...}}'
-            )
+        if not clash:
+            return None
+        names = ", ".join(repr(name) for name in clash)
+        return (
+            f"{self.where}: both sides have a column {names}. Name the columns that you want: "
+            f'select={{"left_{clash[0]}": "left.{clash[0]}", '
+            f'"right_{clash[0]}": "right.{clash[0]}", ...}}'
+        )
+
+
+def _can_stand(columns: Mapping[str, pa.Array], declared: bool) -> bool:
+    """Whether rows go on as columns: a null without a type is for values."""
+    if declared:
+        return not any(pa.types.is_null(column.type) for column in columns.values())
+    return not any(column.null_count for column in columns.values())

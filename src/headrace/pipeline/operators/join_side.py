@@ -1,7 +1,8 @@
 """Rows of one side of a join, in columns: as they arrive, and in state, in chunks.
 
 A side is *columnar*, a column per name, or, where its records have not all the same
-columns and types, a list of dicts: then pairs are made one by one.
+columns and types, a list of dicts: then pairs are made one by one. Columns are *declared* if
+they came as such; others were made of records of one form here, and a null in them has no type.
 
 A chunk is what one key (and window, or stretch of time) got in one epoch: the rows'
 times, their shape, and a list of cells per column, as MessagePack. Columns of types
@@ -19,7 +20,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.codec import packed
+from headrace.model.codec import packed, packed_exactly
+from headrace.model.extensions import from_extension
 from headrace.model.rows import Rows, dicts
 from headrace.pipeline.operators.grouping import Groups, Ints, runs
 
@@ -33,8 +35,8 @@ _SIMPLE = {
     )
 }  # fmt: skip
 
-_chunks = msgspec.msgpack.Decoder(tuple[list[int], msgspec.Raw, list[Any]])
-_shapes = msgspec.msgpack.Decoder(list[tuple[str, str]] | None)
+_chunks = msgspec.msgpack.Decoder(tuple[list[int], msgspec.Raw, list[Any]], ext_hook=from_extension)
+_shapes = msgspec.msgpack.Decoder(tuple[bool, list[tuple[str, str]]] | None)
 _TIME, _ARROW = "time ", "arrow "
 _OBJECTS = msgspec.Raw(msgspec.msgpack.encode(None))
 
@@ -47,6 +49,8 @@ class SideRows:
     time: Ints
     columns: dict[str, pa.Array] | None
     objects: Sequence[Mapping[str, Any]] = ()
+    declared: bool = True
+    """Whether the columns' types were given."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -71,7 +75,8 @@ class SideRows:
     def of_objects(key: Any, time: Ints, objects: Sequence[Mapping[str, Any]]) -> SideRows:
         """Rows that are given one by one."""
         columns = uniform(objects)
-        return SideRows(np.asarray(key, np.int64), time, columns, () if columns else objects)
+        kept = () if columns else objects
+        return SideRows(np.asarray(key, np.int64), time, columns, kept, declared=False)
 
     def take(self, rows: Any) -> SideRows:
         """Some of the rows: positions or a mask."""
@@ -79,7 +84,7 @@ class SideRows:
             rows = np.flatnonzero(rows)
         columns = self.taken(rows)
         objects = () if columns is not None else [self.objects[i] for i in rows.tolist()]
-        return SideRows(self.key[rows], self.time[rows], columns, objects)
+        return SideRows(self.key[rows], self.time[rows], columns, objects, self.declared)
 
     def taken(self, rows: Ints) -> dict[str, pa.Array] | None:
         """The columns of some rows."""
@@ -110,7 +115,8 @@ class SideRows:
         time = np.concatenate([part.time for part in parts])
         columns = _united([part.columns for part in parts])
         if columns is not None:
-            return SideRows(key, time, columns)
+            declared = all(part.declared for part in parts)
+            return SideRows(key, time, columns, declared=declared)
         return SideRows(key, time, None, list(chain.from_iterable(p.dicts() for p in parts)))
 
     # State ----------------------------------------------------------------
@@ -124,11 +130,12 @@ class SideRows:
         spans = list(zip(starts.tolist(), ends, strict=True))
         encode = packed
         if self.columns is None:
-            rows = [self.objects[i] for i in order.tolist()]
+            rows = [msgspec.Raw(packed_exactly(self.objects[i])) for i in order.tolist()]
             return order[starts], [encode((times[a:b], _OBJECTS, rows[a:b])) for a, b in spans]
         chosen = pa.array(order)
         arrays = [array.take(chosen) for array in self.columns.values()]
-        shape = msgspec.Raw(encode([(n, _name(a.type)) for n, a in self.columns.items()]))
+        names = [(name, _name(array.type)) for name, array in self.columns.items()]
+        shape = msgspec.Raw(encode((self.declared, names)))
         cells = [_cells(array) for array in arrays]
         return order[starts], [
             encode((times[a:b], shape, [_part(column, a, b) for column in cells])) for a, b in spans
@@ -148,16 +155,16 @@ class SideRows:
             origin = np.repeat(np.array([i for i, _, _ in found], np.int64), lengths)
             time = np.array(list(chain.from_iterable(t for _, t, _ in found)), np.int64)
             origins.append(origin)
-            names = _shapes.decode(shape)
-            if names is None:
+            known = _shapes.decode(shape)
+            if known is None:
                 rows = list(chain.from_iterable(cells for _, _, cells in found))
                 parts.append(SideRows(owners[origin], time, None, rows))
                 continue
             columns = {
                 name: _array([cells[at] for _, _, cells in found], kind)
-                for at, (name, kind) in enumerate(names)
+                for at, (name, kind) in enumerate(known[1])
             }
-            parts.append(SideRows(owners[origin], time, columns))
+            parts.append(SideRows(owners[origin], time, columns, declared=known[0]))
         if not parts:
             return SideRows.empty(), np.zeros(0, np.int64)
         return SideRows.concat(parts), np.concatenate(origins)

@@ -143,7 +143,7 @@ class WindowJoin(Computation):
     def _with_windows(self, ctx: TableContext, stream: str, rows: SideRows) -> SideRows:
         """The rows that carry a window; all others go by the policy for errors."""
         cells = zip(*(_cells(rows, name) for name in WINDOW_COLUMNS), strict=True)
-        good = np.array([type(a) is int and type(b) is int for a, b in cells], np.bool_)
+        good = np.array([_is_time(a) and _is_time(b) for a, b in cells], np.bool_)
         if good.all():
             return rows
         for i in np.flatnonzero(~good).tolist():
@@ -270,6 +270,10 @@ class WindowJoin(Computation):
 
 
 _NONE: Ints = np.zeros(0, np.int64)
+
+
+def _is_time(cell: Any) -> bool:
+    return type(cell) is int and -(2**63) <= cell < 2**63
 
 
 def _places(entries: pa.Table) -> list[tuple[int, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,23 +18,14 @@ from headrace.pipeline.operators.join_history import HistoryJoin
 from headrace.pipeline.operators.join_interval import Interval, IntervalJoin
 from headrace.pipeline.operators.join_rows import Pairing, Select, Side
 from headrace.pipeline.operators.join_window import WINDOW_COLUMNS, CutWindows, WindowJoin
+from headrace.pipeline.operators.stateless import PassOn
 
 if TYPE_CHECKING:
-    from headrace.model.context import Context
-    from headrace.model.record import Record
     from headrace.pipeline.builder import PipelineBuilder
 
 
 Made = tuple[str, tuple[str, ...] | None, tuple[str, ...]]
 """A step's name, its columns where they are known, and the names of steps that help it."""
-
-
-class Relay(Computation):
-    """Passes records on under another stream's name: a stream that is joined with itself."""
-
-    def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One record."""
-        ctx.produce(record.value)
 
 
 def join(
@@ -68,6 +60,7 @@ def join(
             "window takes no more records; grace= keeps it open for longer"
         )
     _check_keys(builder, left, right, where)
+    left, right = _typed(builder, left), _typed(builder, right)
     shared = () if window is None else WINDOW_COLUMNS
     pairing = Pairing(left, right, select=select, where=where, shared=shared)
     if window is not None and window.kind == "same":
@@ -164,6 +157,14 @@ def _check_keys(builder: PipelineBuilder, left: Side, right: Side, where: str) -
             )
 
 
+def _typed(builder: PipelineBuilder, side: Side) -> Side:
+    """The side with the types of its columns, where its stream has a schema."""
+    schema = builder._schemas.get(side.stream)
+    if schema is None:
+        return side
+    return replace(side, kinds={field.name: field.type for field in schema.arrow})
+
+
 def _type(builder: PipelineBuilder, stream: str, column: str) -> pa.DataType | None:
     schema = builder._schemas.get(stream)
     known = schema is not None and column in schema.names
@@ -186,5 +187,5 @@ def _apart(
     if left.stream != right.stream:
         return right, ()
     again = f"{name}.right"
-    builder.compute(Relay, inputs={right.stream: None}, outputs=again, name=again)
-    return Side(again, right.key, right.columns, right.names), (again,)
+    builder.compute(PassOn(), inputs={right.stream: None}, outputs=again, name=again)
+    return replace(right, stream=again), (again,)

@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from headrace.model.computation import Computation
 from headrace.model.time import END
+from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.partials import window_column
+from headrace.pipeline.operators.records import Records, Refused
 from headrace.pipeline.operators.stateless import record_times
 from headrace.pipeline.windows import Window
 
@@ -26,11 +28,12 @@ class LateAside(Computation):
 
     def __init__(self, window: Window, grace_us: int) -> None:
         self.window, self.grace_us = window, grace_us
-        self.reads_values = window.kind == "same"
+
+    reads_values = False
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All records of a task."""
-        times = record_times(table)
+        times, taken = record_times(table), np.arange(table.num_rows)
         match self.window.kind:
             case "tumbling":
                 ends = times // self.window.size_us * self.window.size_us + self.window.size_us
@@ -39,10 +42,23 @@ class LateAside(Computation):
             case "sliding":
                 ends = times + 1
             case "same":
-                ends = window_column(table, "window_end")
+                ends, taken = self._ends(ctx)
             case _:
                 ends = np.full(len(times), END)
         closes = np.minimum(ends, END - self.grace_us) + self.grace_us
         late = closes <= ctx.watermark_before
-        ctx.pass_on(~late, to="")
-        ctx.pass_on(late, to="late")
+        ctx.pass_on(taken[~late], to="")
+        ctx.pass_on(taken[late], to="late")
+
+    def _ends(self, ctx: TableContext) -> tuple[Ints, Ints]:
+        """The ends that records carry, and the positions of those that carry one."""
+        (given,) = ctx.inputs()
+        records = Records(given.rows, given.key_index)
+        try:
+            return window_column(records, "window_end"), records.positions
+        except Refused as refused:
+            for row, error in sorted(refused.errors.items()):
+                one = given.rows.take(np.array([row]))
+                ctx.set_aside(error, row, one.values()[0], int(one.timestamps[0]))
+            records = records.without(refused.errors)
+            return window_column(records, "window_end"), records.positions

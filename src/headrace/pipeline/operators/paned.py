@@ -15,7 +15,7 @@ from headrace.model.context import TableContext
 from headrace.model.time import END
 from headrace.pipeline.operators.grouping import Ints, group
 from headrace.pipeline.operators.partials import Partials
-from headrace.pipeline.operators.runs import merge_runs, rows_up_to
+from headrace.pipeline.operators.runs import Failures, merge_runs, rows_up_to
 from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowAggregate
 
 
@@ -26,10 +26,12 @@ class PanedAggregate(WindowAggregate):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Merges what came into panes."""
-        rows, groups = self._arrived(table)
+        rows, arrived = self._arrived(ctx)
+        if not len(rows):
+            return  # all of them were refused
         too_late = self._closes(self._last_end(rows)) <= ctx.watermark_before
         if too_late.any():
-            self._aside(rows.count[too_late], groups, too_late, ctx)
+            self._aside(rows.count[too_late], arrived, too_late, ctx)
             rows = rows.take(~too_late)
         rows = self._merge_stored(rows, ctx)
         if len(rows):
@@ -63,16 +65,17 @@ class PanedAggregate(WindowAggregate):
         if not ctx.final:
             passed = ctx.watermark - self.grace_us - self.window.size_us
             until = np.minimum(last, passed // every * every + self.window.size_us)
-        windows = self._due(rows, first, until)
+        failures: Failures = {}
+        windows = self._due(rows, first, until, failures)
         if len(windows):
-            self._send(windows, ctx)
+            self._send(windows, ctx, failures=failures)
         over = self._closes(last) <= ctx.watermark
         gone, left = rows.take(over), rows.take(~over)
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
         if len(left):
             self._wake(left, ctx.watermark, ctx)
 
-    def _due(self, rows: Partials, first: Ints, until: Ints) -> Partials:
+    def _due(self, rows: Partials, first: Ints, until: Ints, failures: Failures) -> Partials:
         """The windows from each pane's `first` end to its `until`, each of them once.
 
         Both rise from pane to pane of a key, so a pane adds those behind its forerunner's last.
@@ -89,7 +92,7 @@ class PanedAggregate(WindowAggregate):
         # Panes end where windows do or inside them, so a window is a run of whole panes.
         low = rows_up_to(rows.key, rows.end, keys, ends - size)
         high = rows_up_to(rows.key, rows.end, keys, ends)
-        merged = merge_runs(self.aggregates, rows, low, high - low)
+        merged = merge_runs(self.aggregates, rows, low, high - low, failures)
         merged.start, merged.end = ends - size, ends
         return merged
 

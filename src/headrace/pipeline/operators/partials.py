@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,20 @@ import pyarrow as pa
 
 from headrace.errors import IncompatibleState
 from headrace.model.codec import decode_value, packed
-from headrace.model.rows import python_list
+from headrace.model.kinds import kind_of
+from headrace.model.rows import Rows, one_batch
 from headrace.model.time import END
 from headrace.pipeline.operators.aggregates import Aggregate
-from headrace.pipeline.operators.grouping import Groups, Ints, group, joined
+from headrace.pipeline.operators.cells import (
+    Form,
+    is_cells,
+    joined,
+    of_stored,
+    to_stored,
+    values_in,
+)
+from headrace.pipeline.operators.grouping import Groups, Ints, group, one_array
+from headrace.pipeline.operators.records import Records, Refuse, Refused
 from headrace.pipeline.windows import Window
 
 _SIGN = np.uint64(1 << 63)
@@ -57,32 +68,45 @@ class Partials:
         numbers = [column[rows] for column in self._numbers()]
         return Partials._of(numbers, [part.take(chosen) for part in self.parts])
 
-    def to_table(self) -> pa.Table:
-        """As `combine_table` sends them; none of them was emitted yet."""
-        columns = {
-            "key_index": self.key.astype(np.int32),
-            "timestamp": self.newest,
-            "start": self.start,
-            "end": self.end,
-            "count": self.count,
-            **{f"part {i}": part for i, part in enumerate(self.parts)},
-        }
-        return pa.table(columns)
+    def to_rows(self) -> tuple[Ints, Rows]:
+        """As they travel, with the keys of the rows; none of them was emitted yet.
+
+        Where a part is no typed column they are packed, as they are stored: beside those of
+        another task they may have to be, and cells would lose their type.
+        """
+        if any(map(is_cells, self.parts)):
+            numbers = [self.start.tolist(), self.end.tolist(), self.count.tolist()]
+            rows = zip(*numbers, *map(to_stored, self.parts), strict=True)
+            cells = [packed(dict(zip(self._names(), row, strict=True))) for row in rows]
+            return self.key, Rows(self.newest, packed=pa.array(cells, pa.binary()))
+        columns = [self.start, self.end, self.count, *self.parts]
+        table = pa.table(dict(zip(self._names(), columns, strict=True)))
+        return self.key, Rows(self.newest, columns=one_batch(table))
+
+    def _names(self) -> list[str]:
+        return ["start", "end", "count", *(f"part {i}" for i in range(len(self.parts)))]
 
     @staticmethod
-    def from_table(table: pa.Table, parts: int) -> Partials:
-        """What `to_table` made."""
-        key = table.column("key_index").to_numpy().astype(np.int64)
-        start, end, count, newest = (
-            table.column(name).to_numpy() for name in ("start", "end", "count", "timestamp")
-        )
-        cells = [_one(table.column(f"part {i}")) for i in range(parts)]
-        return Partials(key, start, end, count, np.zeros(len(key), np.int64), newest, cells)
+    def from_rows(rows: Rows, key: Ints, forms: Sequence[Form]) -> Partials:
+        """What `to_rows` made, in one task or in several."""
+        zeros = np.zeros(len(rows), np.int64)
+        if rows.packed is None:
+            table: Any = rows.columns
+            times = [table.column(name).to_numpy() for name in ("start", "end", "count")]
+            parts = [one_array(table.column(f"part {i}")) for i in range(len(forms))]
+        else:
+            values = [decode_value(cell) for cell in rows.packed.to_pylist()]
+            times = [np.array([v[n] for v in values], np.int64) for n in ("start", "end", "count")]
+            parts = [
+                of_stored(form, [value[f"part {i}"] for value in values])
+                for i, form in enumerate(forms)
+            ]
+        return Partials._of([key, *times, zeros, rows.timestamps], parts)
 
     def cells(self, maker: int) -> list[bytes]:
         """Each row's counts and accumulators as they are stored, with the mark of who made them."""
         columns = [self.count.tolist(), self.emitted.tolist(), self.newest.tolist()]
-        columns += [python_list(part) for part in self.parts]
+        columns += [to_stored(part) for part in self.parts]
         rows = zip([maker] * len(self), *columns, strict=True)
         return [packed(row, what="an accumulator") for row in rows]
 
@@ -94,7 +118,11 @@ class Partials:
 
     @staticmethod
     def of_cells(
-        key: Sequence[int], windows: Sequence[bytes], cells: Sequence[bytes], parts: int, maker: int
+        key: Sequence[int],
+        windows: Sequence[bytes],
+        cells: Sequence[bytes],
+        forms: Sequence[Form],
+        maker: int,
     ) -> Partials:
         """What `windows` and `cells` stored; a cell that somebody else made is refused."""
         rows = [decode_value(cell) for cell in cells]
@@ -104,9 +132,10 @@ class Partials:
                 "aggregates than it has now. Let the old pipeline run until they have closed, or "
                 'give the step another name, .named("..."), under which it begins anew'
             )
-        columns = list(zip(*rows, strict=True))[1:] if rows else [()] * (3 + parts)
+        columns = list(zip(*rows, strict=True))[1:] if rows else [()] * (3 + len(forms))
         numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
-        return Partials._of(numbers, [_inferred(list(c)) for c in columns[3:]])
+        parts = [of_stored(form, c) for form, c in zip(forms, columns[3:], strict=True)]
+        return Partials._of(numbers, parts)
 
     def followed_by(self, other: Partials) -> Partials:
         """These rows and others behind them."""
@@ -120,14 +149,6 @@ class Partials:
         return Partials._of(numbers, parts)
 
 
-def _inferred(cells: list[Any]) -> pa.Array:
-    try:
-        return pa.array(cells)
-    except OverflowError:  # integers from 2**63 on, alone or in lists
-        nested = any(isinstance(cell, list) for cell in cells)
-        return pa.array(cells, pa.list_(pa.uint64()) if nested else pa.uint64())
-
-
 def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
     """The starts and ends that `Partials.windows` made bytes of."""
     pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN
@@ -135,48 +156,73 @@ def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
     return times[:, 1], times[:, 0]
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return array if isinstance(array, pa.Array) else pa.concat_arrays(array.chunks)
+def forms_of(aggregates: Sequence[Aggregate]) -> tuple[Form, ...]:
+    """The parts that all accumulators of a row have."""
+    return tuple(form for a in aggregates for form in a.forms)
 
 
-def part_count(aggregates: Sequence[Aggregate]) -> int:
-    """How many cells all accumulators of a row have."""
-    return sum(a.parts for a in aggregates)
+def merge(
+    aggregates: Sequence[Aggregate],
+    rows: Partials,
+    groups: Groups,
+    failed: Callable[[Partials, int, Exception], None],
+) -> Partials:
+    """One row per group. Windows of a group are equal, or are sessions that touch.
 
-
-def merge(aggregates: Sequence[Aggregate], rows: Partials, groups: Groups) -> Partials:
-    """One row per group. Windows of a group are equal, or are sessions that touch."""
+    A user's function may fail over one of them: `failed` is called with that row.
+    """
     if groups.count == len(rows):
         order = np.empty(len(rows), np.int64)
         order[groups.of] = np.arange(len(rows))
         return rows.take(order)
     one = groups.one_row()
-    parts: list[pa.Array] = []
-    at = 0
-    for aggregate in aggregates:
-        parts += aggregate.merge(rows.parts[at : at + aggregate.parts], groups)
-        at += aggregate.parts
-    return Partials(
+    merged = Partials(
         rows.key[one],
         -groups.newest(-rows.start),
         groups.newest(rows.end),
         groups.sums(rows.count),
         groups.sums(rows.emitted),
         groups.newest(rows.newest),
-        parts,
+        [],
     )
+    at = 0
+    for aggregate in aggregates:
+        merged.parts += aggregate.merge(
+            rows.parts[at : at + aggregate.parts], groups, partial(failed, merged)
+        )
+        at += aggregate.parts
+    return merged
 
 
 def start(
-    aggregates: Sequence[Aggregate], window: Window, table: pa.Table, times: Ints, by_time: bool
-) -> tuple[Partials, Groups]:
-    """Records as one row per (key, window), and the group of each record.
+    aggregates: Sequence[Aggregate],
+    window: Window,
+    records: Records,
+    by_time: bool,
+    refuse: Refuse,
+) -> tuple[Partials, Groups, Ints]:
+    """Records as one row per (key, window), the group of each, and the positions of those taken.
+
+    Each record is judged alone: `refuse` is called with the position of one that cannot be taken,
+    and the others go on without it.
 
     `by_time` off puts all records of a key together: their window is known later. Hopping
     windows are cut into panes here, which `spread` deals out to the windows.
     """
-    key = table.column("key_index").to_numpy().astype(np.int64)
+    while True:
+        try:
+            rows, groups = _started(aggregates, window, records, by_time)
+            return rows, groups, records.positions
+        except Refused as refused:
+            for row, error in sorted(refused.errors.items()):
+                refuse(int(records.positions[row]), error)
+            records = records.without(refused.errors)
+
+
+def _started(
+    aggregates: Sequence[Aggregate], window: Window, records: Records, by_time: bool
+) -> tuple[Partials, Groups]:
+    key, times = records.key, records.times
     if not by_time or window.kind == "whole":
         groups = group([key])
         starts, ends = np.zeros(groups.count, np.int64), np.full(groups.count, END)
@@ -195,11 +241,11 @@ def start(
         starts = -groups.newest(-times)
         ends = groups.newest(times) + window.size_us
     else:
-        given = [window_column(table, name) for name in ("window_end", "window_start")]
+        given = [window_column(records, name) for name in ("window_end", "window_start")]
         groups = group([*given, key])
         one = groups.one_row()
         ends, starts = given[0][one], given[1][one]
-    parts = [part for a in aggregates for part in a.start(table, times, groups)]
+    parts = [part for a in aggregates for part in a.start(records, groups)]
     count = np.bincount(groups.of, minlength=groups.count)
     newest = groups.newest(times)
     zeros = np.zeros(groups.count, np.int64)
@@ -207,19 +253,27 @@ def start(
     return Partials(key_of, starts, ends, count, zeros, newest, parts), groups
 
 
-def window_column(table: pa.Table, name: str) -> Ints:
-    """The start or end of the window that rows carry."""
-    if name not in table.schema.names:
-        raise KeyError(
-            f"same_window() needs rows that come from a window: there is no column {name!r}"
-        )
-    column = table.column(name)
-    if column.null_count or not pa.types.is_integer(column.type):
-        raise TypeError(
-            "same_window() needs rows that come from a window, each with microseconds in "
-            f"{name!r}: {column.null_count} of {len(column)} are null, the others {column.type}"
-        )
-    return column.to_numpy().astype(np.int64)
+def window_column(records: Records, name: str) -> Ints:
+    """The start or end of the window that rows carry; refuses those that carry none."""
+    column = records.column(name)
+    if pa.types.is_int64(column.type) and not column.null_count:
+        return column.to_numpy()
+    cells = values_in(column)
+    bad = {i: _no_window(c, name) for i, c in enumerate(cells) if type(c) is not int or _beyond(c)}
+    if bad:
+        raise Refused(bad)
+    return np.array(cells, np.int64)
+
+
+def _beyond(time: int) -> bool:
+    return not -(2**63) <= time < 2**63
+
+
+def _no_window(cell: Any, name: str) -> Exception:
+    return TypeError(
+        "same_window() needs rows that come from a window, each with microseconds in "
+        f"{name!r}; this one has {kind_of(cell)} there ({cell!r:.80})"
+    )
 
 
 def pane(window: Window) -> int:

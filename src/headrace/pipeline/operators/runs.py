@@ -15,16 +15,27 @@ from headrace.pipeline.operators.aggregates import Aggregate
 from headrace.pipeline.operators.grouping import Groups, Ints
 from headrace.pipeline.operators.partials import Partials
 
+Failures = dict[int, Exception]
+"""Key -> why rows of it could not be merged."""
+
 
 def merge_runs(
-    aggregates: Sequence[Aggregate], rows: Partials, first: Ints, lengths: Ints
+    aggregates: Sequence[Aggregate],
+    rows: Partials,
+    first: Ints,
+    lengths: Ints,
+    failures: Failures,
 ) -> Partials:
     """Merges runs of rows that overlap each other: those from `first`, so many each.
 
     Row by row a hot key would cost the square of its records. So blocks of 2, 4, 8 ... rows are
     merged once, of two halves each, and a run is put together from one block for each bit of
-    its length.
+    its length. A block that cannot be merged leaves its key's reason in `failures`.
     """
+
+    def failed(merged: Partials, row: int, error: Exception) -> None:
+        failures.setdefault(int(merged.key[row]), error)
+
     levels = int(lengths.max(initial=1)).bit_length()
     at, pieces = first.copy(), []
     for level in range(levels - 1, -1, -1):
@@ -45,11 +56,14 @@ def merge_runs(
             count = len(needed[level])
             both = blocks.take(np.concatenate([left, right]))
             pairs = Groups(np.tile(np.arange(count), 2), count)
-            blocks, starts_of = partials.merge(aggregates, both, pairs), needed[level]
+            blocks, starts_of = (
+                partials.merge(aggregates, both, pairs, failed),
+                needed[level],
+            )
         _, runs, starts = pieces[levels - 1 - level]
         found = found.followed_by(blocks.take(np.searchsorted(starts_of, starts)))
         owners.append(runs)
-    return partials.merge(aggregates, found, Groups(np.concatenate(owners), len(first)))
+    return partials.merge(aggregates, found, Groups(np.concatenate(owners), len(first)), failed)
 
 
 def rows_up_to(keys: Ints, times: Ints, whose: Ints, until: Ints) -> Ints:

@@ -1,66 +1,54 @@
-"""Aggregates whose accumulators are lists: collect, distinct, top values, quantiles; and fold."""
+"""Aggregates whose accumulators are lists: collect, distinct, top values, quantiles."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.codec import decode_value, packed
-from headrace.model.rows import dicts, python_list, values_of
-from headrace.model.schema import Schema
-from headrace.pipeline.operators.aggregates import (
-    Aggregate,
-    Parts,
-    any_column,
-    numbers,
-)
+from headrace.pipeline.operators.aggregates import Aggregate, Failed, Parts
+from headrace.pipeline.operators.cells import Form
 from headrace.pipeline.operators.grouping import (
     Groups,
     Ints,
-    encoded,
     flattened,
+    float_order,
+    from_float_order,
     group,
     lists,
-    one_array,
-    plain,
     runs,
     sorted_rows,
 )
 from headrace.pipeline.operators.hashing import hash_column
+from headrace.pipeline.operators.records import Records, as_floats
 
 
 @dataclass(frozen=True)
 class Collect(Aggregate):
     """All values, by (timestamp, value). Parts: times, values."""
 
-    parts: ClassVar[int] = 2
-    nested: ClassVar[bool] = True
+    forms: ClassVar[tuple[Form, ...]] = ("ints", "values")
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Sorted by group, time and value."""
-        order = sorted_rows(groups, pa.array(times), values)
+        order = sorted_rows(groups, times, values)
         of = groups.of[order]
         return [
             lists(of, groups.count, pa.array(times[order])),
             lists(of, groups.count, values.take(pa.array(order))),
         ]
 
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
         times, inner = flattened(parts[0], groups)
         values, _ = flattened(parts[1], groups)
-        if pa.types.is_null(values.type):
-            values = values.cast(pa.string())
         return self.start_values(values, times.to_numpy(False).astype(np.int64), inner)
 
-    def finish(self, parts: Parts) -> pa.Array:
+    def finish(self, parts: Parts) -> pa.Array | list[Any]:
         return parts[1]
 
 
@@ -68,26 +56,27 @@ class Collect(Aggregate):
 class Distinct(Aggregate):
     """How many different values there are, exactly. Part: the values, sorted."""
 
-    nested: ClassVar[bool] = True
+    forms: ClassVar[tuple[Form, ...]] = ("values",)
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Sorted by group and value; the first of each run stays."""
-        if pa.types.is_nested(values.type):
-            values = encoded(values)
         if not len(values):
             return [lists(groups.of, groups.count, values)]
-        codes = values.dictionary_encode().indices.to_numpy(False).astype(np.int64)
+        if pa.types.is_float64(values.type):
+            values = pa.array(from_float_order(codes := float_order(values.to_numpy())))
+        else:
+            codes = values.dictionary_encode().indices.to_numpy(False).astype(np.int64)
         cells = group([groups.of, codes])
         one = cells.one_row()
         kept, of = values.take(pa.array(one)), groups.of[one]
         order = sorted_rows(Groups(of, groups.count), kept)
         return [lists(of[order], groups.count, kept.take(pa.array(order)))]
 
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
         values, inner = flattened(parts[0], groups)
-        return self.start_values(plain(values), np.zeros(len(values), np.int64), inner)
+        return self.start_values(values, np.zeros(len(values), np.int64), inner)
 
-    def finish(self, parts: Parts) -> pa.Array:
+    def finish(self, parts: Parts) -> pa.Array | list[Any]:
         return pc.list_value_length(parts[0]).cast(pa.int64())
 
 
@@ -101,6 +90,8 @@ class DistinctApproximate(Aggregate):
     """
 
     bits: int = 14
+
+    forms: ClassVar[tuple[Form, ...]] = ("ints",)
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Hash, register and rank of every value."""
@@ -118,11 +109,11 @@ class DistinctApproximate(Aggregate):
         last[:-1] = (of[1:] != of[:-1]) | (cells[1:] // 64 != cells[:-1] // 64)
         return [lists(of[last], groups.count, pa.array(cells[last]))]
 
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
         cells, inner = flattened(parts[0], groups)
         return self._kept(cells.to_numpy(False).astype(np.int64), inner)
 
-    def finish(self, parts: Parts) -> pa.Array:
+    def finish(self, parts: Parts) -> pa.Array | list[Any]:
         # A table of ranks per group: not of all groups at once.
         cuts = range(0, len(parts[0]), _GROUPS_MAX)
         found = [self._estimates(parts[0].slice(start, _GROUPS_MAX)) for start in cuts]
@@ -175,6 +166,8 @@ class TopValues(Aggregate):
 
     n: int = 1
 
+    forms: ClassVar[tuple[Form, ...]] = ("values",)
+
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
         """Sorted by group and value; the last n of each run, in reverse."""
         order = sorted_rows(groups, values)[::-1]
@@ -186,9 +179,9 @@ class TopValues(Aggregate):
         by_group = np.argsort(of, kind="stable")
         return [lists(of[by_group], groups.count, values.take(pa.array(order[by_group])))]
 
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
         values, inner = flattened(parts[0], groups)
-        return self.start_values(plain(values), np.zeros(len(values), np.int64), inner)
+        return self.start_values(values, np.zeros(len(values), np.int64), inner)
 
 
 _ZERO = 0
@@ -207,17 +200,17 @@ class Quantiles(Aggregate):
     shares: tuple[float, ...] = (0.5,)
     error: float = 0.01
 
-    parts: ClassVar[int] = 2
+    forms: ClassVar[tuple[Form, ...]] = ("ints", "ints")
     numeric: ClassVar[bool] = True
 
     def _gamma(self) -> float:
         return (1 + self.error) / (1 - self.error)
 
-    def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
+    def start(self, records: Records, groups: Groups) -> Parts:
         """The bucket of every value; NaN is left out."""
-        given = numbers(values, self.column).cast(pa.float64(), safe=False).to_numpy(False)
-        rows = np.flatnonzero(~np.isnan(given))
-        given, groups = given[rows], groups.take(rows)
+        given, rows = as_floats(records.numbers(self.column or "", "agg.quantiles"))
+        given, rows = given[~np.isnan(given)], rows[~np.isnan(given)]
+        groups = groups.take(rows)
         size = np.abs(given)
         usual = (size > 0) & np.isfinite(size)
         size = np.where(usual, size, 1.0)
@@ -235,14 +228,14 @@ class Quantiles(Aggregate):
             lists(of, groups.count, pa.array(sums)),
         ]
 
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
         buckets, inner = flattened(parts[0], groups)
         counts, _ = flattened(parts[1], groups)
         return self._kept(
             buckets.to_numpy(False).astype(np.int64), counts.to_numpy(False).astype(np.int64), inner
         )
 
-    def finish(self, parts: Parts) -> pa.Array:
+    def finish(self, parts: Parts) -> pa.Array | list[Any]:
         found: list[list[float] | None] = []
         for buckets, counts in zip(parts[0].to_pylist(), parts[1].to_pylist(), strict=True):
             if not buckets:
@@ -260,84 +253,3 @@ class Quantiles(Aggregate):
         power = (abs(bucket) - _OFFSET) * math.log(gamma) + math.log(2 / (gamma + 1))
         size = math.inf if abs(bucket) == _INFINITE else math.exp(min(power, _LOG_MAX))
         return size if bucket > 0 else -size
-
-
-@dataclass(frozen=True)
-class Fold(Aggregate):
-    """A user's own: `add` per record, `merge` of two, `result` at the end; it costs Python.
-
-    The functions must be associative and must not care for order.
-    """
-
-    zero: Any = None
-    add: Callable[[Any, Any], Any] | None = None
-    join: Callable[[Any, Any], Any] | None = None
-    result: Callable[[Any], Any] | None = None
-    schema: Schema | None = None
-    """The stream's, where records are objects of a class."""
-
-    def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
-        if self.column is not None:
-            values = python_list(one_array(any_column(table, self.column)))
-        elif self.schema is not None:
-            given = values_of(table)
-            lists = [python_list(one_array(column)) for column in given.columns]
-            values = self.schema.make(given.schema.names, lists)
-        else:
-            values = dicts(values_of(table))
-        found: list[Any] = [None] * groups.count
-        zero = self._zero()
-        for owner, value in zip(groups.of.tolist(), values, strict=True):
-            if value is None:
-                continue
-            before = self._decode(zero) if found[owner] is None else found[owner]
-            found[owner] = self.add(before, value)  # type: ignore[misc]
-            if found[owner] is None and self.zero is not None:
-                raise TypeError("fold: add returned None; it returns the new state")
-        return self._stored(found)
-
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
-        found: list[Any] = [None] * groups.count
-        for owner, data in zip(groups.of.tolist(), parts[0].to_pylist(), strict=True):
-            if data is None:
-                continue
-            value = self._decode(data)
-            if found[owner] is not None:
-                value = self.join(found[owner], value)  # type: ignore[misc]
-                if value is None and self.zero is not None:
-                    raise TypeError("fold: merge returned None; it returns the new state")
-            found[owner] = value
-        return self._stored(found)
-
-    def finish(self, parts: Parts) -> pa.Array:
-        zero = self._zero()
-        values = [self._decode(zero if data is None else data) for data in parts[0].to_pylist()]
-        found = [self.result(v) if self.result else v for v in values]
-        # As they would travel: sets as lists, objects as dicts.
-        return pa.array([decode_value(packed(v, what="fold: a result")) for v in found])
-
-    def _zero(self) -> bytes:
-        return _deterministic.encode(self.zero)
-
-    def _decode(self, data: bytes) -> Any:
-        """A state again, of the kind that zero is of, where that would be lost otherwise."""
-        kind = type(self.zero)
-        if kind in _KINDS or issubclass(kind, msgspec.Struct) or is_dataclass(kind):
-            return msgspec.msgpack.decode(data, type=kind)
-        return decode_value(data)
-
-    def _stored(self, found: list[Any]) -> Parts:
-        cells: list[bytes | None] = []
-        for state in found:
-            data = None if state is None else _deterministic.encode(state)
-            if data is not None and (back := self._decode(data)) != state and state == state:
-                raise TypeError(
-                    f"fold: the state {state!r:.80} would come back as {back!r:.80}: use lists "
-                    "instead of tuples inside it, and text for keys"
-                )
-            cells.append(data)
-        return [pa.array(cells, pa.binary())]
-
-
-_KINDS = (tuple, set, frozenset)
-_deterministic = msgspec.msgpack.Encoder(order="deterministic")

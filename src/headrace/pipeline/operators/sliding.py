@@ -14,7 +14,7 @@ from headrace.model.context import TableContext
 from headrace.model.time import END
 from headrace.pipeline.operators.grouping import Ints, group
 from headrace.pipeline.operators.partials import Partials
-from headrace.pipeline.operators.runs import merge_runs, rows_up_to
+from headrace.pipeline.operators.runs import Failures, merge_runs, rows_up_to
 from headrace.pipeline.operators.window import CLOSE, CombinedAggregate, WindowAggregate
 
 
@@ -34,7 +34,9 @@ class SlidingAggregate(WindowAggregate):
         rows = rows.take(np.lexsort((rows.end, rows.key)))
         due = (self._closes(rows.end) <= ctx.watermark) & (rows.emitted == 0)
         if due.any():
-            self._send(self._windows(rows, np.flatnonzero(due)), ctx)
+            failures: Failures = {}
+            windows = self._windows(rows, np.flatnonzero(due), failures)
+            self._send(windows, ctx, failures=failures)
             rows.emitted[due] = rows.count[due]
         over = (self._next(rows) <= ctx.watermark) & (rows.emitted > 0)
         gone, kept, left = rows.take(over), rows.take(due & ~over), rows.take(~over)
@@ -46,10 +48,10 @@ class SlidingAggregate(WindowAggregate):
             hold = -keys.newest(-np.where(left.emitted == 0, left.end - 1, END))
             ctx.set_timers(left.key[keys.one_row()], at, tag=CLOSE, hold=hold)
 
-    def _windows(self, rows: Partials, due: Ints) -> Partials:
+    def _windows(self, rows: Partials, due: Ints, failures: Failures) -> Partials:
         """For each due row, the merge of its key's rows from one size before it up to it."""
         low = rows_up_to(rows.key, rows.end, rows.key[due], rows.end[due] - self.window.size_us)
-        merged = merge_runs(self.aggregates, rows, low, due - low + 1)
+        merged = merge_runs(self.aggregates, rows, low, due - low + 1, failures)
         merged.start, merged.end = rows.start[due], rows.end[due]
         return merged
 

@@ -3,199 +3,228 @@
 Rows are treated one by one: what would depend on how records are cut into tables
 (aggregates, ORDER BY, DISTINCT, joins, subqueries) or on the moment (random(), now()) is
 refused while building. Windows and aggregates are the business of `key_by`.
+
+DuckDB sees records by form, each with its own kinds (see `forms`), and of them the columns
+that expressions use. A column that is only named, and `*`, are handed through as they are.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import InvalidPipeline
+from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
-from headrace.model.rows import values_of
-from headrace.pipeline.columns import RECORD_TIME, check_column
-from headrace.pipeline.operators.stateless import record_times
+from headrace.pipeline.columns import RECORD_TIME
+from headrace.pipeline.operators.forms import (
+    COUNTED,
+    Cells,
+    Kinds,
+    Records,
+    canonical,
+    judged,
+    listed,
+    picked,
+    produce,
+    same_column,
+    set_aside,
+    united,
+)
+from headrace.pipeline.operators.grouping import Ints, one_array
+from headrace.pipeline.operators.sql_query import (
+    COLUMN,
+    NUMBER,
+    OUT,
+    STAR,
+    check_once,
+    checked_query,
+    duckdb_for,
+)
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
-_HIDDEN = {"record time": "record time out", "record number": "record number out"}
-"""What goes with each row through the query: its column there, and in the result."""
-_TIME, _NUMBER = _HIDDEN
-_MOMENTS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
-_EMPTY = ("modifiers", "group_expressions", "group_sets", "having", "qualify", "sample")
+_WIDE = pa.decimal128(38, 0)
+"""DuckDB's integers of 128 bits."""
+
+Part = tuple[Ints, dict[str, Cells]]
+"""Rows that a query took, and the columns that it computed for them."""
 
 
 class Sql(Computation):
     """Runs a checked SELECT over tables of records."""
 
+    reads_values = False  # it takes the records as they are
+
     def __init__(self, query: str, stream: str) -> None:
-        self.query, self.table = checked_query(query, stream)
-        self.named = _named_columns(_select(query, f"{stream}.sql")) or ()
-        """The columns that it names: those that no record of a table has are null there."""
+        self.query = checked_query(query, stream)
 
     def setup(self) -> None:
         """A connection per worker; one thread keeps rows in their order."""
-        self.connection = _duckdb("sql").connect(config={"threads": 1})
+        self.connection = duckdb_for("sql").connect(config={"threads": 1})
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        given = values_of(table).append_column(_TIME, pa.array(record_times(table)))
-        given = given.append_column(_NUMBER, pa.array(np.arange(len(table))))
-        have = {name.lower() for name in given.schema.names}
-        for name in self.named:
-            if name.lower() == RECORD_TIME not in have:
-                given = given.append_column(name, pa.array(record_times(table)))
-            elif name.lower() not in have:
-                given = given.append_column(name, pa.nulls(table.num_rows))
-        connection = self.connection.cursor()
-        connection.register(self.table, given)
-        made = connection.sql(self.query).to_arrow_table()
-        times, causes = (made.column(name).to_numpy() for name in _HIDDEN.values())
-        hidden = {*_HIDDEN, *_HIDDEN.values()}
-        names = [name for name in made.schema.names if name not in hidden]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"sql: two columns are called {twice[0]!r}: give one another name, AS")
-        ctx.produce_table(made.select(names), timestamp=times, causes=causes)
-
-
-def checked_query(query: str, stream: str) -> tuple[str, str]:
-    """The query, with each record's time and number in its result, and how it calls the stream.
-
-    Refuses what does not go row by row.
-    """
-    where = f"{stream}.sql"
-    if type(query) is not str or not query.strip():
-        raise InvalidPipeline(f"{where} takes a query such as SELECT * FROM stream, not {query!r}")
-    connection = _duckdb(where).connect()
-    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
-    if parsed.get("error"):
-        raise InvalidPipeline(f"{where}: {parsed.get('error_message')}")
-    node = parsed["statements"][0]["node"]
-    table = node.get("from_table") or {}
-    simple = len(parsed["statements"]) == 1 and node["type"] == "SELECT_NODE"
-    named = table.get("table_name")
-    if not simple or named not in ("stream", stream) or node["cte_map"]["map"]:
-        own = stream if stream.isidentifier() else f'"{stream}"'
-        raise InvalidPipeline(
-            f"{where}: write one SELECT ... FROM stream (or FROM {own}), without joins and WITH"
-        )
-    if any(node.get(name) for name in _EMPTY):
-        raise InvalidPipeline(
-            f"{where} goes record by record: no GROUP BY, DISTINCT, ORDER BY or LIMIT; "
-            "aggregate with key_by(...).aggregate(...)"
-        )
-    for expression in _expressions([node["select_list"], node["where_clause"]]):
-        _check(expression, connection, where)
-    node["select_list"] += [
-        {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": out, "query_location": 0,
-         "column_names": [name]}
-        for name, out in _HIDDEN.items()
-    ]  # fmt: skip
-    text: str = connection.execute(
-        "SELECT json_deserialize_sql(?)", [json.dumps(parsed)]
-    ).fetchone()[0]
-    return text, named
-
-
-def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tuple[str, ...] | None:
-    """The columns that a checked query makes, where that is plain to see.
-
-    Refuses names that are not among the known columns.
-    """
-    node = _select(query, where)
-    items = node["select_list"]
-    if known is not None:
-        lower = {RECORD_TIME, *(name.lower() for name in known)}
-        for name in _named_columns(node) or ():
-            if name.lower() not in lower:
-                check_column(name, known, where=where)
-    found: list[str] = []
-    for item in items:
-        if item["class"] == "STAR" and known is not None and not _narrowed(item):
-            found += known
-        elif item["class"] == "COLUMN_REF" or item["alias"]:
-            found.append(item["alias"] or item["column_names"][-1])
+        records = Records(ctx.inputs()[0].rows, wide=_WIDE, any_case=True)
+        bad: dict[int, Exception] = {}
+        rows, parts = np.arange(len(records)), []
+        if self.query.text:
+            parts = [part for part in self._parts(records, rows, bad) if len(part[0])]
+            rows = np.sort(np.concatenate([at for at, _ in parts])) if parts else rows[:0]
+        made: dict[str, Cells | Kinds] | list[Any] = {}
+        if len(rows):
+            made, rows = self._assembled(records, rows, parts, bad)
+        set_aside(ctx, records, bad)
+        times = records.rows.timestamps[rows]
+        if isinstance(made, dict):
+            produce(ctx, made, times, rows)
         else:
-            return None
-    return tuple(dict.fromkeys(found))
+            ctx.produce_values(made, timestamp=times, causes=rows)
+
+    # What DuckDB does -----------------------------------------------------
+
+    def _parts(self, records: Records, rows: Ints, bad: dict[int, Exception]) -> Iterator[Part]:
+        refusals = (duckdb_for("sql").Error, pa.ArrowException, ValueError)
+        told = self._all(records, rows, bad) if self.query.items is None else self.query.told
+        rows = np.array([i for i in rows.tolist() if i not in bad], np.int64) if bad else rows
+        used = [name for name in self.query.names if name not in told]
+        for at, table in records.tables(used, rows, bad, told):
+            given = table.append_column(NUMBER, pa.array(at))
+            given = given.drop([COUNTED]) if COUNTED in given.schema.names else given
+            given = self._with_missing(given, records, at)
+            for _, made in judged(given, at, self._run, refusals, bad):
+                columns = [one_array(column) for column in made.columns]
+                if records.columns is None:
+                    columns = [canonical(column) for column in columns[:-1]] + columns[-1:]
+                taken = columns.pop().to_numpy()
+                yield taken, dict(zip(made.schema.names, columns, strict=False))
+
+    def _all(self, records: Records, rows: Ints, bad: dict[int, Exception]) -> tuple[str, ...]:
+        """All columns of the records."""
+        if records.columns is not None:
+            return tuple(records.columns.schema.names)
+        names: dict[Any, None] = {}
+        for i in rows.tolist():
+            names.update(dict.fromkeys(records.values[i]))
+        if odd := [name for name in names if type(name) is not str]:
+            error = InvalidRecord(f"sql: a column's name is text, not {odd[0]!r:.80}")
+            values = records.values
+            bad.update((i, error) for i in rows.tolist() if any(name in values[i] for name in odd))
+        return tuple(name for name in names if type(name) is str)
+
+    def _with_missing(self, table: pa.Table, records: Records, rows: Ints) -> pa.Table:
+        """With the columns that the query names and these records do not have."""
+        for name in self.query.names:
+            if same_column(name, table.schema.names) is None:
+                its_time = name.lower() == RECORD_TIME
+                column = records.rows.timestamps[rows] if its_time else pa.nulls(len(rows))
+                table = table.append_column(name, pa.array(column))
+        return table
+
+    def _run(self, given: pa.Table) -> pa.Table:
+        connection = self.connection.cursor()
+        connection.register(self.query.table, given)
+        made = connection.sql(self.query.text).to_arrow_table()
+        # A star stands for the engine's column, too; its own comes last.
+        names = made.schema.names
+        kept = [i for i, name in enumerate(names) if name not in (NUMBER, OUT)]
+        check_once([names[i] for i in kept])
+        return made.select([*kept, names.index(OUT)])
+
+    # What comes out -------------------------------------------------------
+
+    def _assembled(
+        self, records: Records, rows: Ints, parts: list[Part], bad: dict[int, Exception]
+    ) -> tuple[dict[str, Cells | Kinds] | list[Any], Ints]:
+        """The columns of these rows, or their values where they do not have the same."""
+        items = self.query.items
+        if items is None:
+            names = [list(columns) for _, columns in parts]
+            if any(found != names[0] for found in names):
+                return _values_of(parts), rows
+            return {name: united([(at, c[name]) for at, c in parts]) for name in names[0]}, rows
+        computed = iter(list(parts[0][1]) if parts else ())
+        made: list[tuple[str, Cells | Kinds | None]] = []
+        for what, column, name in items:
+            if what == STAR:
+                made.append(("", None))
+            elif what == COLUMN:
+                made.append((name, self._handed(records, column, rows)))
+            else:
+                found = next(computed)
+                made.append((name or found, united([(at, c[found]) for at, c in parts])))
+        if (STAR, "", "") not in items:
+            return dict(made), rows
+        return self._with_stars(records, rows, made, bad)
+
+    def _handed(self, records: Records, column: str, rows: Ints) -> Cells | Kinds:
+        every = len(rows) == len(records)
+        if records.columns is not None:
+            found = records.column(column)
+            return found if every else found.take(pa.array(rows))
+        cells = records.cells(column)
+        return Kinds(cells if every else picked(cells, rows))
+
+    def _with_stars(
+        self,
+        records: Records,
+        rows: Ints,
+        made: list[tuple[str, Cells | Kinds | None]],
+        bad: dict[int, Exception],
+    ) -> tuple[dict[str, Cells | Kinds] | list[Any], Ints]:
+        """The same where a star stands for the columns of each record."""
+        if records.columns is not None:
+            shape = tuple(records.columns.schema.names)
+        else:
+            shapes = {tuple(records.values[i]) for i in rows.tolist()}
+            if len(shapes) > 1:
+                return self._one_by_one(records, rows, made, bad)
+            shape = shapes.pop()
+        columns: list[tuple[str, Cells | Kinds]] = []
+        for name, cells in made:
+            if cells is None:
+                columns += [(n, self._handed(records, n, rows)) for n in shape]
+            else:
+                columns.append((name, cells))
+        try:
+            check_once([name for name, _ in columns])
+        except ValueError as error:
+            bad.update((i, error) for i in rows.tolist())
+            return {}, rows[:0]
+        return dict(columns), rows
+
+    def _one_by_one(
+        self,
+        records: Records,
+        rows: Ints,
+        made: list[tuple[str, Cells | Kinds | None]],
+        bad: dict[int, Exception],
+    ) -> tuple[list[Any], Ints]:
+        lists = [(name, None if cells is None else listed(cells)) for name, cells in made]
+        values, kept = [], []
+        for at, row in enumerate(rows.tolist()):
+            pairs: list[tuple[str, Any]] = []
+            for name, cells in lists:
+                pairs += records.values[row].items() if cells is None else [(name, cells[at])]
+            try:
+                check_once([name for name, _ in pairs])
+            except ValueError as error:
+                bad[row] = error
+            else:
+                values.append(dict(pairs))
+                kept.append(at)
+        return values, rows[np.array(kept, np.int64)]
 
 
-def _select(query: str, where: str) -> dict[str, Any]:
-    connection = _duckdb(where).connect()
-    parsed = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
-    node: dict[str, Any] = parsed["statements"][0]["node"]
-    return node
-
-
-def _named_columns(node: dict[str, Any]) -> tuple[str, ...] | None:
-    """The stream's columns that a query names; None where they cannot be told apart."""
-    every = list(_expressions([node["select_list"], node["where_clause"]]))
-    if any(one["class"] == "LAMBDA" for one in every):
-        return None  # it has names of its own
-    tables = {node["from_table"][name].lower() for name in ("table_name", "alias")}
-    own = {item["alias"].lower() for item in node["select_list"]}
-    found: dict[str, None] = {}
-    for one in every:
-        if one["class"] == "COLUMN_REF":
-            first, *rest = one["column_names"]
-            name = rest[0] if rest and first.lower() in tables else first
-            if name.lower() not in own:
-                found[name] = None
-    return tuple(found)
-
-
-def _narrowed(star: dict[str, Any]) -> bool:
-    """Whether a star stands for other columns than all."""
-    return any(value for name, value in star.items() if name.endswith("_list")) or bool(
-        star.get("columns") or star.get("expr") or star.get("relation_name")
-    )
-
-
-def _check(expression: dict[str, Any], connection: Any, where: str) -> None:
-    kind = expression["class"]
-    if kind in ("SUBQUERY", "WINDOW"):
-        raise InvalidPipeline(f"{where} goes record by record: no {kind.lower()} in it")
-    if kind == "COLUMN_REF" and expression["column_names"][-1].lower() in _MOMENTS:
-        name, found = expression["column_names"][-1], [("scalar", "VOLATILE")]
-    elif kind == "FUNCTION":
-        name = expression["function_name"]
-        found = connection.execute(
-            "SELECT function_type, stability FROM duckdb_functions() WHERE function_name = ?",
-            [name.lower()],
-        ).fetchall()
-    else:
-        return
-    if any(kind in ("aggregate", "window") for kind, _ in found):
-        raise InvalidPipeline(
-            f"{where}: {name} takes many records, but sql goes record by record; use "
-            "key_by(...).aggregate(...)"
-        )
-    if any(stability not in (None, "CONSISTENT") for _, stability in found):
-        raise InvalidPipeline(f"{where}: {name} gives something else on a replay")
-
-
-def _expressions(part: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(part, dict):
-        if "class" in part and "type" in part:
-            yield part
-        for inner in part.values():
-            yield from _expressions(inner)
-    elif isinstance(part, list):
-        for inner in part:
-            yield from _expressions(inner)
-
-
-def _duckdb(where: str) -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise InvalidPipeline(
-            f"{where} runs in DuckDB, which is not installed: pip install 'headrace[sql]'"
-        ) from None
-    return duckdb
+def _values_of(parts: list[Part]) -> list[Any]:
+    """The rows of all parts as dicts, in the order of the records."""
+    order = np.argsort(np.concatenate([at for at, _ in parts]), kind="stable")
+    values: list[Any] = []
+    for at, columns in parts:
+        lists = [listed(cells) for cells in columns.values()]
+        found = zip(*lists, strict=True) if lists else ((),) * len(at)
+        values += [dict(zip(columns, row, strict=True)) for row in found]
+    return picked(values, order)

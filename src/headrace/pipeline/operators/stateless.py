@@ -1,19 +1,31 @@
-"""Steps without a key: they run fused, in the task that makes their input."""
+"""Steps without a key: they run fused, in the task that makes their input.
+
+Expressions see records by form, each with its own kinds; see `forms`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from headrace.model.computation import Computation
-from headrace.pipeline.columns import UNKNOWN_FIELD
-from headrace.pipeline.operators.grouping import plain
+from headrace.pipeline.operators.expressions import columns_read, evaluate, is_column
+from headrace.pipeline.operators.forms import (
+    Cells,
+    Kinds,
+    Records,
+    canonical,
+    judged,
+    picked,
+    produce,
+    set_aside,
+    united,
+)
+from headrace.pipeline.operators.grouping import Ints, one_array
 
 if TYPE_CHECKING:
     from headrace.model.context import Context, TableContext
@@ -70,61 +82,78 @@ class FilterRecords(Computation):
             ctx.produce(record.value)
 
 
+_REFUSALS = (pa.ArrowException, TypeError)
+"""How an expression says that it cannot take a record."""
+
+
 class FilterTable(Computation):
     """Passes on the rows for which an Arrow expression holds, as they are."""
+
+    reads_values = False  # it takes the records as they are
 
     def __init__(self, expression: pc.Expression) -> None:
         self.expression = expression
         self.text = str(expression)
+        self.names = columns_read(expression)
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        ctx.pass_on(holds(table, self.expression, "filter"))
-
-
-class MapTable(Computation):
-    """A table out for each table in, by a user's function."""
-
-    def __init__(self, function: Callable[[pa.Table], pa.Table]) -> None:
-        self.function = function
-
-    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
-        times = record_times(table)
-        taken = RECORD_TIME in table.schema.names
-        made = self.function(table.drop([RECORD_TIME]) if taken else table)
-        if isinstance(made, dict):
-            made = pa.table(made)
-        if isinstance(made, pa.RecordBatch):
-            made = pa.Table.from_batches([made])
-        if not isinstance(made, pa.Table):
-            made = _of_frame(made)
-        if not taken and "timestamp" in made.schema.names:
-            times = _times(made.column("timestamp"))
-            made = made.drop(["timestamp"])
-        elif made.num_rows != table.num_rows:
-            raise ValueError(
-                f"map_table: {table.num_rows} rows in, {made.num_rows} out: whose time do they "
-                "have? Let the function keep the column 'timestamp'"
-            )
-        ctx.produce_table(made, timestamp=times)
+        records = Records(ctx.inputs()[0].rows)
+        bad: dict[int, Exception] = {}
+        every = np.arange(len(records))
+        mask = holding(records, self.expression, self.names, "filter", every, bad)
+        set_aside(ctx, records, bad)
+        ctx.pass_on(mask)
 
 
 class Select(Computation):
     """Columns by name or by Arrow expression."""
 
+    reads_values = False  # it takes the records as they are
+
     def __init__(self, columns: Mapping[str, str | pc.Expression]) -> None:
         self.columns = dict(columns)
         self.text = str({name: str(given) for name, given in columns.items()})
+        self.named = {name: of for name, given in columns.items() if (of := is_column(given))}
+        """Columns that are handed through, whatever they hold."""
+        self.computed = {n: given for n, given in columns.items() if n not in self.named}
+        self.names = tuple(
+            dict.fromkeys(name for e in self.computed.values() for name in columns_read(e))
+        )
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        wanted = {
-            name: pc.field(given) if isinstance(given, str) else given
-            for name, given in self.columns.items()
-        }
-        made = evaluate(table, wanted)
-        ctx.produce_table(made, timestamp=record_times(table))
+        records = Records(ctx.inputs()[0].rows)
+        bad: dict[int, Exception] = {}
+        good = np.arange(len(records))
+        parts = list(self._parts(records, good, bad)) if self.computed else []
+        if bad:
+            set_aside(ctx, records, bad)
+            good = np.delete(good, list(bad))
+        if not len(good):
+            return
+        made: dict[str, Cells | Kinds] = {}
+        for name in self.columns:
+            if name not in self.named:
+                made[name] = united([(rows, cells[name]) for rows, cells in parts])
+            elif records.columns is not None:
+                column = records.column(self.named[name])
+                made[name] = column.take(pa.array(good)) if bad else column
+            else:
+                cells = records.cells(self.named[name])
+                made[name] = Kinds(picked(cells, good) if bad else cells)
+        produce(ctx, made, records.rows.timestamps[good], good)
+
+    def _parts(
+        self, records: Records, rows: Ints, bad: dict[int, Exception]
+    ) -> Iterator[tuple[Ints, dict[str, Cells]]]:
+        """The computed columns, form by form."""
+        for at, one in evaluated(records, self.computed, self.names, rows, bad):
+            columns = {name: one_array(one.column(name)) for name in self.computed}
+            if records.columns is None:
+                yield at, {name: canonical(column) for name, column in columns.items()}
+            else:
+                yield at, dict(columns)
 
 
 class PassOn(Computation):
@@ -155,115 +184,78 @@ class SplitRecords(Computation):
 class SplitTable(Computation):
     """The same by Arrow expressions."""
 
+    reads_values = False  # it takes the records as they are
+
     def __init__(self, ports: Mapping[str, pc.Expression | None]) -> None:
         self.ports = tuple(ports)
         self.expressions = tuple(ports.values())
         self.text = str({port: str(given) for port, given in ports.items()})
+        self.names = tuple(() if e is None else columns_read(e) for e in self.expressions)
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        left = np.ones(table.num_rows, np.bool_)
-        for port, expression in zip(self.ports, self.expressions, strict=True):
-            mine = left if expression is None else left & holds(table, expression, "split")
-            ctx.pass_on(mine, to=port)
+        records = Records(ctx.inputs()[0].rows)
+        bad: dict[int, Exception] = {}
+        left = np.ones(len(records), np.bool_)
+        taken: list[tuple[str, Any]] = []
+        for port, expression, names in zip(self.ports, self.expressions, self.names, strict=True):
+            mine = left
+            if expression is not None:
+                mine = holding(records, expression, names, "split", np.flatnonzero(left), bad)
             left = left & ~mine
+            left[list(bad)] = False
+            taken.append((port, mine))
+        set_aside(ctx, records, bad)
+        for port, mine in taken:
+            ctx.pass_on(mine, to=port)
 
 
-def holds(table: pa.Table, expression: pc.Expression, step: str) -> np.ndarray[Any, Any]:
-    """For which rows an expression is true; null is not."""
-    found = evaluate(table, {"holds": expression}).column("holds")
-    if pa.types.is_null(found.type):
-        return np.zeros(table.num_rows, np.bool_)
-    if not pa.types.is_boolean(found.type):
+def holding(
+    records: Records,
+    expression: pc.Expression,
+    names: tuple[str, ...],
+    step: str,
+    rows: Ints,
+    bad: dict[int, Exception],
+) -> np.ndarray[Any, Any]:
+    """For which of the rows an expression is true; null is not."""
+    mask = np.zeros(len(records), np.bool_)
+    for at, found in evaluated(records, {"holds": expression}, names, rows, bad, step):
+        mask[at] = pc.fill_null(found.column("holds"), False).to_numpy()
+    return mask
+
+
+def evaluated(
+    records: Records,
+    columns: Mapping[str, Any],
+    names: tuple[str, ...],
+    rows: Ints,
+    bad: dict[int, Exception],
+    condition: str | None = None,
+) -> Iterator[tuple[Ints, pa.Table]]:
+    """What expressions give, form by form; rows that they cannot take go into `bad`."""
+
+    def result(table: pa.Table) -> pa.Table:
+        made = evaluate(table, columns)
+        return made if condition is None else _checked(made, columns, condition)
+
+    for at, table in records.tables(names, rows, bad):
+        yield from judged(table, at, result, _REFUSALS, bad)
+
+
+def _checked(made: pa.Table, columns: Mapping[str, Any], step: str) -> pa.Table:
+    """A condition's result, which is true, false or null."""
+    kind = made.column("holds").type
+    if pa.types.is_null(kind):
+        return pa.table({"holds": pa.nulls(made.num_rows, pa.bool_())})
+    if not pa.types.is_boolean(kind):
         raise TypeError(
-            f"{step}: {expression} gives {found.type}, not true or false: compare it with something"
+            f"{step}: {columns['holds']} gives {kind}, not true or false: compare it with something"
         )
-    return pc.fill_null(found, False).to_numpy()
+    return made
 
 
 def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The times of a table's records, whatever their values call `timestamp`."""
     name = RECORD_TIME if RECORD_TIME in table.schema.names else "timestamp"
     return table.column(name).to_numpy()
-
-
-def _of_frame(made: Any) -> pa.Table:
-    """A table of a pandas or Polars frame; a pandas index is no column."""
-    module = type(made).__module__.split(".")[0]
-    if module == "pandas" and hasattr(made, "columns"):
-        return pa.Table.from_pandas(made, preserve_index=False).replace_schema_metadata(None)
-    if module == "polars" and hasattr(made, "to_arrow") and hasattr(made, "columns"):
-        return made.to_arrow()
-    raise TypeError(
-        f"map_table: the function returned {type(made).__name__}, not an Arrow table "
-        "(or a pandas or Polars DataFrame)"
-    )
-
-
-def _times(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    times = plain(column)
-    if times.null_count or not pa.types.is_int64(times.type):
-        raise TypeError(
-            f"map_table: the column 'timestamp' is {column.type} with {column.null_count} nulls; "
-            "every row has its time there, in microseconds or as an Arrow timestamp"
-        )
-    return times.to_numpy()
-
-
-_TYPES = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary(),
-          pa.timestamp("us", "UTC"), pa.list_(pa.null()))  # fmt: skip
-"""Of what types a column may have been that is null in all records of a table."""
-
-
-def evaluate(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
-    """A table of expressions over the columns of another.
-
-    A column that no record of the table has is null, as in sparse JSON: whether one of them has
-    it depends on the cut, so it must not matter. Its type is any that the expressions take.
-    """
-    while True:
-        try:
-            return _evaluated(table, columns)
-        except pa.ArrowNotImplementedError as error:
-            return _as_another_type(table, columns, error)
-        except pa.ArrowInvalid as error:
-            missing = UNKNOWN_FIELD.match(str(error))
-            if missing is None or missing[1] in table.schema.names:
-                raise
-            table = table.append_column(missing[1], pa.nulls(table.num_rows))
-
-
-def _as_another_type(
-    table: pa.Table, columns: Mapping[str, pc.Expression], error: pa.ArrowException
-) -> pa.Table:
-    """Where a function does not take nulls without a type: each expression with types it takes."""
-    empty = [field.name for field in table.schema if pa.types.is_null(field.type)]
-    made: dict[str, pa.ChunkedArray] = {}
-    for name, expression in columns.items():
-        named = [column for column in empty if column in str(expression)][:3]
-        for kinds in product((pa.null(), *_TYPES), repeat=len(named)):
-            typed = table
-            for column, kind in zip(named, kinds, strict=True):
-                at = table.schema.get_field_index(column)
-                typed = typed.set_column(at, column, pa.nulls(table.num_rows, kind))
-            try:
-                made[name] = _evaluated(typed, {name: expression}).column(name)
-                break
-            except pa.ArrowNotImplementedError:
-                continue
-        else:
-            raise error
-    return pa.table(made)
-
-
-def _evaluated(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
-    declaration = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-            acero.Declaration(
-                "project", acero.ProjectNodeOptions(list(columns.values()), list(columns))
-            ),
-        ]
-    )
-    # One thread keeps the rows in their order.
-    return declaration.to_table(use_threads=False)

@@ -17,22 +17,23 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import IncompatibleState
-from headrace.model.codec import packed
+from headrace.model.codec import decode_value, packed, packed_exactly
 from headrace.model.computation import Computation
 from headrace.model.context import TableContext
+from headrace.model.kinds import ordered
 from headrace.model.map import Map
-from headrace.model.rows import dicts, values_of
 from headrace.model.state import state
-from headrace.pipeline.operators.aggregates import column_of
-from headrace.pipeline.operators.grouping import in_order
+from headrace.pipeline.operators.cells import simple
+from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.hashing import hash_column, mixed
-from headrace.pipeline.operators.stateless import record_times
+from headrace.pipeline.operators.records import Records
+from headrace.pipeline.operators.sending import parts_of, send, send_dicts
 
 BUCKETS = 16
 BUCKET, BEST = "_bucket", "_best"
 
-Ranked = tuple[Any, bytes, bytes]
-"""(score, id, row): the largest score first, then by id and row."""
+Ranked = tuple[bytes, bytes, bytes]
+"""(the score's place in the order over kinds, id, row): the largest first, then by id and row."""
 
 _ranked = msgspec.msgpack.Decoder(list[Ranked])
 _times = msgspec.msgpack.Decoder(dict[bytes, int])
@@ -44,53 +45,76 @@ class Bucketed(Computation):
     def __init__(self, id: tuple[str, ...]) -> None:
         self.id = id
 
+    reads_values = False
+
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
-        hashes = np.zeros(table.num_rows, np.uint64)
-        columns = [column_of(table, name) for name in self.id]
+        """All rows of a task; those without an id are refused, each by itself."""
+        (given,) = ctx.inputs()
+        records = Records(given.rows, given.key_index)
+        columns = [records.column(name) for name in self.id]
         nameless = np.logical_and.reduce([c.is_null().to_numpy(False) for c in columns])
-        if nameless.any():
-            row = dicts(values_of(table).slice(int(np.flatnonzero(nameless)[0]), 1))[0]
-            raise ValueError(
-                f"top: a row has no value in {', '.join(map(repr, self.id))} to know it by, the "
-                f"id: {row!r:.200}. Leave such rows out with filter before"
-            )
+        for row in np.flatnonzero(nameless).tolist():
+            self._refuse(row, records, ctx)
+        hashes = np.zeros(len(records), np.uint64)
         for column in columns:
             hashes = mixed(hashes ^ hash_column(column))
-        buckets = pa.array((hashes % np.uint64(BUCKETS)).astype(np.int64))
-        values = values_of(table).append_column(BUCKET, buckets)
-        ctx.produce_table(values, timestamp=record_times(table))
+        buckets = (hashes % np.uint64(BUCKETS)).astype(np.int64)
+        self._deal(records, np.flatnonzero(~nameless), buckets, ctx)
+
+    def _refuse(self, row: int, records: Records, ctx: TableContext) -> None:
+        value = records.rows.take(np.array([row])).values()[0]
+        error = ValueError(
+            f"top: a row has no value in {', '.join(map(repr, self.id))} to know it by, the "
+            f"id: {value!r:.200}. Leave such rows out with filter before"
+        )
+        ctx.set_aside(error, row, value, int(records.times[row]))
+
+    def _deal(self, records: Records, taken: Ints, buckets: Ints, ctx: TableContext) -> None:
+        times, buckets = records.times[taken], buckets[taken]
+        if records.rows.packed is not None:
+            pairs = zip(records.dicts(taken), buckets.tolist(), strict=True)
+            values = [{**value, BUCKET: bucket} for value, bucket in pairs]
+            ctx.produce_values(values, timestamp=times, causes=taken)
+            return
+        columns: Any = records.rows.take(taken).columns
+        dealt = pa.Table.from_batches([columns]).append_column(BUCKET, pa.array(buckets))
+        ctx.produce_table(dealt, timestamp=times, causes=taken)
 
 
 class BucketTop(Computation):
     """The latest row of each id of a bucket, and the best n of them."""
 
     prompt = True
+    reads_values = False
     rows: Map[bytes, bytes] = state()
     best: bytes = state(b"")
     recent: bytes = state(b"")
+    """The times of ids' latest rows, of those that the watermark has not passed."""
     ranking: str = state("")
     """What the rows are ranked by."""
-    """The times of ids' latest rows, of those that the watermark has not passed."""
 
     def __init__(self, n: int, by: str, id: tuple[str, ...]) -> None:
         self.n, self.by, self.id = n, by, id
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """New rows replace those of their ids; sends what changed among the best."""
-        times = record_times(table)
-        owners = table.column("key_index").to_pylist()
-        scores = column_of(table, self.by).to_pylist()
-        ids = list(zip(*(column_of(table, name).to_pylist() for name in self.id), strict=True))
-        cells = [packed(value) for value in dicts(values_of(table).drop([BUCKET]))]
+        (given,) = ctx.inputs()
+        records = Records(given.rows, given.key_index)
+        times, owners = records.times, records.key.tolist()
+        scores = records.raw(self.by)
+        ids = list(zip(*(records.raw(name) for name in self.id), strict=True))
+        cells = [
+            packed_exactly(_undealt(value)) for value in records.dicts(np.arange(len(records)))
+        ]
         stored = ctx.read()
         recent = [_times.decode(d) if d else {} for d in stored.column("recent").to_pylist()]
         latest: dict[int, dict[bytes, Ranked | None]] = {owner: {} for owner in owners}
         for i in np.argsort(times, kind="stable").tolist():
-            name, owner, time = packed(ids[i]), owners[i], int(times[i])
+            name, owner, time = _name(ids[i]), owners[i], int(times[i])
             if time >= recent[owner].get(name, time):
                 recent[owner][name] = time
-                row = None if scores[i] is None else (scores[i], name, cells[i])
+                score = scores[i]
+                row = None if score is None else (ordered(simple(score)), name, cells[i])
                 latest[owner][name] = row
         ranking = f"{self.n} {self.by} {self.id}"
         others = set(stored.column("ranking").to_pylist()) - {"", ranking}
@@ -119,14 +143,14 @@ class BucketTop(Computation):
         )
         if changed:
             newest = dict(sorted(zip(owners, times.tolist(), strict=True)))
-            keys = ctx.read().column("key").combine_chunks().take(pa.array(changed))
-            ctx.produce_table(
-                {
-                    **{f"k{i}": keys.field(i) for i in range(keys.type.num_fields)},
-                    BEST: pa.array([after[owner] for owner in changed], pa.binary()),
-                },
+            keys, rows_of = ctx.keys(), np.array(changed)
+            names = [f"k{i}" for i in range(len(keys[0]))]
+            best_of = pa.array([after[owner] for owner in changed], pa.binary())
+            send(
+                ctx,
+                {**parts_of(names, keys, rows_of), BEST: best_of},
                 timestamp=np.array([newest[owner] for owner in changed]),
-                key_index=np.array(changed),
+                key_index=rows_of,
             )
 
     def _best(
@@ -154,6 +178,7 @@ class MergeTop(Computation):
     """
 
     prompt = True
+    reads_values = False
     buckets: Map[int, bytes] = state()
     sent: bytes = state(b"")
 
@@ -162,12 +187,11 @@ class MergeTop(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """New lists of some buckets."""
-        names = table.schema.names
-        bucket = max((n for n in names if n[:1] == "k" and n[1:].isdigit()), key=_number)
-        times = record_times(table)
-        owners = table.column("key_index").to_pylist()
-        numbers = table.column(bucket).to_pylist()
-        ctx.put_entries("buckets", owners, numbers, table.column(BEST).to_pylist())
+        (given,) = ctx.inputs()
+        records = Records(given.rows, given.key_index)
+        times, owners = records.times, records.key.tolist()
+        numbers = records.raw(f"k{len(self.columns)}")  # behind the parts of the key
+        ctx.put_entries("buckets", owners, numbers, records.raw(BEST))
         sent = ctx.read().column("sent").to_pylist()
         found = ctx.entries("buckets")
         lists: dict[int, list[Ranked]] = {}
@@ -188,17 +212,17 @@ class MergeTop(Computation):
             gone = _decoded(sent[owner])[len(best) :]
             sent[owner] = data
             for rank, (_, _, cell) in enumerate(best, 1):
-                values.append({**msgspec.msgpack.decode(cell), "rank": rank})
+                values.append({**decode_value(cell), "rank": rank})
             for rank, (_, _, cell) in enumerate(gone, len(best) + 1):
-                row = msgspec.msgpack.decode(cell)
+                row = decode_value(cell)
                 kept = {name: row.get(name) for name in self.columns}
                 values.append({**dict.fromkeys(row), **kept, "rank": rank})
             whose += [owner] * (len(best) + len(gone))
         ctx.write(sent=sent)
         if values:
-            columns = dict.fromkeys(name for value in values for name in value)
-            ctx.produce_table(
-                {name: [value.get(name) for value in values] for name in columns},
+            send_dicts(
+                ctx,
+                values,
                 timestamp=np.array([newest[owner] for owner in whose]),
                 key_index=np.array(whose),
             )
@@ -207,17 +231,28 @@ class MergeTop(Computation):
 def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
     """The n best, each id once."""
     rows.sort(key=lambda row: row[1:])
-    rows.sort(key=lambda row: in_order(row[0]), reverse=True)
+    rows.sort(key=lambda row: row[0], reverse=True)
     return rows[:n]
 
 
 def _below(row: Ranked, other: Ranked) -> bool:
-    return in_order(row[0]) < in_order(other[0])
+    return row[0] < other[0]
+
+
+def _undealt(value: dict[str, Any]) -> dict[str, Any]:
+    del value[BUCKET]
+    return value
+
+
+_USUAL = frozenset({str, int, bytes, bool, type(None)})
+
+
+def _name(id: tuple[Any, ...]) -> bytes:
+    """The bytes of an id: equal for equal values of one kind."""
+    if _USUAL.issuperset(map(type, id)) and not any(type(i) is int and abs(i) >> 63 for i in id):
+        return packed(id)
+    return ordered(id)
 
 
 def _decoded(data: bytes) -> list[Ranked]:
     return _ranked.decode(data) if data else []
-
-
-def _number(name: str) -> int:
-    return int(name[1:])

@@ -1,6 +1,6 @@
 """Windows and aggregates on `process_table`: merge partials into state, emit by timers.
 
-Before the shuffle records become partials per (key, window) (`combine_table`). In the slot
+Before the shuffle records become partials per (key, window) (`combine_rows`). In the slot
 these are merged with what the key has stored, one entry per open window, and one timer
 per key says when its next window is due. Rows are stamped `end - 1`; the output watermark
 stays `grace` behind the input's (`lag_us`), so no row is late downstream, corrections
@@ -10,6 +10,7 @@ included.
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,13 +19,16 @@ import pyarrow as pa
 from headrace.model.computation import Computation
 from headrace.model.context import TableContext
 from headrace.model.map import Map
+from headrace.model.rows import Rows
 from headrace.model.state import state
 from headrace.model.time import END
 from headrace.pipeline.operators import partials
-from headrace.pipeline.operators.aggregates import Aggregate
+from headrace.pipeline.operators.aggregates import Aggregate, Unfinished
 from headrace.pipeline.operators.grouping import Groups, Ints, group
 from headrace.pipeline.operators.partials import Partials
-from headrace.pipeline.operators.stateless import record_times
+from headrace.pipeline.operators.records import Records, Refuse
+from headrace.pipeline.operators.runs import Failures
+from headrace.pipeline.operators.sending import Column, key_columns, send
 from headrace.pipeline.operators.withdrawing import Replaced, Standing, withdraws
 from headrace.pipeline.windows import AFTER_THE_END, Every, Window
 
@@ -32,11 +36,21 @@ CLOSE, TICK, FLUSH = "close", "tick", "flush"
 """Tags: a window of the key is due; time to emit what changed; the input has ended."""
 
 
+@dataclass
+class Arrived:
+    """The group of each record that was taken, and its position among those that came."""
+
+    groups: Groups
+    positions: Ints
+
+
 class WindowAggregate(Computation):
     """Aggregates per key and window. `late` sends records that are too late to that port."""
 
     open: Map[bytes, bytes] = state()
     """(end, start) of a window -> its counts and accumulators; see `Partials`."""
+
+    reads_values = False  # it takes the columns that it needs from the records themselves
 
     in_panes: ClassVar[bool] = False
     """Whether entries are pieces of windows, put together when one is due."""
@@ -64,7 +78,7 @@ class WindowAggregate(Computation):
         self.emit, self.late = emit, late
         self.prompt = window.kind == "whole" and emit == "changes"
         self.combined = False
-        self.part_count = partials.part_count(self.aggregates)
+        self.forms = partials.forms_of(self.aggregates)
         self.maker = self._mark(by)
         """Stands for all that gives stored cells their meaning."""
 
@@ -76,16 +90,18 @@ class WindowAggregate(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Merges what came with what is stored."""
-        rows, groups = self._arrived(table)
+        rows, arrived = self._arrived(ctx)
+        if not len(rows):
+            return  # all of them were refused
         if not self.by_event:
             self._place(rows, ctx.now())
         before = ctx.watermark_before
         if self.window.kind == "session":
-            rows = self._merge_sessions(rows, groups, ctx, before)
+            rows = self._merge_sessions(rows, arrived, ctx, before)
         else:
             too_late = (self._closes(self._last_end(rows)) <= before) & (not self.prompt)
             if too_late.any():
-                self._aside(rows.count[too_late], groups, too_late, ctx)
+                self._aside(rows.count[too_late], arrived, too_late, ctx)
                 rows = rows.take(~too_late)
             if self.window.kind == "hopping":
                 rows = partials.spread(rows, self.window)
@@ -94,12 +110,23 @@ class WindowAggregate(Computation):
         if len(rows):
             self._changed(rows, ctx)
 
-    def _arrived(self, table: pa.Table) -> tuple[Partials, Groups | None]:
-        """Rows per key and window, and the group of each record where records came."""
+    def _arrived(self, ctx: TableContext) -> tuple[Partials, Arrived | None]:
+        """Rows per key and window, and whose the records are where records came."""
+        (given,) = ctx.inputs()
         if self.combined:
-            return Partials.from_table(table, self.part_count), None
-        times = record_times(table)
-        return partials.start(self.aggregates, self.window, table, times, self.by_event)
+            key = given.key_index.astype(np.int64)
+            return Partials.from_rows(given.rows, key, self.forms), None
+
+        def refuse(row: int, error: Exception) -> None:
+            one = given.rows.take(np.array([row]))
+            key, time = int(given.key_index[row]), int(one.timestamps[0])
+            ctx.set_aside(error, key, one.values()[0], time, given.stream)
+
+        records = Records(given.rows, given.key_index)
+        rows, groups, taken = partials.start(
+            self.aggregates, self.window, records, self.by_event, refuse
+        )
+        return rows, Arrived(groups, taken)
 
     def _place(self, rows: Partials, now: int) -> None:
         """Processing time: all records of an epoch have its time."""
@@ -123,28 +150,30 @@ class WindowAggregate(Computation):
             return np.full(len(ends), END)
         return np.minimum(ends, END - self.grace_us) + self.grace_us
 
-    def _aside(self, counts: Ints, groups: Groups | None, too_late: Any, ctx: TableContext) -> None:
+    def _aside(
+        self, counts: Ints, arrived: Arrived | None, too_late: Any, ctx: TableContext
+    ) -> None:
         """Records whose windows have all closed; `too_late` says of which groups."""
         ctx.count("late", int(counts.sum()))
         if ctx.watermark_before == END:
             ctx.count(AFTER_THE_END, int(counts.sum()))
-        if self.late and groups is not None:
-            ctx.pass_on(too_late[groups.of], to="late")
+        if self.late and arrived is not None:
+            ctx.pass_on(arrived.positions[too_late[arrived.groups.of]], to="late")
 
     def _merge_stored(self, rows: Partials, ctx: TableContext) -> Partials:
         """New rows with the stored rows of the same windows."""
         if not len(rows):
             return rows
-        rows = partials.merge(self.aggregates, rows, group([rows.end, rows.start, rows.key]))
+        rows = self._merge(rows, group([rows.end, rows.start, rows.key]), ctx)
         wanted = set(zip(rows.key.tolist(), rows.windows(), strict=True))
         stored = self._stored(ctx, np.unique(rows.key), wanted)
         if not len(stored):
             return rows
         rows = rows.followed_by(stored)
-        return partials.merge(self.aggregates, rows, group([rows.end, rows.start, rows.key]))
+        return self._merge(rows, group([rows.end, rows.start, rows.key]), ctx)
 
     def _merge_sessions(
-        self, new: Partials, groups: Groups | None, ctx: TableContext, before: int
+        self, new: Partials, arrived: Arrived | None, ctx: TableContext, before: int
     ) -> Partials:
         """New rows with the sessions that they touch; what was merged away is removed."""
         stored = self._stored(ctx, np.unique(new.key))
@@ -152,16 +181,30 @@ class WindowAggregate(Computation):
         chains = partials.touching(rows)
         fresh = np.zeros(chains.count, np.bool_)
         fresh[chains.of[: len(new)]] = True
-        merged = partials.merge(self.aggregates, rows, chains)
+        merged = self._merge(rows, chains, ctx)
         # Merged first and judged then: a record may be late alone, but not in its session.
         too_late = fresh & (self._closes(merged.end) <= before)
         if too_late.any():
             mine = too_late[chains.of[: len(new)]]
-            self._aside(new.count[mine], groups, mine, ctx)
+            self._aside(new.count[mine], arrived, mine, ctx)
         old = chains.of[len(new) :]
         gone = stored.take(fresh[old]) if len(stored) else stored
         ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
         return merged.take(fresh & ~too_late)
+
+    def _merge(self, rows: Partials, groups: Groups, ctx: TableContext) -> Partials:
+        def failed(merged: Partials, row: int, error: Exception) -> None:
+            # Its window has no row from now on; those of other keys and windows do.
+            self._unfinished(merged, row, error, ctx)
+
+        return partials.merge(self.aggregates, rows, groups, failed)
+
+    def _unfinished(self, rows: Partials, row: int, error: Exception, ctx: TableContext) -> None:
+        """A dead letter for a key and window that a user's function cannot be had for."""
+        told: dict[str, Any] = {"records": int(rows.count[row])}
+        if self.window.kind != "whole":
+            told |= {"window_start": int(rows.start[row]), "window_end": int(rows.end[row])}
+        ctx.set_aside(error, int(rows.key[row]), told, int(rows.newest[row]))
 
     def _stored(
         self, ctx: TableContext, keys: Any, wanted: set[tuple[int, bytes]] | None = None
@@ -170,16 +213,16 @@ class WindowAggregate(Computation):
         table = ctx.entries("open", keys)
         owners = table.column("key_index").to_pylist()
         if not owners:
-            return Partials.of_cells([], [], [], self.part_count, self.maker)
+            return Partials.of_cells([], [], [], self.forms, self.maker)
         windows = table.column("entry").to_pylist()
         cells = table.column("value").to_pylist()
         found = list(zip(owners, windows, cells, strict=True))
         if wanted is not None:
             found = [row for row in found if row[:2] in wanted]
         if not found:
-            return Partials.of_cells([], [], [], self.part_count, self.maker)
+            return Partials.of_cells([], [], [], self.forms, self.maker)
         key, chosen, data = zip(*found, strict=True)
-        return Partials.of_cells(key, chosen, data, self.part_count, self.maker)
+        return Partials.of_cells(key, chosen, data, self.forms, self.maker)
 
     def _changed(self, rows: Partials, ctx: TableContext) -> None:
         """Emits what this mode emits at once, stores the rows and sees to the timers."""
@@ -277,9 +320,16 @@ class WindowAggregate(Computation):
         self._send(rows.take(out), ctx, replaced)
         rows.emitted[out] = rows.count[out]
 
-    def _send(self, rows: Partials, ctx: TableContext, replaced: Replaced | None = None) -> None:
+    def _send(
+        self,
+        rows: Partials,
+        ctx: TableContext,
+        replaced: Replaced | None = None,
+        failures: Failures | None = None,
+    ) -> None:
         """Results as rows: key columns, window, aggregates; before them what they replace."""
-        rows, columns = self._results(rows.take(np.lexsort((rows.key, rows.start, rows.end))), ctx)
+        rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
+        rows, columns = self._results(rows, ctx, failures or {})
         times, keys = self._times(rows, ctx), rows.key
         if replaced is not None:
             gone = self._key_and_window(replaced.gone, ctx)
@@ -287,30 +337,41 @@ class WindowAggregate(Computation):
             times = np.concatenate([self._times(replaced.instead, ctx), times])
             keys = np.concatenate([replaced.gone.key, keys])
         if len(times):
-            ctx.produce_table(columns, to="", timestamp=times, key_index=keys)
+            send(ctx, columns, to="", timestamp=times, key_index=keys)
 
-    def _results(self, rows: Partials, ctx: TableContext) -> tuple[Partials, dict[str, Any]]:
-        """The row of each result, and its columns."""
-        columns, at = self._key_and_window(rows, ctx), 0
-        for name, aggregate in zip(self.names, self.aggregates, strict=False):
-            columns[name] = aggregate.finish(rows.parts[at : at + aggregate.parts])
+    def _results(
+        self, rows: Partials, ctx: TableContext, failures: Failures
+    ) -> tuple[Partials, dict[str, Column]]:
+        """The row of each result, and its columns. What has none is a dead letter."""
+        made, at = [], 0
+        for aggregate in self.aggregates[: len(self.names)]:
+            made.append(aggregate.finish(rows.parts[at : at + aggregate.parts]))
             at += aggregate.parts
-        return rows, columns
+        bad = {
+            row: cell.error
+            for column in reversed(made)
+            if isinstance(column, list)
+            for row, cell in enumerate(column)
+            if type(cell) is Unfinished
+        }
+        if bad:
+            for row in sorted(bad):
+                # Without a reason it was told when its accumulators were merged.
+                error = bad[row] or failures.get(int(rows.key[row]))
+                if error is not None:
+                    self._unfinished(rows, row, error, ctx)
+            ctx.count("unfinished", len(bad))
+            kept = np.delete(np.arange(len(rows)), list(bad))
+            return self._results(rows.take(kept), ctx, failures)
+        return rows, {
+            **self._key_and_window(rows, ctx), **dict(zip(self.names, made, strict=True)),
+        }  # fmt: skip
 
-    def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Any]:
-        chosen = pa.array(rows.key)
-        keys = ctx.read().column("key").combine_chunks()
-        columns: dict[str, Any] = {}
-        if len(self.key_columns) == 1:
-            columns[self.key_columns[0]] = keys.take(chosen)
-        else:
-            for i, name in enumerate(self.key_columns):
-                columns[name] = keys.field(i).take(chosen)
+    def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Column]:
+        columns = key_columns(self.key_columns, ctx.keys(), rows.key)
         if self.window.kind != "whole":
-            columns["window_start"], columns["window_end"] = (
-                pa.array(rows.start),
-                pa.array(rows.end),
-            )
+            columns["window_start"] = pa.array(rows.start)
+            columns["window_end"] = pa.array(rows.end)
         return columns
 
     def _times(self, rows: Partials, ctx: TableContext) -> Ints:
@@ -332,9 +393,7 @@ class CombinedAggregate(WindowAggregate):
         super().__init__(*args, **options)
         self.combined = True
 
-    def combine_table(self, table: pa.Table) -> pa.Table:
-        """A task's records as one row per (key, window)."""
-        rows, _ = partials.start(
-            self.aggregates, self.window, table, record_times(table), self.by_event
-        )
-        return rows.to_table()
+    def combine_rows(self, records: Records, refuse: Refuse) -> tuple[Ints, Rows]:
+        """A task's records as one row per (key, window); their keys and the rows."""
+        rows, _, _ = partials.start(self.aggregates, self.window, records, self.by_event, refuse)
+        return rows.to_rows()

@@ -9,14 +9,17 @@ are withdrawn in the epoch that sends the row in their place, right before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipeline.operators.aggregates import Aggregate, Parts
-from headrace.pipeline.operators.grouping import Groups, Ints
+from headrace.pipeline.operators.aggregates import Aggregate, Failed, Parts
+from headrace.pipeline.operators.cells import Form
+from headrace.pipeline.operators.grouping import Groups
 from headrace.pipeline.operators.partials import WINDOW_BYTES, Partials, window_times
+from headrace.pipeline.operators.records import Records
+from headrace.pipeline.operators.sending import Column, behind
 from headrace.pipeline.windows import Every, Window
 
 WITHDRAWN = "withdrawn"
@@ -27,10 +30,12 @@ WITHDRAWN = "withdrawn"
 class Standing(Aggregate):
     """The windows of a session's rows that were sent and not withdrawn, as `Partials.windows`."""
 
-    def start(self, table: pa.Table, times: Ints, groups: Groups) -> Parts:
+    forms: ClassVar[tuple[Form, ...]] = ("bytes",)
+
+    def start(self, records: Records, groups: Groups) -> Parts:
         return [pa.array([b""] * groups.count, pa.binary())]
 
-    def merge(self, parts: Parts, groups: Groups) -> Parts:
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
         found = [b""] * groups.count
         for owner, windows in zip(groups.of.tolist(), parts[0].to_pylist(), strict=True):
             found[owner] += windows
@@ -68,24 +73,20 @@ class Replaced:
         starts, ends = window_times(windows)
         return Replaced(replace(instead, start=starts, end=ends), instead)
 
-    def before(self, columns: dict[str, Any], gone: dict[str, Any], count: int) -> dict[str, Any]:
+    def before(
+        self, columns: dict[str, Column], gone: dict[str, Column], count: int
+    ) -> dict[str, Column]:
         """The columns of withdrawn rows, which have `gone` alone, then those of `count` others."""
         withdrawn = len(self.gone)
         marks = pa.array([True] * withdrawn + [False] * count, pa.bool_())
         if not withdrawn:
             return {**columns, WITHDRAWN: marks}
-        made: dict[str, Any] = {}
+        made: dict[str, Column] = {}
         for name in dict.fromkeys([*columns, *gone]):
-            below = _array(columns[name]) if name in columns else pa.nulls(count)
-            above = gone[name] if name in gone else pa.nulls(withdrawn, below.type)
-            if pa.types.is_null(below.type):
-                below = below.cast(above.type)
-            made[name] = pa.concat_arrays([above, below])
+            made[name] = behind(
+                gone.get(name, pa.nulls(withdrawn)), columns.get(name, pa.nulls(count))
+            )
         return {**made, WITHDRAWN: marks}
-
-
-def _array(column: Any) -> pa.Array:
-    return column if isinstance(column, pa.Array) else pa.array(column)
 
 
 def _each(windows: bytes) -> list[bytes]:

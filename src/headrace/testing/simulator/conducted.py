@@ -98,6 +98,8 @@ class ConductedLife(Life):
         self._notices.append((self._simulation.uptime_s(), notice.kind, notice.text))
         if notice.kind == "back":
             self._refused_since = None
+        elif notice.kind == "away":
+            self._waits = 0  # this outage may be the second in a row, with quick tries of its own
         self._simulation.chance.note(f"driver {self.number} says: {notice.text[:120]}")
         if "; taking over" in notice.text and self._simulation.chance.random.random() < 0.4:
             self.pause()  # others may have come to the same conclusion
@@ -140,8 +142,11 @@ class ConductedLife(Life):
 
     def waits(self, seconds: float) -> None:
         """It waits, perhaps for what is away: then it was refused in this very moment."""
-        if self._refused_at != self._simulation.uptime_s():
+        now = self._simulation.uptime_s()
+        if self._refused_at != now:
             self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now  # refused again in the moment in which it said "back"
         self._waits = self._waits + 1 if self._refused_since is not None else 0
         if self._waits > _HICCUPS and self.give_up_s is None and seconds < 1.0:
             raise Violation(f"driver {self.number} tries again every {seconds:.2f} s, on and on")

@@ -140,7 +140,7 @@ class Interference:
         refused = self.outages.refuses(path)
         if refused or (self.outages.is_vanished and path.startswith(self._root)):
             self._chance.disturbances += 1
-            self._meets_refusal(path)
+            self._meets_refusal()
         return refused
 
     def _check_change(self, life: Life, call: str, path: str) -> None:
@@ -163,12 +163,9 @@ class Interference:
 
     def sink_fails(self) -> None:
         """A sink raises."""
-        self._meets_refusal("/out/")
+        self._meets_refusal()
 
-    def _meets_refusal(self, path: str) -> None:
-        """What a sink was to show before a commit, and refused, may be made again."""
-        if self._conducted and path.startswith("/out/"):
-            self.substrate.excuse()
+    def _meets_refusal(self) -> None:
         if self.running is not None:
             self.running.refused()
 
@@ -192,7 +189,7 @@ class Interference:
         if self.outage > 0:
             self.outage -= 1
             self._chance.disturbances += 1
-            self._meets_refusal(path)
+            self._meets_refusal()
             return Fault.REFUSED
         often = call in ("link", "rename")
         if not self._chance.strikes("disk fails", 0.05 if often else 0.004):
@@ -200,6 +197,6 @@ class Interference:
         if self._chance.random.random() < 0.1:
             self.outage = self._chance.random.randint(1, OUTAGE_CALLS_MAX)
         fault = self._chance.choice(_FAULTS.get(call, (Fault.REFUSED,)))
-        self._meets_refusal(path)
+        self._meets_refusal()
         self._chance.note(f"{call} {path} {fault.value}")
         return fault

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace import failpoints
-from headrace.engine.driver import Driver, Options
+from headrace.engine.driver import Driver
+from headrace.engine.options import Options
 from headrace.engine.planning import Finish, Wait
 from headrace.errors import (
     EpochFailed,
@@ -16,6 +17,7 @@ from headrace.errors import (
     HeadraceError,
     SinkError,
     StoreError,
+    UserCodeError,
 )
 from headrace.model.keys import HASH_SPACE
 from headrace.plan.ring import Ring
@@ -232,6 +234,9 @@ class Life:
             return
         if isinstance(error, HeadraceError) and self.is_zombie:
             return
+        stops_with = getattr(simulation.workload, "stops_with", "")
+        if stops_with and isinstance(error, UserCodeError) and stops_with in str(error):
+            return  # as its hooks mean to; the next start must get past it
         if self._excused(error):
             return
         raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error

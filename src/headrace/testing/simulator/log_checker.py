@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+
 from headrace.testing.simulator.disk import Directory, File, Node, SimulatedDisk
 
 POINTS = 64
@@ -32,6 +35,8 @@ class LogChecker:
         )  # fmt: skip
         self._files: list[File] = []
         self._entries: list[dict[str, Any]] = []
+        self._rows_of: dict[str, frozenset[str]] = {}
+        """Files of the record of what was read, as they were when a commit named them."""
         self.note: Callable[[str], None] = lambda line: None
         self.away = False
         """Whether nobody can see the log now."""
@@ -48,6 +53,7 @@ class LogChecker:
         self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
         self._counting: dict[str, list[list[str]]] = {}
+        self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
 
     @property
@@ -133,6 +139,7 @@ class LogChecker:
                 raise Violation(f"position {position} gives up a plan that is not open")
             self.voids.append((self._open, body))
             self._open = None
+            self._finished.passed(body["skipped"])
         elif kind == "commit":
             self._commit(body["commit"])
             if body["next"] is not None:
@@ -145,6 +152,7 @@ class LogChecker:
             raise Violation(f"the wall time of plans went back at epoch {plan['epoch']}")
         self._open = plan
         self.plans.append(plan)
+        self._finished.check_plan(plan)
         last = ", the last" if plan["final"] else ""
         ranges = [read["range"] for task in plan["reads"] for read in task]
         records = sum(found["end"] - found["start"] for found in ranges)
@@ -167,6 +175,8 @@ class LogChecker:
         self.commits.append(commit)
         self.committed_by.append(self.generation)
         self.note(f"epoch {epoch} is committed")
+        for stream in self._finished.committed(commit):
+            self.note(f"finished splits of {stream} leave the ledger")
         self._count(commit)
 
     def _count(self, commit: dict[str, Any]) -> None:
@@ -189,7 +199,9 @@ class LogChecker:
                     if low <= point * _STEP <= last:
                         segments.append(entry["segment"])
         self._windows.append(
-            set().union(*(point for of_name in self._counting.values() for point in of_name))
+            self._finished.named().union(
+                *(point for of_name in self._counting.values() for point in of_name)
+            )
         )
 
     # Files ----------------------------------------------------------------
@@ -216,6 +228,75 @@ class LogChecker:
         for file in self.commits[-1]["outbox"] if self.commits else ():
             if name == f"outbox/{file['name']}":
                 raise Violation(f"{name} is deleted before it was read")
+
+
+class FinishedChecker:
+    """Which splits are finished, and where that is written down.
+
+    Each of them is in the ledger or in a file that the log names, and is never read again.
+    """
+
+    def __init__(self, disk: SimulatedDisk, root: str, rows_of: dict[str, frozenset[str]]) -> None:
+        self._disk, self._root, self._rows_of = disk, root, rows_of
+        self._listed: dict[str, set[str]] = {}
+        """Stream -> finished splits that the ledger lists."""
+        self._files: dict[str, list[str]] = {}
+        """Stream -> the files that list the others."""
+
+    def named(self) -> set[str]:
+        """Every file that counts."""
+        return {name for files in self._files.values() for name in files}
+
+    def check_plan(self, plan: dict[str, Any]) -> None:
+        """A plan reads nothing that was read to its end."""
+        for read in (read for task in plan["reads"] for read in task):
+            if read["split"] in self._finished(read["stream"]):
+                raise Violation(
+                    f"epoch {plan['epoch']} reads {read['split']} of {read['stream']} again, "
+                    "which was read to its end"
+                )
+
+    def passed(self, splits: dict[str, dict[str, dict[str, Any]]]) -> None:
+        """Splits count as read this far."""
+        for stream, states in splits.items():
+            ended = {split for split, state in states.items() if state["finished"]}
+            self._listed.setdefault(stream, set()).update(ended)
+
+    def committed(self, commit: dict[str, Any]) -> list[str]:
+        """Takes in a commit; gives the streams whose finished splits left the ledger."""
+        for stream, sealing in commit["sealed"].items():
+            name, rows = sealing["file"]
+            found = self._rows(commit["epoch"], name)
+            files = self._files.setdefault(stream, [])
+            expected = set(self._listed.get(stream, ()))
+            for replaced in sealing["replaces"]:
+                if replaced not in files:
+                    raise Violation(f"{name} replaces {replaced}, which does not count")
+                expected |= self._rows_of[replaced]
+            if found != expected or rows != len(expected):
+                raise Violation(
+                    f"epoch {commit['epoch']}: {name} lists {sorted(found)} as read to their end, "
+                    f"and it should be {sorted(expected)}"
+                )
+            files[:] = [name, *(file for file in files if file not in sealing["replaces"])]
+            self._listed[stream] = set()
+        self.passed(commit["splits"])
+        return list(commit["sealed"])
+
+    def _finished(self, stream: str) -> set[str]:
+        in_files = (self._rows_of[name] for name in self._files.get(stream, ()))
+        return self._listed.get(stream, set()).union(*in_files)
+
+    def _rows(self, epoch: int, name: str) -> frozenset[str]:
+        """The splits in a file, which must be there before a commit names it."""
+        if name not in self._rows_of:
+            file = self._disk.find(f"{self._root}/{name}")
+            if not isinstance(file, File):
+                raise Violation(f"epoch {epoch} is committed and names {name}, which is not there")
+            table = pa.ipc.open_file(pa.py_buffer(bytes(file.data))).read_all()
+            keys = [msgspec.msgpack.decode(key) for key in table.column("key").to_pylist()]
+            self._rows_of[name] = frozenset(split for split, part in keys if not part)
+        return self._rows_of[name]
 
 
 def _owners(ring: dict[str, Any]) -> list[int]:

@@ -13,11 +13,13 @@ from random import Random
 
 from headrace.testing.simulator.chance import Chance
 from headrace.testing.simulator.contract import Outcome, Workload
+from headrace.testing.simulator.copies import Copies
 from headrace.testing.simulator.log_checker import Violation
 from headrace.testing.simulator.simulation import Simulation
 from headrace.testing.simulator.workloads import WORKLOADS
 
 TRACE_LINES_MAX = 60
+COPIES = "copies"
 _AT_ONCE = 20
 """How many seeds a process takes at a time."""
 
@@ -62,12 +64,25 @@ def run_seed(seed: int, workload: str | None = None, outer: Sequence[str] = ()) 
     command = f"headrace chaos --seeds 1 --from {seed}"
     if workload is not None:
         command += f" --workload {workload}"
+    if workload == COPIES or (workload is None and Random(f"{seed} copies").random() < 0.02):
+        return _run_copies(seed, command)
 
     def make(random: Random) -> Workload:
         own = sorted(WORKLOADS)[random.randrange(len(WORKLOADS))]
         return WORKLOADS[workload or own](random)
 
     return judge(seed, make, command, outer=outer)[0]
+
+
+def _run_copies(seed: int, command: str) -> Verdict:
+    """Two copies of one checkpoint: a world of its own, with a few dice of its own."""
+    chance = Chance(seed, faults=False)
+    complaint: str | None = None
+    try:
+        Copies(chance).run()
+    except Violation as violation:
+        complaint = str(violation)
+    return Verdict(seed, COPIES, complaint, chance.trace, chance.counts, command)
 
 
 def judge(

@@ -109,6 +109,10 @@ class SimulatedSubstrate:
         if not _equal(first, second):
             self._torn.add(self._job(task))
 
+    def gone(self) -> str | None:
+        """What is simulated is always there."""
+        return None
+
     def close(self) -> None:
         """Nothing to let go of."""
 

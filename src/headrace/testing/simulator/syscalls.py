@@ -1,4 +1,4 @@
-"""What the engine takes for its operating system: `os` and `open`, on a simulated disk.
+"""What the engine takes for its operating system: `os`, on a simulated disk.
 
 Every call passes a gate first, where the simulation may kill or pause the process,
 or answer with a `Fault`. The faults are those of real filesystems, networked ones
@@ -62,7 +62,6 @@ class Syscalls:
             join=real_os.path.join,
             dirname=real_os.path.dirname,
             realpath=str,
-            samefile=lambda one, other: disk.file(str(one)) is disk.file(str(other)),
             getsize=lambda path: len(self.read(str(path))),
         )
 
@@ -186,39 +185,6 @@ class Syscalls:
         except OSError:
             if not ignore_errors:
                 raise
-
-    def open_file(self, path: Any, mode: str) -> OpenFile:
-        """The builtin `open`, for whole files."""
-        flags = self.O_WRONLY | self.O_CREAT if "x" in mode else self.O_RDONLY
-        return OpenFile(self, self.open(str(path), flags))
-
-
-class OpenFile:
-    """What the builtin `open` gives."""
-
-    def __init__(self, system: Syscalls, descriptor: int) -> None:
-        self._system, self._descriptor = system, descriptor
-
-    def __enter__(self) -> OpenFile:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._system.close(self._descriptor)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def read(self, count: int) -> bytes:
-        node, _ = self._system._open[self._descriptor]
-        return node.data[:count] if isinstance(node, File) else b""
-
-    def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self._system.write(self._descriptor, view) :]
-
-    def flush(self) -> None:
-        """Nothing waits here."""
 
 
 def _failed(call: str, path: str) -> OSError:

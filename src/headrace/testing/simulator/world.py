@@ -15,6 +15,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+
 from headrace import failpoints
 from headrace.causal import outside
 from headrace.causal.journal import Journal
@@ -23,6 +25,7 @@ from headrace.engine.patience import Patience
 from headrace.engine.pins import pinned, pins_of
 from headrace.engine.standby import stand_by
 from headrace.log.epochlog import EpochLog
+from headrace.log.store import DiskStore
 from headrace.plan.epoch import Entry
 from headrace.testing.simulator.chance import Chance
 from headrace.testing.simulator.life import Life
@@ -43,9 +46,17 @@ _RANDOM_NAMES = (
     "headrace.log.identity",
     "headrace.causal.journal",
     "headrace.engine.compactor",
+    "headrace.engine.driver",
     "headrace.sinks.files",
 )
 _MISSING = object()
+
+
+class SimulatedStore(DiskStore):
+    """The store on disk; a simulated file cannot be mapped into memory."""
+
+    def map(self, name: str) -> pa.Buffer:
+        return pa.py_buffer(self.read(name))
 
 
 class Tuning:
@@ -70,6 +81,7 @@ class Tuning:
             ("headrace.engine.driver", "COLLECT_EVERY"): self.collect_every,
             ("headrace.engine.driver", "SNAPSHOT_EVERY"): self.snapshot_every,
             ("headrace.engine.compactor", "RETRY_AFTER"): 2,
+            ("headrace.engine.finished", "SEAL_ROWS"): 1 + self.retain_epochs % 2,
             ("headrace.state.compaction", "RUN_MIN"): self.run_min,
             ("headrace.state.compaction", "PIECE_BYTES"): 2000 * self.run_min,
             ("headrace.state.compaction", "_SAMPLE_BYTES"): 200,
@@ -153,7 +165,6 @@ def simulated_world(
         names[module, "Path"] = SimulatedPath
     for module in ("headrace.sinks.files", "headrace.sinks.staging"):
         names[module, "shutil"] = SimpleNamespace(rmtree=system.rmtree)
-    names["headrace.sinks.staging", "open"] = system.open_file
     for module in _RANDOM_NAMES:
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
     names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
@@ -161,7 +172,7 @@ def simulated_world(
     # Calls are made by their own process: a thread beside it could not be paused with it.
     names["headrace.worker.asking", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
-    names["headrace.causal.outside", "_within"] = lambda timeout, call: call()
+    names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
     names["headrace.log.files", "_durable"] = _Memory(remembered)
     names |= _conducted(chance, clock_s, uptime_s, running)
     SimulatedPath.system = system

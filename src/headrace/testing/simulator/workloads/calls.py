@@ -5,6 +5,8 @@ whoever called again is found out by what they publish:
 
 - `charge` must not repeat: a record reaches it at most once, whatever dies. Where nobody
   knows whether it did, that itself is the answer, and stays so.
+- What failed is told alike in all tries of a plan, and asked again by the plan after it where
+  that one was voided: nothing had happened. In some schedules a failure stops the run.
 - `lookup` may be called again, always under the same key; one answer counts.
 - `rate` is logged with the commit: any attempt may call, the commit says whose answer counts.
 
@@ -50,11 +52,18 @@ class Outside:
     def __init__(self, random: Random) -> None:
         self._random = Random(random.getrandbits(32))
         self._fails = random.choice((0.0, 0.0, 0.1))
+        self.stops = bool(self._fails) and self._random.random() < 0.5
+        """Whether hooks that meet a failure stop the run; then only a few fail."""
+        self._failures_left = self._random.randint(1, 3) if self.stops else 1_000_000
         self.answers: dict[tuple[str, str], list[int]] = {}
         """(service, what was asked) -> every answer it gave."""
         self.keys: dict[tuple[str, str], set[str]] = {}
-        self.told: dict[tuple[str, str], set[Told]] = {}
-        """The same -> everything that hooks of any attempt were told."""
+        self.told: dict[tuple[str, str], dict[int, Told]] = {}
+        """The same -> what hooks were told, by the wall time of their plan."""
+        self._failed: dict[tuple[str, str], int] = {}
+        """The same -> how often it has failed."""
+        self._asked: dict[tuple[str, str], dict[int, int]] = {}
+        """The same -> how often it had failed when a plan first asked."""
         self._given = 0
         self.broken = ""
         """A promise that was broken towards the outside; a hook cannot tell, as it only calls."""
@@ -64,7 +73,7 @@ class Outside:
         """Somebody calls."""
         asked = (name, what)
         self.keys.setdefault(asked, set()).add(key)
-        if self._random.random() < self._fails:
+        if self._fails_now(asked):
             self.note(f"{name} {what} fails before it had its effect")
             raise ConnectionError("refused")
         self._given += 1
@@ -74,30 +83,57 @@ class Outside:
             self.broken = f"{name} {what} reached the outside {len(self.answers[asked])} times"
         if len(self.keys[asked]) > 1:
             self.broken = f"{name} {what} came under the keys {sorted(self.keys[asked])}"
-        if self._random.random() < self._fails:
+        if self._fails_now(asked):
             self.note(f"{name} {what} fails after it had its effect")
-            raise ConnectionError("connection lost")
+            raise ConnectionResetError("connection lost")
         return self._given
 
-    def ask(self, name: str, what: str, call: Callable[[], int]) -> Told:
-        """What a hook is told; all who ask the same must be told the same."""
-        before = self._given
+    def _fails_now(self, asked: tuple[str, str]) -> bool:
+        if self._random.random() >= self._fails or not self._failures_left:
+            return False
+        self._failures_left -= 1
+        self._failed[asked] = self._failed.get(asked, 0) + 1
+        return True
+
+    def ask(self, name: str, what: str, wall: int, call: Callable[[], int]) -> Told:
+        """What a hook of the plan with this wall time is told."""
+        before, asked = self._given, (name, what)
+        self._asked.setdefault(asked, {}).setdefault(wall, self._failed.get(asked, 0))
         told: Told
+        failure: ServiceError | None = None
         try:
             told = call()
         except CallUncertain:
             told = UNCERTAIN
             self.note(f"{name} {what} is uncertain")
-        except ServiceError:
-            told = FAILED
-        if self._given == before and (name, what) in self.told:
+        except ServiceError as error:
+            told, failure = FAILED, error
+        if self._given == before and asked in self.told:
             self.note(f"{name} {what} is answered from the log")
-        everything = self.told.setdefault((name, what), set())
-        everything.add(told)
-        if name != "rate" and len(everything) > 1:
-            all_told = sorted(map(str, everything))
-            self.broken = f"hooks that asked {name} {what} were told {all_told}"
+        if name != "rate":
+            self._judge(asked, wall, told)
+        if failure is not None and self.stops:
+            raise failure
         return told
+
+    def _judge(self, asked: tuple[str, str], wall: int, told: Told) -> None:
+        """All tries of a plan are told the same; the plans after one that was told an answer, too.
+
+        A failure is told to the plan in which it happened. Tasks of older plans, which nobody
+        waits for any more, may see it as well.
+        """
+        by_plan = self.told.setdefault(asked, {})
+        others = {t for w, t in by_plan.items() if w == wall or FAILED not in (t, told)}
+        by_plan.setdefault(wall, told)
+        if others - {told}:
+            all_told = sorted(map(str, others | {told}))
+            self.broken = f"hooks that asked {' '.join(asked)} were told {all_told}"
+        older = [t for w, t in by_plan.items() if w < wall and t != FAILED]
+        if told == FAILED and older:
+            self.broken = f"{' '.join(asked)} failed, though a plan before was told {older}"
+        known = self._asked[asked]
+        if told == FAILED and wall == max(known) and self._failed.get(asked, 0) == known[wall]:
+            self.broken = f"{' '.join(asked)}: a plan was told of a failure of a plan before it"
 
     def check(self) -> None:
         """Raises what was broken."""
@@ -141,8 +177,9 @@ class Order(Computation):
         self._charge(f"{timer.tag}-again", ctx)
 
     def _charge(self, what: str, ctx: Context) -> None:
-        found = _outside.ask("rate", what, lambda: ctx.call(rate, what))
-        told = _outside.ask("charge", what, lambda: ctx.call(charge, what))
+        wall = ctx.now()
+        found = _outside.ask("rate", what, wall, lambda: ctx.call(rate, what))
+        told = _outside.ask("charge", what, wall, lambda: ctx.call(charge, what))
         self.charged.append(f"{told}")
         ctx.produce({"id": what, "charge": told, "rate": found})
 
@@ -154,7 +191,7 @@ class Book(Computation):
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
         what = record.value["id"]
-        told = _outside.ask("lookup", what, lambda: ctx.call(lookup, what))
+        told = _outside.ask("lookup", what, ctx.now(), lambda: ctx.call(lookup, what))
         self.looked += 1
         ctx.produce({**record.value, "lookup": told})
 
@@ -175,6 +212,7 @@ class Calls:
         self._published: dict[str, dict[str, Any]] = {}
         self._rates: dict[int, list[Told]] = {}
         self._simulation: Simulation | None = None
+        self.stops_with = "ServiceError" if self.outside.stops else ""
 
     def attach(self, simulation: Simulation) -> None:
         """The simulation that this workload runs in."""
@@ -248,14 +286,20 @@ class Calls:
         waiting = [str(told) for told in published]
         disk, root = self._simulation.disk, "/checkpoint/determinants"
         for directory in disk.list(root) if disk.find(root) is not None else ():
+            last: dict[str, tuple[int, str]] = {}
             for file in disk.list(f"{root}/{directory}"):
                 if not file.endswith(".result"):
                     continue
                 data = bytes(disk.file(f"{root}/{directory}/{file}").data)
-                found = str(_told(json.loads(data.split(b"\n", 1)[1])))
-                if found not in waiting:
-                    raise Violation(f"{file} says {found}, and nobody published that")
-                waiting.remove(found)
+                told = str(_told(json.loads(data.split(b"\n", 1)[1])["outcome"]))
+                call, _, turn = file.removesuffix(".result").partition("-")
+                if (found := last.get(call)) and FAILED not in (told, found[1]):
+                    raise Violation(f"{file} says {told}, another round of it {found[1]}")
+                last[call] = max(last.get(call, (0, "")), (int(turn), told))
+            for call, (_, told) in last.items():
+                if told not in waiting:
+                    raise Violation(f"{call} says {told}, and nobody published that")
+                waiting.remove(told)
 
 
 def _told(answer: dict[str, Any]) -> Told:

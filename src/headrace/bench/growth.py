@@ -1,0 +1,232 @@
+"""`headrace bench growth`: does an epoch cost the same after 50,000 files as after 500?
+
+Tiny files appear in a watched directory, some for every epoch, and stay there. A driver
+reads them in this process, without Spark: what is measured is what the driver keeps of
+its past, which must not grow: the time of an epoch, what it writes to the log, and what a
+snapshot there would hold. What was read goes into a record beside the ledger, and that has to grow.
+
+The first tenth of the epochs warms up. Early is the second tenth, late the last one; the median
+of each counts. The slope is that of a straight line through all epochs after the first tenth.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from headrace.bench.bars import Bar
+from headrace.bench.machine import describe_machine, describe_versions
+from headrace.bench.rounds import Say
+from headrace.engine.driver import Driver
+from headrace.engine.fingerprint import fingerprint
+from headrace.engine.local import LocalSubstrate
+from headrace.engine.options import Options
+from headrace.engine.planning import Run
+from headrace.errors import HeadraceError
+from headrace.log import paths
+from headrace.log.store import DiskStore
+from headrace.model.computation import Computation
+from headrace.model.context import Context
+from headrace.model.record import Record
+from headrace.model.state import state
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.sources.text_lines import text
+from headrace.state.cache import WorkerCache
+from headrace.worker.runtime import Runtime
+
+KEYS = 16
+EPOCHS_MIN = 100
+TIME_RATIO_MAX = 1.5
+BYTES_RATIO_MAX = 1.2
+"""Late over early. Times are noisy, bytes are not; names and numbers do get longer."""
+IDLE_S = 0.1
+"""Between two looks at a directory in which nothing new was found."""
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """What to measure."""
+
+    files: int = 50_000
+    per_epoch: int = 100
+
+
+class CountLines(Computation):
+    """Lines per key."""
+
+    lines: int = state(0)
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        """One line."""
+        self.lines += 1
+
+
+def run_growth(
+    workload: Growth, *, work_dir: Path | None = None, say: Say = lambda line: None
+) -> dict[str, Any]:
+    """Read all files, epoch by epoch, and return the JSON document."""
+    if workload.files < EPOCHS_MIN * workload.per_epoch:
+        raise HeadraceError(
+            f"{workload.files} files are fewer than {EPOCHS_MIN} epochs of {workload.per_epoch}"
+        )
+    machine = describe_machine()
+    with tempfile.TemporaryDirectory(prefix="headrace-growth-", dir=work_dir) as directory:
+        measured, start_s, counted = _measure(workload, Path(directory), say)
+        record_bytes = _bytes_below(Path(directory, "state", paths.READ))
+    polls = [epoch["poll_seconds"] for epoch in measured if epoch["poll_seconds"] is not None]
+    times = _told([epoch["seconds"] * 1e3 for epoch in measured], workload)
+    cpu = _told([epoch["cpu_seconds"] * 1e3 for epoch in measured], workload)
+    log = _told([epoch["log_bytes"] for epoch in measured], workload)
+    snapshot = _told([epoch["snapshot_bytes"] for epoch in measured], workload)
+    return {
+        "benchmark": "growth",
+        "workload": msgspec.structs.asdict(workload),
+        "epoch_ms": times,
+        "epoch_cpu_ms": cpu,
+        "log_bytes": log,
+        "snapshot_bytes": snapshot,
+        "poll_ms": round(median(polls) * 1e3, 3) if polls else None,
+        "record_bytes_per_file": round(record_bytes / workload.files, 1),
+        "start_s": round(start_s, 3),
+        "results_equal": counted == workload.files,
+        "bars": [
+            Bar(f"{what}, late / early", "at most", most, told["late"] / told["early"]).as_json(
+                counted == workload.files
+            )
+            for what, most, told in (
+                ("time per epoch", TIME_RATIO_MAX, times),
+                ("log bytes per epoch", BYTES_RATIO_MAX, log),
+                ("snapshot bytes", BYTES_RATIO_MAX, snapshot),
+            )
+        ],
+        "epochs": measured,
+        "machine": machine,
+        "versions": describe_versions(),
+    }
+
+
+def format_growth(document: Mapping[str, Any]) -> str:
+    """The document as plain text."""
+    workload = document["workload"]
+    lines = [
+        f"{workload['files']:,} files, {workload['per_epoch']:,} in an epoch",
+        f"{'':<16}{'early':>12}{'late':>12}{'per 10,000 files':>20}",
+    ]
+    for name in ("epoch_ms", "epoch_cpu_ms", "log_bytes", "snapshot_bytes"):
+        told = document[name]
+        early, late, slope = told["early"], told["late"], told["slope_per_10k_files"]
+        lines.append(f"{name:<16}{early:>12,.1f}{late:>12,.1f}{slope:>+20,.2f}")
+    lines += [
+        f"record of what was read: {document['record_bytes_per_file']} bytes a file",
+        f"a look into the directory that finds nothing new: {document['poll_ms'] or 0:.1f} ms",
+        f"start over all of them: {document['start_s']:.2f} s",
+        f"results equal: {'yes' if document['results_equal'] else 'NO'}",
+    ]
+    for bar in document["bars"]:
+        verdict = "reached" if bar["reached"] else "MISSED"
+        lines.append(f"{verdict}  {bar['name']}: {bar['measured']:.3f} ({bar['bar']})")
+    return "\n".join(lines)
+
+
+def _measure(
+    workload: Growth, directory: Path, say: Say
+) -> tuple[list[dict[str, Any]], float, int]:
+    """Every epoch's cost, how long a start takes at the end, and how many lines were counted."""
+    data = directory / "in"
+    data.mkdir()
+    driver = _driver(data, directory / "state")
+    driver.open()
+    measured: list[dict[str, Any]] = []
+    for first in range(0, workload.files, workload.per_epoch):
+        last = min(first + workload.per_epoch, workload.files)
+        _put(data, range(first, last))
+        position, epoch = driver.log.position, driver.ledger.epoch
+        seconds, cpu, polls = _until_read(driver, last)
+        written = range(position + 1, driver.log.position + 1)
+        sizes = [(directory / "state" / paths.log_entry(p)).stat().st_size for p in written]
+        done = driver.ledger.epoch - epoch
+        measured.append(
+            {
+                "files": last,
+                "seconds": round(seconds / done, 6),
+                "cpu_seconds": round(cpu / done, 6),
+                "poll_seconds": round(sum(polls) / len(polls), 6) if polls else None,
+                "log_bytes": sum(sizes) // done,
+                "snapshot_bytes": len(msgspec.json.encode(driver.ledger)),
+            }
+        )
+        if last % (workload.files // 10) < workload.per_epoch:
+            say(f"{last:,} files: {seconds / done * 1e3:.1f} ms an epoch")
+    counted = driver.ledger.counters.records
+    driver.close()
+    began = time.perf_counter()
+    again = _driver(data, directory / "state")
+    again.open()
+    start_s = time.perf_counter() - began
+    again.close()
+    return measured, start_s, counted
+
+
+def _until_read(driver: Driver, files: int) -> tuple[float, float, list[float]]:
+    """Steps until so many files are read: the time of epochs, and of looks that found nothing.
+
+    A large directory is listed a little at a time, as far as there is time.
+    """
+    seconds, cpu, polls = 0.0, 0.0, []
+    while driver.ledger.counters.records < files:
+        began, cpu_began = time.perf_counter(), time.process_time()
+        step = driver.step()
+        took = time.perf_counter() - began
+        if isinstance(step, Run):
+            seconds += took
+            cpu += time.process_time() - cpu_began
+        else:
+            polls.append(took)
+            time.sleep(IDLE_S)
+    return seconds, cpu, polls
+
+
+def _driver(data: Path, checkpoint: Path) -> Driver:
+    pipeline = PipelineBuilder("growth")
+    pipeline.read("lines", text(data, watch=True))
+    pipeline.compute(CountLines, inputs={"lines": _key}, outputs="counts", name="count")
+    topology = pipeline.freeze()
+    store = DiskStore(checkpoint)
+    substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
+    options = Options(until=None, slots=2, epoch_records=1_000_000, background=False)
+    return Driver(topology, fingerprint(topology.graph), store, substrate, options)
+
+
+def _key(line: str) -> int:
+    return int(line) % KEYS
+
+
+def _put(directory: Path, numbers: range) -> None:
+    """New files, each complete when it appears."""
+    for number in numbers:
+        aside = directory / f".{number:08d}"
+        aside.write_text(f"{number}\n")
+        os.rename(aside, directory / f"{number:08d}.txt")
+
+
+def _told(values: Sequence[float], workload: Growth) -> dict[str, float]:
+    """Early, late, and the slope over the files that were read meanwhile."""
+    tenth = max(1, len(values) // 10)
+    after = list(values[tenth:])
+    slope = np.polyfit(np.arange(len(after)) * workload.per_epoch, after, 1)[0]
+    return {
+        "early": round(median(after[:tenth]), 3),
+        "late": round(median(after[-tenth:]), 3),
+        "slope_per_10k_files": round(float(slope) * 10_000, 4),
+    }
+
+
+def _bytes_below(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

@@ -1,0 +1,52 @@
+"""One entry of a `Map` that user code has had in its hands."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from typing import Any
+
+import msgspec
+
+from headrace.errors import IncompatibleState
+from headrace.model.codec import Codec
+from headrace.model.time import END
+
+_TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
+UNCHANGING = frozenset(
+    (int, float, str, bytes, bool, type(None), decimal.Decimal, uuid.UUID, *_TIMES)
+)
+"""Types whose values cannot be changed in place."""
+
+
+class MapEntry:
+    """An entry of a map that user code has touched."""
+
+    __slots__ = ("below", "expires", "present", "stored", "until", "value", "written")
+
+    def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
+        self.below = found is not None
+        self.stored = found[0] if found else None
+        self.until = self.expires = found[1] if found else END
+        """When it ends, as it is stored and as it is now."""
+        self.present = found is not None and self.expires > clock
+        self.value = decoded(codec, found[0]) if found and self.present else None
+        self.written = self.stored if self.present else None
+        """Its bytes at the last write, which a TTL counts from."""
+
+    def image(self, codec: Codec, touched: bool) -> tuple[Any, ...]:
+        """What it is now, to come back to."""
+        data = codec.encode(self.value) if self.present else None
+        return data, self.expires, self.written, touched
+
+
+def decoded(codec: Codec, data: bytes) -> Any:
+    """The value in an entry's bytes."""
+    try:
+        return codec.decode(data)
+    except msgspec.DecodeError as error:
+        raise IncompatibleState(
+            f"a Map's entry is stored with another type than {codec.type}: {error}. Keep the old "
+            "type, or give the new Map another name"
+        ) from None

@@ -1,0 +1,299 @@
+"""Two copies of one checkpoint that run at once, over one output: one goes on, one is refused.
+
+A driver dies somewhere; somebody copies its checkpoint, and starts a driver over each. They
+take turns in the middle of any call, die and start again. Their input is cut into epochs
+differently, so what one has published is never what the other would.
+
+Of this, what is published in the end is one history, whole: that of the driver which came to
+its end. The other was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.engine.driver import Driver
+from headrace.engine.options import Options
+from headrace.engine.planning import Finish
+from headrace.errors import IncompatibleState
+from headrace.model.computation import Computation
+from headrace.model.context import Context
+from headrace.model.record import Record
+from headrace.model.source import Timing
+from headrace.model.state import state
+from headrace.pipeline.builder import PipelineBuilder
+from headrace.testing.simulator.chance import Chance
+from headrace.testing.simulator.disk import Directory, File, Node, SimulatedDisk
+from headrace.testing.simulator.fiber import Fiber, Killed
+from headrace.testing.simulator.log_checker import LogChecker, Violation
+from headrace.testing.simulator.sink import SimulatedSink
+from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.substrate import SimulatedSubstrate
+from headrace.testing.simulator.syscalls import Fault, Syscalls
+from headrace.testing.simulator.workers import Workers
+from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.world import SimulatedStore, Tuning, simulated_world
+
+START_US = 1_700_000_000_000_000
+TURNS_MAX = 5_000
+ORIGINAL, COPY = "/checkpoint", "/copy"
+
+
+class Sieve(Computation):
+    """Lets every third number pass, so that epochs without rows are common."""
+
+    seen: int = state(0)
+
+    def process_record(self, record: Record[Any], ctx: Context) -> None:
+        self.seen += 1
+        if record.value["n"] % 3 == 0:
+            ctx.produce({"n": record.value["n"], "seen": self.seen})
+
+
+class Side:
+    """A checkpoint, and the driver that runs over it now."""
+
+    def __init__(self, copies: Copies, root: str, epoch_records: int, lives: int) -> None:
+        self._copies, self.root, self._epoch_records = copies, root, epoch_records
+        self.lives = lives
+        """How many drivers it may still have."""
+        self.dies_in: int | None = None
+        """How many more system calls its driver lives for."""
+        self.fiber = Fiber(self._run)
+        self.steps = 0
+        self.finished = False
+        self.refused: IncompatibleState | None = None
+
+    def begin(self, dies_in: int | None) -> None:
+        """A driver starts."""
+        self._copies.chance.note(f"a driver starts over {self.root}")
+        self.lives -= 1
+        self.dies_in, self.fiber = dies_in, Fiber(self._run)
+
+    def _run(self) -> None:
+        driver = self._copies.driver(self.root, self._epoch_records)
+        try:
+            driver.open()
+            self.fiber.pause()
+            while not isinstance(driver.step(), Finish):
+                self.steps += 1
+                self.fiber.pause()
+        except IncompatibleState as error:
+            self._copies.chance.note(f"{self.root} is refused: {str(error)[:160]}")
+            self.refused = error
+            return
+        self._copies.chance.note(f"{self.root} comes to its end")
+        self.finished = True
+
+
+class Copies:
+    """One schedule."""
+
+    def __init__(self, chance: Chance) -> None:
+        self.chance, self.random = chance, chance.random
+        self._records = stamped(
+            self.random, self.random.randint(8, 28), lambda i, at: {"n": i, "at": at}
+        )
+        self.disk = SimulatedDisk()
+        self._system = Syscalls(self.disk, self._gate, lambda: self._now / 1e6)
+        self._now = START_US
+        self._tuning = Tuning(chance)
+        self._tuning.collect_every = 1_000_000  # so that both histories can be read to the end
+        self._running: Side | None = None
+        self._haste = self.random.choice((0.01, 0.01, 0.05, 0.3))
+        """How likely a turn ends before a call."""
+        self._first = self.random.choice((0.1, 0.5, 0.5, 0.9))
+        """How likely it is the original's turn."""
+
+    def run(self) -> None:
+        """Runs it; raises Violation where a promise was broken."""
+        with simulated_world(
+            self._system,
+            self.chance,
+            self._tuning,
+            lambda: self._now / 1e6,
+            lambda seconds: None,
+            lambda failpoint: None,
+            lambda: set(),
+            lambda: self._now / 1e6,
+            lambda: None,
+        ):
+            sides = self._begin()
+            try:
+                self._until_end(sides)
+                self._check(sides)
+            finally:
+                for side in sides:
+                    side.fiber.kill()
+
+    def driver(self, root: str, epoch_records: int) -> Driver:
+        """A driver over a checkpoint, with sinks and workers of its own."""
+        p = PipelineBuilder("copies")
+        timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
+        source = SimulatedSource(timing, self._records)
+        for split in self._records:
+            source.show(split, len(self._records[split]))
+        p.read("numbers", source)
+        p.compute(Sieve, inputs={"numbers": "n"}, outputs="passed")
+        p.stream("passed").write(SimulatedSink("passed", "/out/passed", self.chance))
+        topology, store = p.freeze(), SimulatedStore(root)
+        workers = Workers(topology, store, self.chance, 1)
+        options = Options(slots=2, epoch_records=epoch_records, retain_epochs=2, background=False)
+        return Driver(
+            topology,
+            "code-1",
+            store,
+            SimulatedSubstrate(topology, workers, self.chance),
+            options,
+            clock=lambda: self._now,
+            seeds=lambda: self.random.getrandbits(63),
+        )
+
+    # The course of things -------------------------------------------------
+
+    def _begin(self) -> list[Side]:
+        """A driver dies after some epochs, and its checkpoint is copied."""
+        first = Side(self, ORIGINAL, self.random.randint(3, 6), 1)
+        first.begin(None)
+        for _ in range(self.random.randint(1, 4)):
+            self._turn(first)
+        if self.random.random() < 0.5:  # in the middle of an epoch
+            first.dies_in = self.random.randint(1, 150)
+            self._turn(first)
+        first.fiber.kill()
+        self.disk.root.names[COPY.strip("/")] = _copied(self.disk.directory(ORIGINAL))
+        self.chance.note(f"{ORIGINAL} is copied to {COPY}")
+        cuts = self.random.sample(range(1, 8), 2)
+        sides = [Side(self, ORIGINAL, cuts[0], 3), Side(self, COPY, cuts[1], 3)]
+        return sides
+
+    def _until_end(self, sides: list[Side]) -> None:
+        for side in sorted(sides, key=lambda side: self.random.random()):
+            side.begin(self._some_death())
+            self._turn(side)  # it opens
+        for _ in range(TURNS_MAX):
+            going = [side for side in sides if not side.finished and side.refused is None]
+            if not going:
+                return
+            self._turn(going[0] if self.random.random() < self._first else going[-1])
+        raise Violation(f"there is no end after {TURNS_MAX} turns")
+
+    def _some_death(self) -> int | None:
+        return self.random.randint(1, 400) if self.random.random() < 0.3 else None
+
+    def _turn(self, side: Side) -> None:
+        self._now += self.random.randint(1, 1_000_000)
+        self._running = side
+        try:
+            side.fiber.resume()
+        finally:
+            self._running = None
+        error = side.fiber.error
+        if error is not None and not isinstance(error, Killed):
+            if isinstance(error, Violation):
+                raise error
+            raise Violation(f"{side.root} stopped: {type(error).__name__}: {error}") from error
+        if isinstance(error, Killed) and side.lives:
+            side.begin(self._some_death() if side.lives > 1 else None)
+
+    def _gate(self, call: str, path: str) -> Fault | None:
+        """A driver makes a system call: it may be its last, or another has its turn first."""
+        side = self._running
+        if side is None:
+            return None
+        if side.fiber.dead:
+            raise Killed
+        if side.dies_in is not None:
+            side.dies_in -= 1
+            if side.dies_in <= 0:
+                self.chance.note(f"the driver over {side.root} dies at {call} {path}")
+                self.chance.counts["driver dies"] += 1
+                side.fiber.dead = True
+                raise Killed
+        # What one knows of the other is old by the time it puts, or renames.
+        likely = 0.4 if call in ("rename", "link") else self._haste
+        if path.startswith("/out") and self.random.random() < likely:
+            side.fiber.pause()
+            self._running = side
+        return None
+
+    # What must be true ----------------------------------------------------
+
+    def _check(self, sides: list[Side]) -> None:
+        histories = {side.root: self._commits(side.root) for side in sides}
+        ended = [side.root for side in sides if side.finished]
+        if len(ended) > 1:
+            if histories[ORIGINAL] != histories[COPY]:  # there was something left to do
+                raise Violation("both copies came to their end, over one output")
+            return
+        if not ended:
+            if not _may_both_be_refused(*histories.values()):
+                raise Violation("both copies were refused, and nobody goes on")
+            return
+        self._check_published(ended[0], histories[ended[0]])
+        if self._is_admitted(next(side.root for side in sides if not side.finished)):
+            raise Violation("the copy that was refused is admitted when it starts again")
+
+    def _commits(self, root: str) -> list[dict[str, Any]]:
+        log = LogChecker(self.disk, root, self._tuning.log_directory_entries, 2)
+        log.catch_up()
+        return log.commits
+
+    def _check_published(self, root: str, commits: list[dict[str, Any]]) -> None:
+        """What is to be seen is what this history says, all of it and nothing else."""
+        for sink in self.disk.list("/out"):
+            shown = {
+                name: self._files(f"/out/{sink}/{name}")
+                for name in self.disk.list(f"/out/{sink}")
+                if name.startswith("epoch=")
+            }
+            expected = {}
+            for commit in commits:
+                mine = [f for f in commit["staged"] if f["sink"] == sink and f["rows"]]
+                if mine:
+                    expected[f"epoch={commit['epoch']:012d}"] = sorted(
+                        self.disk.file(f"{root}/staged/{sink}/{file['name']}").data for file in mine
+                    )
+            for name in sorted({*shown, *expected}):
+                if shown.get(name) != expected.get(name):
+                    raise Violation(
+                        f"{root} came to its end, but {sink}/{name} is not as it committed it: "
+                        "rows are lost, or a copy's"
+                    )
+
+    def _files(self, path: str) -> list[bytes]:
+        names = self.disk.directory(path).names
+        return sorted(file.data for file in names.values() if isinstance(file, File))
+
+    def _is_admitted(self, root: str) -> bool:
+        try:
+            self.driver(root, 1).open()
+        except IncompatibleState:
+            return False
+        return True
+
+
+def _may_both_be_refused(*histories: list[dict[str, Any]]) -> bool:
+    """An epoch that one has no rows of is not claimed by it: then both may find the other there."""
+
+    def rows(commit: Mapping[str, Any]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for file in commit["staged"]:
+            found[file["sink"]] = found.get(file["sink"], 0) + file["rows"]
+        return found
+
+    pairs = zip(*histories, strict=False)
+    return any(rows(one).keys() != rows(other).keys() for one, other in pairs)
+
+
+def _copied(node: Node) -> Node:
+    if isinstance(node, File):
+        file = File(node.changed_s)
+        file.data = node.data
+        file.sync()
+        return file
+    made = Directory()
+    made.names = {name: _copied(inner) for name, inner in node.names.items()}
+    made.durable = dict(made.names)
+    return made

@@ -1,0 +1,133 @@
+"""Failures of a job that no further try can mend become one sentence, from the first try on."""
+
+import sys
+import threading
+
+import pytest
+from tests.unit.engine.support import Clock, counting, driver_of, run
+
+from headrace import SparkError, StoreError, UserCodeError
+from headrace.engine.failures import ended, final_failure
+from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.planning import Run
+from headrace.log.store import MemoryStore
+from headrace.sinks import foreach
+from headrace.worker.watchdog import STUCK
+
+OTHER_PYTHON = """An exception was thrown from the Python worker. Please see the stack trace below.
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has \
+different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.
+"""
+NO_HEADRACE = """Traceback (most recent call last):
+  File "worker.py", line 1
+ModuleNotFoundError: No module named 'headrace'
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+NO_PROGRAM = 'java.io.IOException: Cannot run program "/opt/venv/bin/python": error=2, No such file'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (OTHER_PYTHON, "run a Python, which is Python 3.12, and this is 3.11"),
+        (NO_HEADRACE, "run a Python, which has no 'headrace'"),
+        (NO_HEADRACE.replace("headrace", "msgspec.json"), "run a Python, which has no 'msgspec'"),
+        (NO_PROGRAM, "find no Python at /opt/venv/bin/python"),
+    ],
+)
+def test_workers_with_another_python_are_told_with_the_way_out(text, expected):
+    error = final_failure(text, None)
+    assert isinstance(error, SparkError)
+    assert expected in str(error)
+    assert f"PYSPARK_PYTHON={sys.executable}" in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ExecutorLostFailure", "ModuleNotFoundError: No module named 'shop'", "Cannot run program x"],
+)
+def test_other_failures_are_tried_again(text):
+    assert final_failure(text, None) is None
+
+
+def test_what_was_final_before_still_is():
+    assert isinstance(final_failure("headrace.errors.StoreError: disk full", None), StoreError)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (None, "Spark's JVM has ended. Nothing"),
+        (-9, "Spark's JVM has ended by signal 9: out of memory, perhaps. Nothing"),
+        (-15, "Spark's JVM has ended by signal 15. Nothing"),
+        (1, "Spark's JVM has ended with status 1. Nothing"),
+    ],
+)
+def test_a_jvm_that_is_gone_is_told_with_what_is_known_of_its_end(status, expected):
+    assert ended(status).startswith(expected)
+
+
+def failing(driver, error, gone=None):
+    """Has the driver's jobs fail, and counts them."""
+    substrate = driver.substrate
+    healthy, tries = (substrate.run, substrate.gone), []
+
+    def fail(task):
+        tries.append(task)
+        raise error
+
+    substrate.run, substrate.gone = fail, lambda: gone
+    return tries, healthy
+
+
+@pytest.mark.parametrize(
+    ("text", "gone", "kind"),
+    [(NO_HEADRACE, None, SparkError), ("Connection refused", ended(-9), SparkError)],
+)
+def test_such_a_job_is_tried_once_and_its_plan_stays_open(text, gone, kind):
+    store = MemoryStore()
+    driver = driver_of(counting([1, 2, 1]), store)
+    tries, healthy = failing(driver, RuntimeError(text), gone)
+    with pytest.raises(kind):
+        driver.step()
+    assert len(tries) == 1
+    plan = driver.ledger.open_plan
+    assert plan is not None
+    driver.substrate.run, driver.substrate.gone = healthy
+    again = driver_of(counting([1, 2, 1]), store)
+    step = again.step()
+    assert isinstance(step, Run) and step.plan == plan, "the very plan, with its clock and dice"
+    assert run(again) >= 1
+
+
+def test_a_hook_that_had_to_be_ended_voids_its_plan():
+    driver = driver_of(counting([1]))
+    failing(driver, RuntimeError(f"{STUCK} computation 'C', key 'k', hung"))
+    with pytest.raises(UserCodeError, match="'C', key 'k', hung; its worker had to be ended"):
+        driver.step()
+    assert driver.ledger.open_plan is None
+
+
+def test_an_outage_without_spark_is_not_waited_for():
+    """What a sink says of a JVM that is gone looks like an outage that may pass."""
+
+    def refuse(rows, epoch):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    driver = driver_of(counting([1], foreach(refuse)), open=False)
+    driver.substrate.gone = lambda: ended(-9)
+    with pytest.raises(SparkError, match="by signal 9"):
+        run_loop(driver, threading.Event(), Clock(), Conduct(give_up_s=None))
+
+
+def test_whatever_fails_because_spark_is_gone_is_told_as_that():
+    driver = driver_of(counting([1]), open=False)
+    driver.substrate.gone = lambda: ended(None)
+
+    def fail():
+        raise KeyError("py4j")
+
+    driver.step = fail
+    with pytest.raises(SparkError, match="Spark's JVM has ended"):
+        run_loop(driver, threading.Event(), Clock(), Conduct())
