@@ -9,6 +9,8 @@ READY := $(VENV)/.headrace-ready
 PYTHON ?=
 PYTEST_ARGS ?=
 CHAOS_ARGS ?= --seeds 10000
+# Random pipelines over records of mixed kinds; HEADRACE_MIXED_FIRST=... begins at another seed.
+MIXED_CASES ?= 5000
 BENCH_ARGS ?= --rounds 3
 
 .DEFAULT_GOAL := help
@@ -72,8 +74,9 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench top-k --records 2000 --epochs 20 --warmup 15 --peers spark-native \
 		--json out/top-k-small.json $(BENCH_ARGS)
 
-chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), then real kills on a cluster
+chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), mixed records, real kills on a cluster
 	$(BIN)/headrace chaos $(CHAOS_ARGS)
+	HEADRACE_MIXED_CASES=$(MIXED_CASES) $(BIN)/python -m pytest -q tests/property/mixed
 	HEADRACE_CLUSTER=1 HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 $(BIN)/python -m pytest -s tests/cluster
 
 java:

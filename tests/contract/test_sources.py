@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -23,8 +24,8 @@ import pytest
 from headrace import sources
 from headrace.errors import SourceError
 from headrace.model.rows import dicts
-from headrace.model.source import Range, Reading, Source, Workspace
-from headrace.sources import parquet_rows
+from headrace.model.source import Range, Reading, Seen, Source, Workspace
+from headrace.sources import formats, parquet_rows
 from headrace.sources.lines import UNPACKED_BYTES_MAX, LineFormat
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -199,6 +200,39 @@ def test_pickled_bytes_do_not_depend_on_what_was_planned(source: Source) -> None
     for split in source.splits():
         ranges_of(source, split, 10)
     assert pickle.dumps(pickle.loads(pickle.dumps(source))) == before
+
+
+def seen_of(source: Source, split: str, records: int, parts: int) -> list[dict[str, Seen]]:
+    """What is remembered of a split after each of its ranges, each cut for several tasks."""
+    known: dict[str, Seen] = {}
+    found = []
+    for planned in ranges_of(source, split, records):
+        for part in source.parallel(split, planned, parts):
+            for name, seen in source.read(split, part).seen.items():
+                known[name] = known[name].then(seen) if name in known else seen
+        found.append(dict(known))
+    return found
+
+
+def test_what_is_remembered_does_not_depend_on_the_cut_and_is_found_again(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_cuts_cheap(monkeypatch)
+    monkeypatch.setattr(formats, "SUM_BYTES", 64)
+    splits = list(source.splits())
+    assert set(splits) <= {split for split, _ in source.parts()}
+    for split in splits:
+        at_once = seen_of(source, split, 10_000, 1)[-1]
+        assert all(seen.whole for seen in at_once.values())
+        for records, parts in ((7, 1), (50, 3), (10_000, 4)):
+            steps = seen_of(source, split, records, parts)
+            assert steps[-1] == at_once
+            for known in steps:
+                for name, seen in known.items():
+                    assert source.compare(split, name, seen, closely=False) == seen
+                    # Another time alone is no change, once all bytes were compared.
+                    touched = msgspec.structs.replace(seen, time_ns=min(seen.time_ns, 1))
+                    assert source.compare(split, name, touched, closely=True) == seen
 
 
 def test_a_split_has_ended_for_good_after_its_last_range(source: Source) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import sources
 from headrace.errors import SourceError
 from headrace.model.rows import dicts
-from headrace.model.source import Range, Source, Workspace
+from headrace.model.source import Change, Range, Seen, Source, Workspace
 
 pytestmark = pytest.mark.spark
 
@@ -274,3 +274,21 @@ def test_a_bounded_spark_frame_is_read_in_its_order(spark: SparkSession, tmp_pat
     again = sources.dataframe(spark.range(3))
     again.prepare(workspace)
     assert again.plan("dataframe", 0, 300) == first
+    # What was read to its end is compared with the frame, row by row, in whatever order.
+    seen = copy.read("dataframe", rest).seen[""]
+    other = frame.selectExpr("id", "at", "IF(id = 7, 'x', name) AS name")
+    for given, is_alike in ((frame.orderBy("name"), True), (other, False), (spark.range(3), False)):
+        source = sources.dataframe(given)
+        source.prepare(workspace)
+        found = source.compare("dataframe", "", seen, closely=True)
+        assert found == seen if is_alike else isinstance(found, Change) and found.told_only
+
+
+def test_a_spark_frame_with_maps_is_compared_too(spark: SparkSession, tmp_path: Path) -> None:
+    workspace = Workspace(str(tmp_path / "maps"), spark)
+    seen = Seen(2, read=2, whole=True)
+    for values, is_alike in ((["a", "b"], True), (["a", "b"], True), (["a", "c"], False)):
+        frame = spark.createDataFrame([({value: 1},) for value in values], "m map<string,int>")
+        source = sources.dataframe(frame)
+        source.prepare(workspace)
+        assert (source.compare("dataframe", "", seen, closely=True) == seen) is is_alike

@@ -75,6 +75,14 @@ give_up_after = click.option(
 )
 
 
+epoch_records = click.option(
+    "--epoch-records",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many records an epoch reads, instead of a size that follows the pace.",
+)
+
+
 def epoch_target(default: str) -> Callable[[Command], Command]:
     """How long an epoch should take."""
     return click.option(

@@ -43,6 +43,7 @@ Examples:
 @options.master
 @options.slots
 @options.epoch_target("1s")
+@options.epoch_records
 @click.option(
     "--standby",
     is_flag=True,
@@ -68,6 +69,7 @@ def run(
     master: str | None,
     slots: int | None,
     epoch_target: str,
+    epoch_records: int | None,
     standby: bool,
     lease: str,
     give_up_after: str | None,
@@ -93,6 +95,7 @@ def run(
             until="caught_up" if until == "caught-up" else until,
             slots=slots,
             epoch_target=epoch_target,
+            epoch_records=epoch_records,
             retain_epochs=retain,
             on_epoch=view.show,
             standby=standby,

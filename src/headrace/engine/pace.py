@@ -5,15 +5,27 @@ Both are estimated by a line through the last epochs, and the size is chosen so
 that the epoch takes its target time; but never so small that the fixed cost
 outweighs the work, as a loaded machine would otherwise spend itself on ever
 smaller epochs.
+
+Nobody knows at the start what a record costs: a hook may take a second. So the first epochs are
+small, and grow tenfold at most from one to the next while the cost is found: cheap records are
+read at full size after four or five epochs, dear ones are committed early.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-RECORDS_MIN = 100
+RECORDS_MIN = 1
 RECORDS_MAX = 4_000_000
-FIRST = 10_000
+FIRST = 50
+
+BEGINNING = 6
+"""So many epochs belong to the beginning, in which sizes change by larger steps."""
+FIRST_STEP = 10.0
+SHRINK, GROW = 0.5, 3.0
+"""The steps after that."""
+STARTING = 10.0
+"""Workers that start do not take so many times the target of an epoch; slow records do."""
 
 MEMORY = 0.85
 """How much an epoch counts beside the one after it."""
@@ -44,14 +56,20 @@ class Pace(msgspec.Struct):
         """An epoch of `records` took `seconds`."""
         self._epochs += 1
         if self._epochs == 1:
-            return  # workers were starting: the first epoch tells nothing about the pace
+            # Workers were starting: the first epoch tells little about the pace.
+            if seconds > STARTING * self.target_s:
+                share = STARTING * self.target_s / seconds
+                self.records = max(RECORDS_MIN, int(min(records, self.records) * share))
+            return
         per_record = self._learn(records, seconds)
         if records < self.records // 2:
             return  # there was not more to read
+        begins = self._epochs <= BEGINNING
         wanted = max(self.target_s - self.overhead_s, self.overhead_s) / per_record
         if not self._informed() and seconds < 2 * self.target_s:
-            wanted = max(wanted, EXPLORE * self.records)
-        wanted = min(3.0 * self.records, max(0.5 * self.records, wanted))
+            wanted = max(wanted, (GROW if begins else EXPLORE) * self.records)
+        grow, shrink = (FIRST_STEP, 1 / FIRST_STEP) if begins else (GROW, SHRINK)
+        wanted = min(grow * self.records, max(shrink * self.records, wanted))
         self.records = int(min(RECORDS_MAX, max(RECORDS_MIN, wanted)))
 
     def _learn(self, records: int, seconds: float) -> float:

@@ -67,7 +67,8 @@ class Pipeline(PipelineBuilder):
         - `until`: "end" (sources have ended, the watermark goes to the end of time),
           "caught_up" (nothing is left now; resumable) or None (for ever).
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
-        - `epoch_target`: how long an epoch should take; its size follows the pace.
+        - `epoch_target`: how long an epoch should take; its size follows the pace. The first ones
+          are small, until it is known what a record costs.
         - `epoch_records`: a fixed epoch size instead.
         - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
         - `standby`: wait, warm, until the driver that leads has gone, and take over then.
@@ -160,6 +161,8 @@ class Pipeline(PipelineBuilder):
         timeout_s = None
         if epoch_timeout is not None:
             timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
+        if epoch_records is not None and (type(epoch_records) is not int or epoch_records < 1):
+            raise InvalidPipeline(f"epoch_records= is a number from 1 on, not {epoch_records!r}")
         if type(retain_epochs) is not int or retain_epochs < 1:
             raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
         topology = self.freeze()

@@ -150,7 +150,7 @@ class KeyedStream(Stream[V]):
         made = builder._free(where)
         dealt, best = f"{made}.dealt", f"{made}.best"
         policy = {"errors": options["errors"]} if "errors" in options else {}
-        builder._add(dealt, Bucketed(ids), {self.name: None}, dealt, **policy)
+        builder._add(dealt, Bucketed(ids, columns), {self.name: None}, dealt, **policy)
         first: KeyGiven = (*columns, BUCKET)
         builder._add(best, BucketTop(n, by, ids), {dealt: first}, best, **options)
         parts = tuple(f"k{i}" for i in range(len(columns)))

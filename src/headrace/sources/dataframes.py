@@ -135,11 +135,14 @@ class DataFrameSource(SequenceSource):
         from pyspark.sql import functions as f
 
         spooled = self._spark.read.parquet(spark_path(self.root))
+        if self._frame.columns != spooled.columns:
+            return False
         told = []
         for frame in (self._frame, spooled):
-            if frame.columns != spooled.columns:
-                return False
-            row = f.xxhash64(*(f.col(f"`{name}`") for name in frame.columns))
+            columns = [f.col("`" + name.replace("`", "``") + "`") for name in frame.columns]
+            # Spark has no hash of a map, but text for every value.
+            has_maps = "map<" in frame.schema.simpleString()
+            row = f.xxhash64(f.to_json(f.struct(*columns)) if has_maps else f.struct(*columns))
             rows = frame.select(row.cast("decimal(38,0)").alias("row"))
             told.append(rows.agg(f.count("*"), f.sum("row")).collect()[0])
         return bool(told[0] == told[1])

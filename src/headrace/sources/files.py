@@ -18,7 +18,7 @@ from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
 from headrace.model.time import instant
 from headrace.sources.finding import FileSet, Listing, Paths
-from headrace.sources.formats import FileFormat, changed, has_bytes
+from headrace.sources.formats import FileFormat, changed, has_bytes, moved
 from headrace.sources.options import TimingOptions
 from headrace.sources.sequence import Extent, SequenceSource, decode_extents, encode_extents
 
@@ -231,11 +231,7 @@ class OrderedFileSource(SequenceSource):
         now = self.format.accepted(path, seen)
         extent = next(extent for extent in self.extents if extent.name == name)
         if not seen.whole and extent.length not in self.format.lengths(path):
-            raise SourceError(
-                f"the file {path} is not as long as it was, and others come after it in the same "
-                "split (ordered_by_name=True), so its change cannot be accepted before it is read "
-                "to its end: put the old file back, or start a new checkpoint"
-            )
+            raise moved(path)
         return 0, now
 
     def _filled(self, names: list[str]) -> list[str]:

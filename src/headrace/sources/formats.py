@@ -188,6 +188,15 @@ def changed(path: str) -> SourceError:
     )
 
 
+def moved(path: str) -> SourceError:
+    """The error for a file whose length has changed, where others come after it in its split."""
+    return SourceError(
+        f"the file {path} has changed: it is not as long as when it was first seen, and has its "
+        "place among the files of one split (ordered_by_name=True). Put the old file back, or "
+        "start a new checkpoint; such a change can be accepted only of a file read to its end"
+    )
+
+
 def _change(path: str, how: str) -> Change:
     return Change(f"the file {path}", how, "put the old file back", path)
 

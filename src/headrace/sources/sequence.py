@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.source import Range, Reading, Seen, Source, Timing
-from headrace.sources.formats import FileFormat, changed, joined
+from headrace.sources.formats import FileFormat, joined, moved
 
 PIECES_PER_RANGE_MAX = 256
 
@@ -145,7 +145,7 @@ class SequenceSource(Source):
         path = self._path(extent)
         known = self.format.lengths(path)
         if extent.length not in known:
-            raise changed(path)
+            raise moved(path)
         end, about = self.format.next_end(path, start, max(1, records))
         end = extent.length if end == known[0] else end
         mark = self.format.fingerprint(path, start, end)

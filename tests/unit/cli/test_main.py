@@ -81,6 +81,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
         *("--standby", "--lease", "5s", "--give-up-after", "10m"),
         *("--standbys", "1", "--epoch-timeout", "30s"),
+        *("--epoch-records", "500"),
         *("--retain", "99", "--accept-changed", "a.txt", "--accept-changed", "b.txt"),
     )
     assert answer.exit_code == 0, answer.output
@@ -99,6 +100,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "standbys": 1,
         "epoch_timeout": "30s",
         "retain_epochs": 99,
+        "epoch_records": 500,
         "accept_changed": ("a.txt", "b.txt"),
     }
     assert "epoch 1 | 10 records" in answer.output

@@ -164,6 +164,22 @@ def test_a_file_that_is_shorter_than_what_was_read_is_at_its_end(place: Place) -
     place.driver()
 
 
+def test_files_in_an_order_keep_their_length_or_are_refused(place: Place) -> None:
+    source = sources.text(place.file.parent, ordered_by_name=True)
+    place.put(LINES)
+    (place.file.parent / "b.txt").write_text("last\n")
+    run(place.driver(source), 1)
+    place.put([line.upper() for line in LINES])
+    with pytest.raises(SourceError, match="a.txt was rewritten"):
+        place.driver(source)
+    place.put([*LINES, "more"])
+    with pytest.raises(SourceError, match="a.txt has changed: it is not as long"):
+        place.driver(source, accept_changed=(str(place.file),))
+    place.put([line.upper() for line in LINES])
+    run(place.driver(source, accept_changed=(str(place.file),)))
+    assert place.rows() == [*LINES[:3], *(line.upper() for line in LINES[3:]), "last"]
+
+
 def test_other_names_accept_nothing(place: Place) -> None:
     place.put(LINES)
     run(place.driver(), 1)

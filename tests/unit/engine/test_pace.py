@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from headrace.engine.pace import RECORDS_MAX, RECORDS_MIN, Pace
+from headrace.engine.pace import FIRST, RECORDS_MAX, RECORDS_MIN, Pace
 
 
 def settled(target: float, overhead: float, per_record: float, epochs: int = 60) -> Pace:
@@ -31,7 +31,7 @@ def test_a_slow_substrate_is_not_met_with_ever_smaller_epochs() -> None:
 
 
 def test_a_small_epoch_says_nothing_about_the_pace() -> None:
-    pace = Pace(1.0)
+    pace = Pace(1.0, records=10_000)
     pace.took(10_000, 1.0)
     pace.took(5, 0.001)
     assert pace.next() == 10_000
@@ -50,9 +50,52 @@ def test_a_fixed_size_stays_until_an_epoch_fails() -> None:
 
 
 def test_a_failed_epoch_halves_the_next_one() -> None:
-    pace = Pace(1.0)
+    pace = Pace(1.0, records=10_000)
     pace.halve()
     assert pace.next() == 5_000
+
+
+STARTS_S = 3.0
+
+
+def beginning(overhead: float, per_record: float, epochs: int = 8) -> list[tuple[int, float]]:
+    """(records, seconds) of the first epochs; in the first, workers are starting."""
+    pace = Pace(1.0)
+    found = []
+    for epoch in range(epochs):
+        size = pace.next()
+        seconds = overhead + per_record * size + (STARTS_S if epoch == 0 else 0.0)
+        pace.took(size, seconds)
+        found.append((size, seconds))
+    return found
+
+
+@pytest.mark.parametrize("per_record", [0.01, 0.1, 1.0, 5.0])
+def test_slow_hooks_commit_early_and_come_to_their_target(per_record: float) -> None:
+    found = beginning(0.15, per_record)
+    assert found[0][0] == FIRST, "the first commit does not wait for ten thousand of them"
+    assert all(seconds <= found[0][1] for _, seconds in found), "none takes longer than the first"
+    assert found[-1][1] <= max(2.0, 2 * (0.15 + per_record))
+
+
+@pytest.mark.parametrize("overhead", [0.05, 0.15, 0.4])
+@pytest.mark.parametrize("per_record", [1e-6, 1e-5, 1e-4])
+def test_cheap_records_are_soon_read_at_full_size(overhead: float, per_record: float) -> None:
+    found = beginning(overhead, per_record)
+    assert sum(seconds for _, seconds in found[1:5]) <= 4 * 2.0
+    size, seconds = found[-1]
+    assert seconds >= 0.5 or size >= 1_000_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_in_small_epochs_makes_no_epoch_of_slow_hooks_long(seed: int) -> None:
+    dice = random.Random(seed)
+    pace = Pace(1.0)
+    for epoch in range(30):
+        size = pace.next()
+        seconds = (0.2 + 0.02 * size) * dice.uniform(0.7, 2.0) + (STARTS_S if epoch == 0 else 0)
+        pace.took(size, seconds)
+        assert seconds <= 20.0, (epoch, size)
 
 
 @pytest.mark.parametrize("seed", range(5))

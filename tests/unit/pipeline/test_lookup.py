@@ -122,7 +122,7 @@ def test_mistakes_are_found_when_the_pipeline_is_built() -> None:
 
 
 def test_mistakes_in_records_say_which_column() -> None:
-    with pytest.raises(InvalidPipeline, match="both have a column 'country'"):
+    with pytest.raises(InvalidRecord, match="both have a column 'country'"):
         run(CITIES, [{"t": 0, "city": "a", "country": 3}], on="city")
     with pytest.raises(InvalidRecord, match="'city' is list.*is text"):
         run(CITIES, [{"t": 0, "city": [1]}], on="city")

@@ -148,6 +148,21 @@ def test_a_row_without_an_id_is_its_own_letter_before_top() -> None:
         assert [d["value"] for d in dead] == [records[1], records[3]]
 
 
+def test_a_row_without_a_key_is_its_own_letter_before_top() -> None:
+    records = [
+        {"k": k, "t": i, "id": 1, "n": 5} for i, k in enumerate(["a", None, "", b"", 7, 0.5])
+    ] + [{"t": 9, "id": 2, "n": 5}]  # fmt: skip
+
+    def build(s: Any) -> None:
+        s.key_by("k").top(3, by="n", id="id", errors=to("dead")).named("out")
+
+    for epochs in ([records], each(records), [records[:2], records[2:]]):
+        rows, dead = run(build, epochs)
+        assert sorted(str(row["k"]) for row in rows) == ["7", "a"]
+        assert sorted(d["timestamp"] for d in dead) == [1, 2, 3, 5, 9]
+        assert {d["value"]["id"] for d in dead} == {1, 2}
+
+
 def test_a_result_that_does_not_fit_the_schema_of_its_stream_is_a_letter_of_its_key() -> None:
     def build(s: Any) -> None:
         windows = s.key_by("k").window(tumbling("10us"))

@@ -17,9 +17,10 @@ from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.rows import Rows
 from headrace.pipeline.columns import as_columns, check_column
-from headrace.pipeline.operators.grouping import Ints
+from headrace.pipeline.operators.forms import Cells, canonical, produce
+from headrace.pipeline.operators.grouping import Ints, one_array
 from headrace.pipeline.operators.join_side import uniform
-from headrace.pipeline.operators.side_index import SideIndex
+from headrace.pipeline.operators.side_index import SideIndex, is_packed
 from headrace.pipeline.operators.side_input import SideInput, side_input
 
 if TYPE_CHECKING:
@@ -66,15 +67,22 @@ class Lookup(Computation):
             columns = uniform(values) if all(type(v) is dict for v in values) else None
         wanted = [(columns or {}).get(name) for name, _ in self.on]
         found = None if any(c is None for c in wanted) else index.find(wanted)
-        if columns is None or found is None:
+        if columns is None or found is None or self._clash(columns):
             self._one_by_one(rows, rows.values() if values is None else values, index, ctx)
             return
-        self._check(columns)
         asking, matched = self._with_unmatched(len(rows), *found)
-        made = {name: column.take(pa.array(asking)) for name, column in columns.items()}
+        made: dict[str, Cells] = {n: c.take(pa.array(asking)) for n, c in columns.items()}
+        schema = self.side.table.schema
         for name in self.added:
-            made[name] = self.side.table.column(name).take(matched)
-        ctx.produce_table(made, timestamp=rows.timestamps[asking], causes=asking)
+            if is_packed(schema.field(name)):
+                cells = index.cells(name)
+                made[name] = [None if at is None else cells[at] for at in matched.to_pylist()]
+            else:
+                made[name] = one_array(self.side.table.column(name).take(matched))
+        if values is not None:
+            # A null has no type here, and neighbours must not give it one.
+            made = {n: c if isinstance(c, list) else canonical(c) for n, c in made.items()}
+        produce(ctx, made, rows.timestamps[asking], asking)
 
     def _with_unmatched(self, count: int, asking: Ints, rows: Ints) -> tuple[Ints, pa.Array]:
         """The pairs and, with `how="left"`, those who found nothing, in their places."""
@@ -96,7 +104,8 @@ class Lookup(Computation):
         for i, value in enumerate(values):
             try:
                 row = as_columns(value, where=self.where)
-                self._check(row)
+                if clash := self._clash(row):
+                    raise InvalidRecord(clashing(self.where, clash))
                 # A column that a record lacks, as in sparse JSON, is null: it matches nothing.
                 cells = [(name, row.get(name)) for name, _ in self.on]
                 found = index.rows_of(cells, self.where)
@@ -111,10 +120,8 @@ class Lookup(Computation):
         asking = np.array(causes, np.int64)
         ctx.produce_values(made, timestamp=rows.timestamps[asking], causes=asking)
 
-    def _check(self, columns: Mapping[str, Any]) -> None:
-        clash = [name for name in self.added if name in columns]
-        if clash:
-            raise clashing(self.where, clash)
+    def _clash(self, columns: Mapping[str, Any]) -> list[str]:
+        return [name for name in self.added if name in columns]
 
 
 def lookup(
@@ -148,15 +155,15 @@ def lookup(
     added = [n for n in have if n not in pairs.values()]
     clash = [n for n in added if columns is not None and n in columns]
     if clash:
-        raise clashing(where, clash)
+        raise InvalidPipeline(clashing(where, clash))
     _index(side, tuple(pairs.values()))  # what cannot be looked up by fails here
     name = builder._add(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
     return name, None if columns is None else (*columns, *added)
 
 
-def clashing(where: str, names: list[str]) -> InvalidPipeline:
-    """The error for a column that the stream and the side input both have."""
-    return InvalidPipeline(
+def clashing(where: str, names: list[str]) -> str:
+    """What is wrong with a column that the stream and the side input both have."""
+    return (
         f"{where}: the stream and the side input both have a column {names[0]!r}: rename or drop "
         "it in the side input"
     )

@@ -155,6 +155,8 @@ class Records:
         if array.null_count:
             rows = np.flatnonzero(array.is_valid().to_numpy(False))
             array = array.take(pa.array(rows))
+        if not len(rows):
+            return []
         if pa.types.is_decimal(kind):
             return [(exact.unscaled(array), DECIMAL + kind.scale, rows)]
         if pa.types.is_boolean(kind):

@@ -26,9 +26,12 @@ def send(
     ctx: TableContext, columns: dict[str, Column], *, to: str | None = None, timestamp: Any,
     key_index: Any,
 ) -> None:  # fmt: skip
-    """A row per position of the columns."""
+    """A row per position of the columns.
+
+    A null in a column has the type of its neighbours, so rows with nulls go as values.
+    """
     arrays = {name: shown(column) for name, column in columns.items()}
-    if all(array is not None for array in arrays.values()):
+    if all(array is not None and not array.null_count for array in arrays.values()):
         ctx.produce_table(arrays, to=to, timestamp=timestamp, key_index=key_index)
         return
     lists = [

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.codec import decode_value
 from headrace.model.rows import python_list
 from headrace.pipeline.operators.grouping import Ints
 
@@ -127,7 +128,10 @@ class SideIndex:
     def cells(self, name: str) -> list[Any]:
         """A column of the table as objects, made once."""
         if name not in self._cells:
-            self._cells[name] = python_list(_flat(self._table.column(name)))
+            cells = python_list(_flat(self._table.column(name)))
+            if is_packed(self._table.schema.field(name)):
+                cells = [None if cell is None else decode_value(cell) for cell in cells]
+            self._cells[name] = cells
         return self._cells[name]
 
     def _index_cells(self) -> dict[tuple[Any, ...], list[int]]:
@@ -137,6 +141,15 @@ class SideIndex:
             if None not in cells:
                 found.setdefault(tuple(map(_canonical, cells)), []).append(row)
         return found
+
+
+PACKED = {b"headrace": b"packed"}
+"""Says of a field that its cells are values as MessagePack: they fit no Arrow type together."""
+
+
+def is_packed(field: pa.Field) -> bool:
+    """Whether the cells of a column are packed values."""
+    return (field.metadata or {}).items() >= PACKED.items()
 
 
 def _canonical(cell: Any) -> Any:
@@ -153,6 +166,8 @@ def plain(column: Any) -> Any:
         return column.cast(pa.string())
     if pa.types.is_large_binary(kind):
         return column.cast(pa.binary())
+    if pa.types.is_float64(kind):
+        return pc.add(column, 0.0)  # -0.0 is 0.0 by value, but not for Arrow's hashes
     return column.cast(pa.int64()) if pa.types.is_integer(kind) and kind.bit_width < 64 else column
 
 

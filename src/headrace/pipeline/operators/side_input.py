@@ -3,6 +3,9 @@
 It is read when the pipeline is built, and belongs to it from then on: it travels
 with the pipeline, is known by the digest of its content, which is part of the
 pipeline's fingerprint, and is unpacked once per worker process.
+
+Of dicts, a column whose cells fit no Arrow type as they are (numbers beside text, lists,
+integers of more than 64 bits) keeps them packed; one that is looked up by must fit.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import InvalidPipeline, SourceError
-from headrace.model.rows import one_batch
+from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
+from headrace.model.codec import packed_exactly
+from headrace.model.rows import one_batch, python_list
 from headrace.model.source import Source, Workspace
-from headrace.pipeline.operators.side_index import plain
+from headrace.pipeline.operators.side_index import PACKED, plain
 
 BYTES_MAX = 1 << 30
 _READ_RECORDS = 100_000
+_PLAIN = {bool, int, float, str, bytes}
 
 _loaded: dict[str, pa.Table] = {}
 
@@ -70,12 +75,13 @@ def side_input(given: Any, *, key: tuple[str, ...], where: str) -> SideInput:
 def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     module = type(given).__module__.split(".")[0]
     if isinstance(given, Source):
-        return _read(given, where)
+        return _read(given, key, where)
     if isinstance(given, Mapping):
         rows = [_entry(k, v, key, where) for k, v in given.items()]
-        return _of_dicts(rows, where) if rows else pa.table({name: pa.nulls(0) for name in key})
+        empty = pa.table({name: pa.nulls(0) for name in key})
+        return _of_dicts(rows, key, where) if rows else empty
     if isinstance(given, list):
-        return _of_dicts(given, where)
+        return _of_dicts(given, key, where)
     if isinstance(given, pa.Table):
         return given
     if module == "pandas":
@@ -100,16 +106,44 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     )
 
 
-def _of_dicts(rows: Sequence[Any], where: str) -> pa.Table:
+def _of_dicts(rows: Sequence[Any], key: tuple[str, ...], where: str) -> pa.Table:
     """A column for each name that occurs in any of them; Arrow would take the first one's."""
     odd = [row for row in rows if not isinstance(row, Mapping)]
     if odd:
         raise InvalidPipeline(f"{where}: rows of a side input are dicts, not {odd[0]!r:.80}")
     names = dict.fromkeys(name for row in rows for name in row)
-    try:
-        return pa.table({name: [row.get(name) for row in rows] for name in names})
-    except (pa.ArrowException, OverflowError) as error:
-        raise InvalidPipeline(f"{where}: the side input is no table: {error}") from None
+    fields, arrays = [], []
+    for name in names:
+        try:
+            if not isinstance(name, str):
+                raise TypeError(f"a column's name is text, not {name!r:.80}")
+            array = _column([row.get(name) for row in rows], looked_up=name in key)
+        except (pa.ArrowException, OverflowError, TypeError, InvalidRecord) as error:
+            raise InvalidPipeline(
+                f"{where}: the side input is no table: column {name!r}: {error}"
+            ) from None
+        if isinstance(array, list):
+            fields.append(pa.field(name, pa.binary(), metadata=PACKED))
+            arrays.append(pa.array(array, pa.binary()))
+        else:
+            fields.append(pa.field(name, array.type))
+            arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _column(cells: list[Any], *, looked_up: bool) -> pa.Array | list[bytes | None]:
+    """Cells as a column; as packed values, where Arrow would change them."""
+    kinds = set(map(type, cells)) - {type(None)}
+    if looked_up:
+        return pa.array(cells)  # numbers are equal by value there
+    if len(kinds) < 2 and not kinds & {list, tuple, dict, set, frozenset}:
+        try:
+            array = pa.array(cells)
+            if kinds <= _PLAIN or python_list(array) == cells:
+                return array
+        except (pa.ArrowException, OverflowError, TypeError):
+            pass  # an integer too wide, for one
+    return [None if cell is None else packed_exactly(cell) for cell in cells]
 
 
 def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -122,13 +156,14 @@ def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str
     return {**columns, **{name: cell for name, cell in value.items() if name not in columns}}
 
 
-def _read(source: Source, where: str) -> pa.Table:
+def _read(source: Source, key: tuple[str, ...], where: str) -> pa.Table:
     """All records of a bounded source, read here and now."""
     if not source.bounded:
         raise InvalidPipeline(
             f"{where}: {source.describe()} never ends, so it is no side input; use join_asof"
         )
-    tables = []
+    tables: list[pa.Table] = []
+    values: list[Any] = []
     with tempfile.TemporaryDirectory(prefix="headrace-side-") as directory:
         source.prepare(Workspace(directory))
         try:
@@ -144,12 +179,14 @@ def _read(source: Source, where: str) -> pa.Table:
                     if reading.columns is not None:
                         tables.append(pa.Table.from_batches([reading.columns]))
                     elif reading.values:
-                        tables.append(_of_dicts(reading.values, where))
+                        values += reading.values
                     if found.last:
                         break
                     at = found.end
         finally:
             source.close()
+    if values:
+        return _of_dicts(values, key, where)
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 
 

@@ -15,18 +15,20 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.errors import IncompatibleState
+from headrace.errors import IncompatibleState, InvalidRecord
 from headrace.model.codec import decode_value, packed, packed_exactly
 from headrace.model.computation import Computation
 from headrace.model.context import TableContext
+from headrace.model.keys import encode_key
 from headrace.model.kinds import ordered
 from headrace.model.map import Map
 from headrace.model.state import state
-from headrace.pipeline.operators.cells import simple
+from headrace.pipeline.operators.cells import CELLS, simple
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.hashing import hash_column, mixed
-from headrace.pipeline.operators.records import Records
+from headrace.pipeline.operators.records import Records, as_dict
 from headrace.pipeline.operators.sending import parts_of, send, send_dicts
 
 BUCKETS = 16
@@ -42,32 +44,45 @@ _times = msgspec.msgpack.Decoder(dict[bytes, int])
 class Bucketed(Computation):
     """Keyless: puts the id's bucket beside each row."""
 
-    def __init__(self, id: tuple[str, ...]) -> None:
-        self.id = id
+    def __init__(self, id: tuple[str, ...], columns: tuple[str, ...]) -> None:
+        self.id, self.columns = id, columns
 
     reads_values = False
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task; those without an id are refused, each by itself."""
+        """All rows of a task; those without a key or an id are refused, each by itself."""
         (given,) = ctx.inputs()
         records = Records(given.rows, given.key_index)
-        columns = [records.column(name) for name in self.id]
-        nameless = np.logical_and.reduce([c.is_null().to_numpy(False) for c in columns])
-        for row in np.flatnonzero(nameless).tolist():
-            self._refuse(row, records, ctx)
+        ids = [records.column(name) for name in self.id]
+        nameless = np.logical_and.reduce([c.is_null().to_numpy(False) for c in ids])
+        keyless = self._keyless(records)
+        for row in np.flatnonzero(nameless | keyless).tolist():
+            value = records.rows.take(np.array([row])).values()[0]
+            error = _no_key(value, self.columns) if keyless[row] else self._no_id(value)
+            ctx.set_aside(error, row, value, int(records.times[row]))
         hashes = np.zeros(len(records), np.uint64)
-        for column in columns:
+        for column in ids:
             hashes = mixed(hashes ^ hash_column(column))
         buckets = (hashes % np.uint64(BUCKETS)).astype(np.int64)
-        self._deal(records, np.flatnonzero(~nameless), buckets, ctx)
+        self._deal(records, np.flatnonzero(~(nameless | keyless)), buckets, ctx)
 
-    def _refuse(self, row: int, records: Records, ctx: TableContext) -> None:
-        value = records.rows.take(np.array([row])).values()[0]
-        error = ValueError(
+    def _keyless(self, records: Records) -> Any:
+        """Rows without a key; beside a bucket it would pass, as a part of a key may be null."""
+        if len(self.columns) != 1:
+            return np.zeros(len(records), np.bool_)
+        column = records.column(self.columns[0])
+        found = column.is_null().to_numpy(False)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            found |= pc.equal(pc.binary_length(column), 0).fill_null(False).to_numpy(False)
+        elif column.type == CELLS:
+            found |= pc.is_in(column, _EMPTY).to_numpy(False)
+        return found
+
+    def _no_id(self, value: Any) -> Exception:
+        return ValueError(
             f"top: a row has no value in {', '.join(map(repr, self.id))} to know it by, the "
             f"id: {value!r:.200}. Leave such rows out with filter before"
         )
-        ctx.set_aside(error, row, value, int(records.times[row]))
 
     def _deal(self, records: Records, taken: Ints, buckets: Ints, ctx: TableContext) -> None:
         times, buckets = records.times[taken], buckets[taken]
@@ -79,6 +94,18 @@ class Bucketed(Computation):
         columns: Any = records.rows.take(taken).columns
         dealt = pa.Table.from_batches([columns]).append_column(BUCKET, pa.array(buckets))
         ctx.produce_table(dealt, timestamp=times, causes=taken)
+
+
+_EMPTY = pa.array([ordered(""), ordered(b"")], CELLS)
+
+
+def _no_key(value: Any, columns: tuple[str, ...]) -> Exception:
+    cell = as_dict(value).get(columns[0]) if isinstance(value, dict) else None
+    try:
+        encode_key(cell)
+    except InvalidRecord as error:
+        return error
+    return InvalidRecord(f"there is no {columns[0]!r} to key by")
 
 
 class BucketTop(Computation):
