@@ -27,11 +27,12 @@ from headrace.worker import keystate
 from headrace.worker.asking import BROKEN
 from headrace.worker.calls import Identities, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
-from headrace.worker.emitter import Emitter, keyed_origin
+from headrace.worker.emitter import Emitter
 from headrace.worker.failed import Failed, what_failed
 from headrace.worker.key_records import KeyRecords
 from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
+from headrace.worker.origins import keyed_origin
 from headrace.worker.runtime import Live
 from headrace.worker.traces import describe
 from headrace.worker.watchdog import Interrupt, Watch, told

@@ -278,3 +278,23 @@ def test_rows_that_replace_each_other_are_ranked_over_kinds_too(cut: bool, slots
     assert [repr(row) for row in rows[-len(values) :]] == [
         repr({"k": "u", "t": 2, "v": v, "id": v, "rank": i + 1}) for i, v in enumerate(best)
     ]
+
+
+def test_sessions_that_grow_withdraw_rows_of_mixed_lists() -> None:
+    values = ["a", 2**60, 0.5]
+    records = [{"k": "u", "t": 2 * i, "v": v} for i, v in enumerate(values)]
+
+    def build(s: Any) -> None:
+        windows = s.key_by("k").window(session("5us"), emit="changes")
+        windows.aggregate(all=agg.collect("v"), hi=agg.max("v")).named("out")
+
+    p = Pipeline("kinds")
+    build(p.read("in", sources.memory([], timestamp="t")))
+    with Harness(p) as h:
+        for record in records:
+            h.send("in", record)
+        h.end()
+        rows = h.read("out")
+    assert [(row["all"], row["hi"]) for row in rows] == [
+        (["a"], "a"), (None, None), (["a", 2**60], "a"), (None, None), (values, "a"),
+    ]  # fmt: skip

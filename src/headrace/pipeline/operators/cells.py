@@ -131,7 +131,8 @@ def values_in(column: pa.Array) -> list[Any]:
         return python_list(column)
     if column.type == CELLS:
         return [None if cell is None else from_ordered(cell) for cell in column.to_pylist()]
-    return [[from_ordered(cell) for cell in cells] for cells in column.to_pylist()]
+    lists = column.to_pylist()
+    return [None if cells is None else list(map(from_ordered, cells)) for cells in lists]
 
 
 _CELL = 100
