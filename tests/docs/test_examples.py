@@ -21,10 +21,13 @@ from tests.docs.documents import (
     module_of,
 )
 
-from headrace import Checkpoint
+from headrace import Checkpoint, Pipeline
 from headrace.testing import Harness
 
 OPERATING = "docs/operating.md"
+EMPTY = "relaxed"
+"""A pipeline that shows an option and has no streams."""
+
 WITH_PYTHON = [page for page in PAGES if any(blocks(page, "python"))]
 RUNNING = [page for page in PAGES if has_examples(page)]
 
@@ -44,10 +47,8 @@ def test_the_examples_of_a_page_run(page: str) -> None:
 
 @pytest.mark.parametrize("page", RUNNING)
 def test_the_pipelines_of_a_page_are_valid(page: str) -> None:
-    from headrace import Pipeline
-
     for value in list(vars(module_of(page)).values()):
-        if isinstance(value, Pipeline) and value.name != "relaxed":
+        if isinstance(value, Pipeline) and value.name != EMPTY:
             value.validate()
 
 
@@ -55,6 +56,11 @@ def test_pages_that_teach_have_examples_that_run() -> None:
     assert {"README.md", "docs/tutorial.md", "docs/guides/state.md"} <= set(RUNNING)
     tests = [name for page in RUNNING for name in vars(module_of(page)) if name.startswith("test_")]
     assert len(tests) >= 6
+
+
+def test_blocks_are_of_a_language_that_a_test_looks_at() -> None:
+    found = {f"{page}: {b.language}" for page in PAGES for b in blocks(page)}
+    assert {line for line in found if line.partition(": ")[2] not in ("python", "sh", "")} == set()
 
 
 def test_few_blocks_are_only_compiled() -> None:

@@ -85,6 +85,25 @@ def test_every_rule_that_code_cites_is_explained_in_the_protocol() -> None:
     assert {f"{path}: {rule}" for path, rule in cited if rule not in explained} == set()
 
 
+def test_every_part_of_the_protocol_that_code_cites_exists() -> None:
+    parts = set(re.findall(r"^## ([A-H])\. ", text_of(PROTOCOL), re.MULTILINE))
+    cited = {
+        part
+        for path in SOURCE.rglob("*.py")
+        for part in re.findall(r"(?i:protocol) ([A-H])\b", path.read_text(encoding="utf-8"))
+    }
+    assert cited
+    assert cited - parts == set()
+
+
+def test_the_ratios_of_the_readme_are_those_of_the_benchmarks() -> None:
+    ratio = re.compile(r"[\d.]+ x its [\w ]*\w")
+    shown = ratio.findall(text_of("README.md"))
+    assert len(shown) == 5
+    measured = set(ratio.findall(text_of("docs/benchmarks.md")))
+    assert set(shown) - measured == set()
+
+
 def test_every_rule_that_documents_cite_is_explained_in_the_protocol() -> None:
     explained = set(re.findall(r"^\*\*([A-H]\d{1,2})\b", text_of(PROTOCOL), re.MULTILINE))
     cited = {rule for document in DOCUMENTS for rule in RULE.findall(text_of(document))}
