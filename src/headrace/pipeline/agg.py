@@ -103,7 +103,7 @@ def stddev(column: str, *, population: bool = False) -> Aggregate:
 def distinct(column: str, *, error: float | None = None) -> Aggregate:
     """How many different values: exactly, or with a standard error such as 0.01.
 
-    `1`, `1.0`, `True` and `"1"` are four values, -0.0 and 0.0 two; dicts with equal entries are one.
+    `1`, `1.0`, `True` and `"1"` are four values, -0.0 and 0.0 two; equal dicts are one.
     Exact counts keep every value; approximate ones (HyperLogLog) at most as many numbers
     as `(1.04 / error) ** 2`, rounded up to a power of two, 128 or more.
     """

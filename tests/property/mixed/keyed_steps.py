@@ -26,6 +26,8 @@ from headrace import agg, every, hopping, same_window, session, sliding, to, tum
 from headrace.pipeline.keyed_stream import KeyedStream
 
 WINDOW = ("window_start", "window_end")
+SIZES = (1, 4, 10, 40, 40, 200)
+"""Of windows, in microseconds; the records of a case lie within some sixty."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class Windowed:
         grace = dice.choice((0, 0, 2, 20))
         late = dice.random() < 0.2 and kind != "whole"
         return Windowed(
-            Key.draw(dice, shape), kind, dice.choice((1, 4, 10, 40)), emit, grace, late, what,
+            Key.draw(dice, shape), kind, dice.choice(SIZES), emit, grace, late, what,
             dice.choice((1, 2, 3)), dice.random() < 0.4,
         )  # fmt: skip
 

@@ -26,7 +26,9 @@ def old_values_are_cast() -> AbstractContextManager[Any]:
     whole = cells.joined
 
     def joined(first: pa.Array, second: pa.Array) -> pa.Array:
-        if not any(pa.types.is_list(one.type) or pa.types.is_null(one.type) for one in (first, second)):
+        if not any(
+            pa.types.is_list(one.type) or pa.types.is_null(one.type) for one in (first, second)
+        ):
             try:
                 return pa.concat_arrays([first, second.cast(first.type)])
             except pa.ArrowException:

@@ -100,6 +100,13 @@ PROFILES: dict[str, Any] = {
 }
 """What one column holds in one case: cases of one kind find other faults than cases of all."""
 
+KINDS: list[list[Any]] = [INTS, [0, 1, 2], FLOATS, [0.0, -0.0, 1.0], TEXTS, BYTES, BOOLS]
+
+
+def pair(dice: random.Random) -> list[Any]:
+    """Values of two kinds only: what one of them is taken for beside the other shows best so."""
+    return [dice.choice(kind) for kind in dice.sample(KINDS, 2) for _ in range(2)]
+
 
 class Palette:
     """The values that the columns of one case have: few, so that equal ones meet."""
@@ -115,6 +122,8 @@ class Palette:
         """How many records have no usable time, or are no dicts."""
 
     def _column(self, dice: random.Random) -> list[Any]:
+        if dice.random() < 0.4:
+            return pair(dice) + [ABSENT] * (dice.random() < 0.2)
         profile = PROFILES[dice.choice(list(PROFILES))]
         found = [profile(dice) for _ in range(dice.choice((1, 2, 4, 6)))]
         if dice.random() < 0.5:
@@ -150,7 +159,7 @@ def spoiled(dice: random.Random, row: dict[Any, Any]) -> Any:
 def records(dice: random.Random) -> list[Any]:
     """The records of a case, in the order of arrival. None is late, however they are cut."""
     palette, now, made = Palette(dice), 0, []
-    for n in range(dice.choice((2, 4, 8, 12, 16, 24))):
+    for n in range(dice.choice((3, 8, 12, 16, 24))):
         now += dice.choice((0, 0, 1, 1, 3, 10))
         made.append(palette.record(dice, n, now + dice.randint(0, LATENESS_US)))
     return made
