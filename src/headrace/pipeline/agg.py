@@ -5,9 +5,13 @@
 
 They take columns by name and leave out nulls, as SQL does; a column that a record does not
 have is null. Times come out as microseconds, decimals as floats (a sum of them is exact, and
-rounded once). Results do not depend on how the input is cut into epochs: sums are exact and
-rounded once; `first`, `last` and `collect` go by (timestamp, value), so of records with one
-timestamp the smaller value is the earlier.
+rounded once). Results depend neither on how the input is cut into epochs nor on other keys:
+sums are exact and rounded once; `first`, `last` and `collect` go by (timestamp, value), so of
+records with one timestamp the smaller value is the earlier.
+
+Values of several kinds have one order: truth values < numbers < text < bytes < lists < dicts,
+numbers by their exact value (see `headrace.model.kinds`). What an aggregate of numbers cannot
+take, such as text, is refused record by record: see `errors=`.
 """
 
 from __future__ import annotations
@@ -63,17 +67,21 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """The sum, exact: integers stay integers, floats are rounded once, at the end."""
+    """The sum, exact: integers stay integers, of any size; floats are rounded once, at the end.
+
+    True counts as 1. One float or decimal among integers makes the sum of that key a float, and
+    one that is too large for a float is infinite.
+    """
     return Sum(_named(column, "sum"))
 
 
 def min(column: str) -> Aggregate:
-    """The smallest value: numbers, text, bytes."""
+    """The smallest value, of whatever kind, by the order over kinds."""
     return Extreme(_named(column, "min"))
 
 
 def max(column: str) -> Aggregate:
-    """The largest value; NaN counts as larger than any number."""
+    """The largest value, of whatever kind; NaN is larger than any number, text larger than NaN."""
     return Extreme(_named(column, "max"), largest=True)
 
 
@@ -88,13 +96,14 @@ def variance(column: str, *, population: bool = False) -> Aggregate:
 
 
 def stddev(column: str, *, population: bool = False) -> Aggregate:
-    """The square root of the variance."""
+    """The square root of the variance, also where that itself is too large for a float."""
     return Variance(_named(column, "stddev"), population=population, root=True)
 
 
 def distinct(column: str, *, error: float | None = None) -> Aggregate:
     """How many different values: exactly, or with a standard error such as 0.01.
 
+    `1`, `1.0`, `True` and `"1"` are four values, -0.0 and 0.0 two; equal dicts are one.
     Exact counts keep every value; approximate ones (HyperLogLog) at most as many numbers
     as `(1.04 / error) ** 2`, rounded up to a power of two, 128 or more.
     """
@@ -125,7 +134,7 @@ def top(n: int, column: str) -> Aggregate:
 
 
 def collect(column: str) -> Aggregate:
-    """All values as a list, by (timestamp, value); lists and structs too."""
+    """All values as a list, by (timestamp, value), of whatever kinds."""
     return Collect(_named(column, "collect"))
 
 
@@ -150,7 +159,9 @@ def fold(
 
     Both must be associative and must not care for order. The value is the record's, or its
     cell in `column`. A state is what can be encoded: numbers, text, lists, dicts; a tuple, set,
-    dataclass or Struct where `zero` is one. This one runs Python for every record.
+    dataclass or Struct where `zero` is one. This one runs Python for every record. A record over
+    which `add` raises goes where `errors=` says; so does the key and window over which `merge` or
+    `result` does.
     """
     try:
         _encode_zero(zero)
