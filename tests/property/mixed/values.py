@@ -112,8 +112,8 @@ class Palette:
     """The values that the columns of one case have: few, so that equal ones meet."""
 
     def __init__(self, dice: random.Random) -> None:
-        self.keys = dice.sample(USABLE_KEYS, dice.choice((1, 2, 3, 4)))
-        if dice.random() < 0.4:
+        self.keys = dice.sample(USABLE_KEYS, dice.choice((1, 2, 2, 3)))
+        if dice.random() < 0.3:
             self.keys += dice.sample([*UNUSABLE_KEYS, ABSENT], dice.choice((1, 2)))
         self.parts = dice.sample([*USABLE_KEYS, *UNUSABLE_KEYS, ABSENT], 3)
         self.columns = {column: self._column(dice) for column in "vwx"}
@@ -122,13 +122,13 @@ class Palette:
         """How many records have no usable time, or are no dicts."""
 
     def _column(self, dice: random.Random) -> list[Any]:
-        if dice.random() < 0.4:
+        if dice.random() < 0.6:
             return pair(dice) + [ABSENT] * (dice.random() < 0.2)
         profile = PROFILES[dice.choice(list(PROFILES))]
         found = [profile(dice) for _ in range(dice.choice((1, 2, 4, 6)))]
         if dice.random() < 0.5:
             found.append(anything(dice))  # one that is not like the others
-        return found + [None] * (dice.random() < 0.3) + [ABSENT] * (dice.random() < 0.4)
+        return found + [None] * (dice.random() < 0.2) + [ABSENT] * (dice.random() < 0.3)
 
     def record(self, dice: random.Random, n: int, time: int) -> Any:
         """One record."""
