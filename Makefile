@@ -14,7 +14,7 @@ MIXED_CASES ?= 5000
 BENCH_ARGS ?= --rounds 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench chaos java
+.PHONY: help setup demo test lint types format docs bench chaos java
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ types: $(READY) ## mypy, strict on src/
 format: $(READY) ## let ruff fix and format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY) ## build the documentation, a static site, into out/site
+	@$(BIN)/python tools/reference.py docs/reference
+	@$(BIN)/zensical build --strict
 
 KEYED_COUNT := $(BIN)/headrace bench keyed-count --keys 1000
 

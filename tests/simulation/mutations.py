@@ -144,14 +144,14 @@ def voids_close_epochs() -> AbstractContextManager[Any]:
     """A5: what a voided plan was to read counts as read."""
     voided = Ledger.voided
 
-    def closing(self: Ledger) -> None:
+    def closing(self: Ledger, *given: Any) -> None:
         plan = self.open_plan
         for read in (read for task in plan.reads for read in task) if plan else ():
             known = self.splits.get(read.stream, {}).get(read.split)
             if known is not None:
                 state = msgspec.structs.replace(known, position=read.range.end)
                 self.splits[read.stream] = {**self.splits[read.stream], read.split: state}
-        voided(self)
+        voided(self, *given)
 
     return patch.object(Ledger, "voided", closing)
 
@@ -520,8 +520,8 @@ def high_water_is_overwritten() -> AbstractContextManager[Any]:
     """F2: whoever writes the high-water last sets it, a driver that woke late too."""
     advance = HighWater.advance
 
-    def overwritten(self: HighWater, epoch: int) -> None:
-        advance(self, epoch)
+    def overwritten(self: HighWater, epoch: int, *given: Any, **options: Any) -> None:
+        advance(self, epoch, *given, **options)
         for name in files.os.listdir(self._directory):
             if name.isdigit() and int(name) > epoch:
                 files.os.unlink(f"{self._directory}/{name}")
@@ -533,7 +533,7 @@ def delivery_is_not_repeated() -> AbstractContextManager[Any]:
     """F1: the next driver does not deliver what the last one committed."""
     from headrace.engine.delivery import Deliverer
 
-    return patch.object(Deliverer, "catch_up", lambda self, commits: None)
+    return patch.object(Deliverer, "catch_up", lambda self, *given: None)
 
 
 @contextmanager

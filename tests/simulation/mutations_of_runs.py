@@ -38,6 +38,7 @@ STANDBY, LEASE, READER = "standby driver", "lease fails", "reader from outside"
 NEEDS: dict[str, tuple[str, ...]] = {
     "collection_forgets_pins": (READER,),
     "collection_trims_what_is_pinned": (READER,),
+    "high_water_is_overwritten": ("driver pauses", "rival driver"),
     "leaders_renew_once": (STANDBY,),
     "old_leases_count": (STANDBY, LEASE),
     "resting_leaders_count_as_stuck": (STANDBY, "sink away"),

@@ -28,19 +28,19 @@ FOUND_BY: dict[str, int] = {
     "entries_are_not_cut": 17,
     "timers_stay_after_firing": 5,
     "timers_hold_nothing": 5,
-    "calls_have_no_intents": 6,
-    "intents_are_everybodys": 76,
-    "answers_are_used_before_they_are_logged": 148,
-    "existing_answers_count_as_durable": 271,
+    "calls_have_no_intents": 7,
+    "intents_are_everybodys": 213,
+    "answers_are_used_before_they_are_logged": 205,
+    "existing_answers_count_as_durable": 26,
     "failures_are_never_kept": 14,
     "failures_are_replayed_for_ever": 17,
     "doubts_are_failures": 9,
-    "uncertain_calls_are_repeated": 6,
-    "zombies_make_their_own_directory": 54,
-    "high_water_comes_first": 40,
-    "claims_overwrite": 94,
-    "staging_is_swept_at_once": 94,
-    "high_water_is_overwritten": 94,
+    "uncertain_calls_are_repeated": 8,
+    "zombies_make_their_own_directory": 10,
+    "high_water_comes_first": 7,
+    "claims_overwrite": 6,
+    "staging_is_swept_at_once": 6,
+    "delivery_is_not_repeated": 15,
     "undelivered_rows_are_not_told": 46,
     "collection_forgets_pins": 11,
     "collection_trims_what_is_pinned": 11,
@@ -73,8 +73,8 @@ def first_failing_seed(mutation: str) -> int | None:
     for seed in (*remembered, *range(SEEDS_MAX)):
         with MUTATIONS[mutation]():
             complaint = run_seed(seed, workload, needs).complaint
-        # One that no longer fits the engine is no bug of the kind that it says.
-        assert complaint is None or "TypeError" not in complaint, f"{mutation}: {complaint}"
+        if complaint is not None and "TypeError" in complaint:
+            return None  # it no longer fits the engine, and is not the bug that it says
         # The bug is what broke the promise only if the seed keeps it otherwise.
         if complaint is not None and run_seed(seed, workload, needs).complaint is None:
             return seed
@@ -90,7 +90,8 @@ def found() -> dict[str, int | None]:
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_deliberate_bug_is_found(mutation: str, found: dict[str, int | None]) -> None:
-    assert found[mutation] is not None, f"{MUTATIONS[mutation].__doc__} No seed found it"
+    why = "No seed found it, or it no longer fits the engine"
+    assert found[mutation] is not None, f"{MUTATIONS[mutation].__doc__} {why}"
 
 
 def test_every_mutation_says_which_rule_it_breaks() -> None:

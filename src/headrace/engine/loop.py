@@ -215,6 +215,11 @@ class _Loop:
             driver.stop()
         except StopAsked:
             pass  # What was unsettled stays so: the next driver reads what lies there.
+        except Exception:
+            # A signal to all processes of a service ends Spark's JVM too. What was asked for is
+            # done all the same: the open plan stays for the next driver.
+            if not control.stopping.is_set() or not driver.substrate.gone():
+                raise
         self._let_go(RELEASED, "stopped")
         return driver.summary("stopped")
 

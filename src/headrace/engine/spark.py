@@ -284,8 +284,10 @@ class SparkSubstrate:
             context.defaultParallelism  # noqa: B018 - a question that only a live JVM answers
         except (OSError, Py4JNetworkError):
             return ended(_status(getattr(context._gateway, "proc", None)))
-        except Exception:  # the context has let go of its JVM, or Spark says that it was stopped
+        except AttributeError:  # the context has let go of its JVM
             return STOPPED
+        except Exception as error:
+            return STOPPED if "stopped" in str(error) else None
         return None
 
 

@@ -91,6 +91,9 @@ class Computation:
     """Whether late records are counted here. Not where a step before it, with the same watermark,
     has counted them."""
 
+    follows: bool = False
+    """Whether what it makes of a record takes that record's place: it comes from where it came."""
+
     prompt: bool = False
     """Whether all it makes of a record is sent in the epoch of that record, never by a timer."""
 

@@ -13,10 +13,12 @@ from typing import Any
 import xxhash
 
 from headrace.errors import InvalidRecord
+from headrace.model.shown import shown
 
 Key = str | int | bytes | tuple[Any, ...]
 
 KEY_BYTES_MAX = 64 * 1024
+TUPLES_NESTED_MAX = 16
 HASH_SPACE = 2**64
 
 _NONE, _BYTES, _TEXT, _TUPLE, _ZERO = 0x00, 0x01, 0x02, 0x05, 0x14
@@ -53,8 +55,7 @@ def encode_part(part: Any) -> bytes:
     if part is None:
         return b"\x00"
     if kind is tuple:
-        inner = (b"\x00\xff" if item is None else encode_part(item) for item in part)
-        return b"\x05" + b"".join(inner) + b"\x00"
+        return _encode_tuple(part, 1)
     if hasattr(part, "item") and getattr(part, "ndim", None) == 0:
         return encode_part(part.item())  # a numpy scalar is what it holds
     if isinstance(part, str | int | bytes) and not isinstance(part, bool):
@@ -63,7 +64,7 @@ def encode_part(part: Any) -> bytes:
             return encode_part(str.__str__(part))
         return encode_part(int(part) if isinstance(part, int) else bytes(part))
     raise InvalidRecord(
-        f"a key is str, int, bytes or a tuple of those, not {kind.__name__}: {part!r:.80}"
+        f"a key is str, int, bytes or a tuple of those, not {kind.__name__}: {shown(part, 80)}"
     )
 
 
@@ -85,6 +86,18 @@ def decode_key(encoded: bytes) -> Any:
 def hash_key(encoded: bytes) -> int:
     """The place of a key in the 64-bit key space."""
     return xxhash.xxh3_64_intdigest(encoded)
+
+
+def _encode_tuple(part: tuple[Any, ...], level: int) -> bytes:
+    if level > TUPLES_NESTED_MAX:
+        raise InvalidRecord(f"the tuples of a key are nested at most {TUPLES_NESTED_MAX} deep")
+    inner = (
+        b"\x00\xff" if item is None
+        else _encode_tuple(item, level + 1) if type(item) is tuple
+        else encode_part(item)
+        for item in part
+    )  # fmt: skip
+    return b"\x05" + b"".join(inner) + b"\x00"
 
 
 def _encode_int(number: int) -> bytes:

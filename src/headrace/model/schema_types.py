@@ -28,6 +28,24 @@ _SIMPLE: dict[type, pa.DataType] = {
 }
 
 
+COLUMNS_NESTED_MAX = 60
+"""How deep a column's type may be nested: Arrow's files take 63."""
+
+
+def too_deep(schema: pa.Schema, depth: int = COLUMNS_NESTED_MAX) -> str | None:
+    """The first column whose type is nested more than `depth` deep."""
+    for field in schema:
+        layer, level = [field.type], 0
+        while layer := [
+            kind.field(i).type for kind in layer if pa.types.is_nested(kind)
+            for i in range(kind.num_fields)
+        ]:  # fmt: skip
+            level += 1
+        if level > depth:
+            return str(field.name)
+    return None
+
+
 def arrow_fields(cls: type, *, where: str) -> Iterator[pa.Field]:
     """The columns that a dataclass, Struct or TypedDict declares."""
     where = f"{where}, {cls.__qualname__}"

@@ -4,6 +4,10 @@ A source with `id=` feeds `<stream>.raw`; `Dedup`, keyed by the id, passes on th
 first record of each id as `<stream>`. An id is remembered for the slack time; a
 record older than that cannot be judged, so it counts as too late and is dropped.
 Consumers with `dedup=False` read `<stream>.raw` directly.
+
+The check spreads the records over slots by their ids. So that those of one split reach a key
+in their order all the same, they keep their origins, and whoever reads them behind the check
+puts what comes from all its slots back in order (`Topology.merged`).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 class Dedup(Computation):
     """Passes on the first record of each id."""
 
+    follows = True
     seen: int = state(0)
 
     def __init__(self, slack_us: int) -> None:

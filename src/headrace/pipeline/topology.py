@@ -34,6 +34,8 @@ class Topology:
         self.fused = self._order_keyless()
         self.in_cycle = self._find_cycles()
         self.needs_identity = self._find_identities()
+        self.merged = self._find_merged()
+        """Streams whose records slots have taken apart, and whose order is put together again."""
         self.needs_order = self._find_origins()
         """Streams whose records are put in order by where they come from."""
         self.needs_origin = self.needs_order | self.needs_identity
@@ -192,14 +194,28 @@ class Topology:
             if name in reach[name]
         }
 
+    def _find_merged(self) -> frozenset[str]:
+        found = {
+            stream
+            for node in self.keyed.values()
+            if node.template.follows
+            for stream in node.outputs.values()
+        }
+        for node in self.fused:  # in the order in which they feed each other
+            if any(given.stream in found for given in node.inputs):
+                found.update(node.outputs.values())
+        return frozenset(found)
+
     def _find_origins(self) -> frozenset[str]:
-        """Streams whose records must carry their origin: an ordered consumer sorts by it."""
-        needing = {i.stream for n in self.keyed.values() if n.ordered for i in n.inputs}
+        """Streams whose records must carry their origin: a consumer sorts by it."""
+        inputs = [(n.ordered, i.stream) for n in self.keyed.values() for i in n.inputs]
+        needing = {stream for ordered, stream in inputs if ordered or stream in self.merged}
         changed = True
         while changed:
             changed = False
             for node in self.graph.nodes.values():
-                passes_on = node.emitted() if node.keyless else _late_stream(node)
+                follows = node.keyless or node.template.follows
+                passes_on = node.emitted() if follows else _late_stream(node)
                 if any(s in needing for s in passes_on):
                     for given in node.inputs:
                         if given.stream not in needing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
@@ -31,9 +32,16 @@ def as_dicts(rows: Rows, timestamp: str | None = None) -> list[dict[str, Any]]:
 
 
 def as_batch(
-    rows: Rows, *, timestamp: str | None = None, schema: pa.Schema | None = None
+    rows: Rows,
+    *,
+    timestamp: str | None = None,
+    schema: pa.Schema | None = None,
+    mixed: bool = False,
 ) -> pa.RecordBatch:
-    """The rows as Arrow columns: as they are, or inferred from dicts, or of a given schema."""
+    """The rows as Arrow columns: as they are, or inferred from dicts, or of a given schema.
+
+    With `mixed` a column whose cells have no type together is text: each cell as JSON.
+    """
     cells: dict[str, Any] = {}
     if rows.columns is not None:
         cells = dict(zip(rows.columns.schema.names, rows.columns.columns, strict=True))
@@ -44,7 +52,7 @@ def as_batch(
     if schema is not None:
         cells = _by_schema(cells, schema, len(rows))
     arrays = {
-        name: cell if isinstance(cell, pa.Array) else _array(name, cell, None)
+        name: cell if isinstance(cell, pa.Array) else _array(name, cell, None, mixed=mixed)
         for name, cell in cells.items()
     }
     if timestamp is not None:
@@ -59,7 +67,7 @@ def as_batch(
 def as_one_table(
     parts: Sequence[Rows], *, timestamp: str | None = None, schema: pa.Schema | None = None
 ) -> pa.Table:
-    """All rows of several parts as one Arrow table."""
+    """All rows of several parts as one Arrow table, whatever they hold: they are committed."""
     if schema is not None or all(rows.columns is not None for rows in parts):
         batches = [as_batch(rows, timestamp=timestamp, schema=schema) for rows in parts]
         tables = [pa.Table.from_batches([batch]) for batch in batches]
@@ -67,7 +75,7 @@ def as_one_table(
             return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             pass  # The columns of two parts do not agree: infer them from all rows together.
-    together = as_batch(Rows.concat(parts), timestamp=timestamp, schema=schema)
+    together = as_batch(Rows.concat(parts), timestamp=timestamp, schema=schema, mixed=True)
     return pa.Table.from_batches([together])
 
 
@@ -109,13 +117,22 @@ def _by_schema(cells: dict[str, Any], schema: pa.Schema, length: int) -> dict[st
     return fitted
 
 
-def _array(name: str, cell: Any, kind: pa.DataType | None) -> pa.Array:
+def _array(name: str, cell: Any, kind: pa.DataType | None, *, mixed: bool = False) -> pa.Array:
     try:
         if isinstance(cell, pa.Array):
             return cell if kind is None else cell.cast(kind)
         return _inferred(cell) if kind is None else pa.array(cell, kind)
     except _ARROW_REFUSALS as error:
+        if mixed and kind is None:
+            return pa.array([None if c is None else _as_json(c) for c in cell], pa.string())
         raise SinkError(f"column {name!r} cannot become an Arrow column: {error}") from error
+
+
+def _as_json(cell: Any) -> str:
+    try:
+        return msgspec.json.encode(cell).decode()
+    except (TypeError, ValueError, OverflowError):
+        return repr(cell)
 
 
 def _inferred(cell: list[Any]) -> pa.Array:

@@ -12,6 +12,7 @@ from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery
 from headrace.sinks.handing import HandingSink
+from headrace.sinks.jsonl import with_digits
 
 _encoder = msgspec.json.Encoder()
 
@@ -45,7 +46,7 @@ class Console(HandingSink):
 
 def _line(value: Any) -> str:
     try:
-        return _encoder.encode(value).decode()
+        return _encoder.encode(with_digits(value)).decode()
     except (TypeError, ValueError, OverflowError):
         return repr(value).replace("\n", "\\n")
 

@@ -102,7 +102,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, int | decimal.Decimal):
-        return str(value)
+        return str(decimal.Decimal(value))  # Python itself writes no more than 4,300 digits
     if isinstance(value, _TIMES):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):

@@ -17,7 +17,7 @@ from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.functions import checked_function
 from headrace.model.rows import Rows
 from headrace.model.sink import Delivery
-from headrace.sinks.columns import as_one_table, check_schema
+from headrace.sinks.columns import as_batch, as_one_table, check_schema
 from headrace.sinks.handing import HandingSink
 
 
@@ -33,7 +33,8 @@ def foreach(
     `rows` is a Spark DataFrame, or a pyarrow Table where the pipeline runs without
     Spark; epochs without rows are skipped. A crash may call `fn` again with the same
     epoch and the same rows. Columns are the stream's, or inferred from its dicts per
-    epoch, or those of `schema`; `timestamp` names one for the record's own timestamp.
+    epoch, or those of `schema`; `timestamp` names one for the record's own timestamp. An
+    inferred column whose cells have no type together is text: each cell as JSON.
     `sql="SELECT user, count(*) FROM {stream} GROUP BY user"`: Spark SQL over the epoch's rows,
     whose result the function gets instead. It needs Spark.
     """
@@ -72,6 +73,11 @@ class Foreach(HandingSink):
 
     def __copy__(self) -> Foreach:
         return self
+
+    def encode(self, rows: Rows) -> bytes:
+        if len(rows):  # what cannot be a table is refused before it is committed
+            as_batch(rows, timestamp=self.timestamp, schema=self.schema, mixed=True)
+        return super().encode(rows)
 
     def deliver(self, delivery: Delivery) -> None:
         if self.sql is not None and delivery.spark is None:

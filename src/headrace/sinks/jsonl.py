@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from headrace.sinks.files import FileSink
 _encoder = msgspec.json.Encoder()
 
 _REFUSALS = (TypeError, ValueError, OverflowError)
+_BITS_MAX = 14_000
 
 
 def jsonl(path: str | os.PathLike[str], *, timestamp: str | None = None) -> JsonLines:
@@ -22,7 +24,7 @@ def jsonl(path: str | os.PathLike[str], *, timestamp: str | None = None) -> Json
 
     `timestamp` names a column for the record's own timestamp (microseconds); a
     value that is not a dict then becomes `{"value": ...}`. Bytes are written in
-    base64 and NaN as null: JSON has neither.
+    base64 and NaN as null: JSON has neither. Integers are written with all their digits.
     """
     return JsonLines(path, timestamp=timestamp)
 
@@ -44,8 +46,23 @@ class JsonLines(FileSink):
             values = as_dicts(rows, self.timestamp)
         try:
             return _encoder.encode_lines(values)
+        except _REFUSALS:
+            pass
+        try:
+            return _encoder.encode_lines(with_digits(values))
         except _REFUSALS as error:
             raise SinkError(_explanation(values, error)) from error
+
+
+def with_digits(value: Any) -> Any:
+    """The value with integers that Python will not write out (4,300 digits) as their digits."""
+    if isinstance(value, dict):
+        return {name: with_digits(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [with_digits(inner) for inner in value]
+    if type(value) is int and value.bit_length() > _BITS_MAX:
+        return msgspec.Raw(str(Decimal(value)).encode())
+    return value
 
 
 def _explanation(values: list[Any], error: Exception) -> str:

@@ -7,6 +7,8 @@ from typing import Any, Unpack
 
 import msgspec
 
+from headrace.model.codec import NESTED_MAX
+from headrace.model.shown import is_nested
 from headrace.model.source import Reading, Source
 from headrace.model.words import known_options
 from headrace.sources.files import file_source
@@ -18,6 +20,10 @@ _decode = msgspec.json.Decoder().decode
 # The decoder takes half a pair at the end of a text for truncated input.
 _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_TOO_DEEP = (
+    f"nested more than {NESTED_MAX} deep, which is too deep for a record: read such lines with "
+    "sources.text"
+)
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -48,9 +54,25 @@ class JsonFormat(LineFormat):
         lines = self.lines(path, name, start, end)
         records = lines.records()
         try:
-            return lines.reading([_decode(raw) for raw in records])
+            values = [_decode(raw) for raw in records]
         except _MALFORMED:
             return _line_by_line(lines, records)
+        if any(is_nested(values[i], NESTED_MAX) for i in _suspects(lines.data, records)):
+            return _line_by_line(lines, records)
+        return lines.reading(values)
+
+
+def _suspects(data: bytes, records: list[bytes]) -> list[int]:
+    """Which lines have enough brackets to be nested too deeply."""
+    brackets = data.count(b"{") + data.count(b"[")
+    # Where records are flat, their own brackets begin lines, and few others are left.
+    if brackets - data.count(b"\n{") < NESTED_MAX:
+        return []
+    return [i for i, raw in enumerate(records) if _brackets(raw) > NESTED_MAX]
+
+
+def _brackets(raw: bytes) -> int:
+    return raw.count(b"{") + raw.count(b"[")
 
 
 def _line_by_line(lines: Lines, records: list[bytes]) -> Reading:
@@ -60,17 +82,23 @@ def _line_by_line(lines: Lines, records: list[bytes]) -> Reading:
         if not raw.strip():
             continue
         try:
-            values.append(_decode(raw))
+            value = _decode(raw)
         except _MALFORMED as error:
             lines.reject(index, raw, _why(error, raw))
-        else:
-            kept.append(index)
+            continue
+        # Said here, of the line, and alike whether the decoder has come to its end or not: how
+        # deep it can go depends on who calls it.
+        if _brackets(raw) > NESTED_MAX and is_nested(value, NESTED_MAX):
+            lines.reject(index, raw, _TOO_DEEP)
+            continue
+        values.append(value)
+        kept.append(index)
     return lines.reading(values, kept)
 
 
 def _why(error: Exception, raw: bytes) -> str:
     if isinstance(error, RecursionError):
-        return "not JSON that can be read: nested too deeply"
+        return _TOO_DEEP
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as found:

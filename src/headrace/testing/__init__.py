@@ -1,10 +1,10 @@
 """Testing pipelines without Spark: a harness with a fake clock, in milliseconds.
 
-with Harness(orders()) as h:
-    h.send("orders", order("placed"), CRASH, order("placed", "o2"))
-    h.advance("31m")
-    h.crash(at="before-commit-write")
-    assert [e["order"] for e in h.read("order_events")] == ["o1", "o2"]
+    with Harness(orders()) as h:
+        h.send("orders", order("placed"), CRASH, order("placed", "o2"))
+        h.advance("31m")
+        h.crash(at="before-commit-write")
+        assert [e["order"] for e in h.read("order_events")] == ["o1", "o2"]
 
 `simulate` runs a pipeline under hundreds of seeded schedules of faults.
 """

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.causal.lineage import identity_part, origin_part
 from headrace.causal.services import Drawing
-from headrace.model.codec import packed
+from headrace.model.codec import NESTED_MAX, packed
 from headrace.model.context import Context, Result
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows
@@ -26,7 +26,8 @@ from headrace.pipeline.graph import Node
 from headrace.state.timeindex import Timed, TimeIndex
 from headrace.state.view import CellId
 from headrace.worker.asking import unseen
-from headrace.worker.emitter import Emitter, keyless_origin
+from headrace.worker.emitter import Emitter
+from headrace.worker.origins import keyless_origin
 
 
 class Output:
@@ -67,7 +68,7 @@ class Outputs:
         output = self._single if to is None else self._ports.get(to)
         if output is None:
             output = self._find(to)
-        cell = packed(value, what="the produced value")
+        cell = packed(value, what="the produced value", depth=NESTED_MAX)
         if output.check is not None:
             output.check(cell)
         output.cells.append(cell)

@@ -21,9 +21,11 @@ from headrace.causal.lineage import identity_part, origin_part, production_ident
 from headrace.errors import HeadraceError, InvalidRecord, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
-from headrace.model.keys import decode_key, encode_part
+from headrace.model.codec import NESTED_MAX, packed
+from headrace.model.keys import decode_key
 from headrace.model.rows import Rows
 from headrace.model.schema import Schema
+from headrace.model.shown import encodable, shown
 from headrace.model.time import oldest_on_time
 from headrace.pipeline.graph import Input, Node, To
 from headrace.plan.epoch import (
@@ -91,7 +93,7 @@ class Emitter:
 
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric."""
-        metrics = self.counters.metrics
+        metrics, metric = self.counters.metrics, encodable(metric)
         metrics[metric] = metrics.get(metric, 0) + n
 
     def made(self, what: str) -> None:
@@ -139,7 +141,7 @@ class Emitter:
                 f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. Nothing of "
                 "this epoch has happened: mend the input, or raise limit="
             )
-        rows = Rows.of([letter], [timestamp])
+        rows = Rows.of([_postable(letter)], [timestamp])
         rows.origins = pa.array([origin], pa.binary())
         self.emit(policy.stream, rows)
 
@@ -262,7 +264,7 @@ class Emitter:
         what = "" if kind is InvalidRecord else f"{type(error).__name__}: "
         raise kind(
             f"{where}: {what}{error}. The record, of {self.label}: "
-            f"{value!r:.200}. {self._advice(node, stream)}, or send such records aside: "
+            f"{shown(value)}. {self._advice(node, stream)}, or send such records aside: "
             f'errors=to("dead")' + (f"\n{trace}" if trace else "")
         ) from error
 
@@ -371,19 +373,16 @@ def identify(emitter: Emitter, stream: str, rows: Rows) -> None:
     rows.origins = pa.array(cells, pa.binary())
 
 
-def source_origin(split: str, position: int) -> bytes:
-    """The origin of a source's record: (split, position)."""
-    return encode_part(split) + position.to_bytes(8, "big")
-
-
-def keyed_origin(computation: str, key: bytes) -> bytes:
-    """The origin of a keyed production: (computation, key)."""
-    return encode_part(computation) + key
-
-
-def keyless_origin(cause: bytes, index: int, ordinal: int) -> bytes:
-    """The origin of a keyless production: its cause's, the input's index, its ordinal."""
-    return cause + index.to_bytes(2, "big") + ordinal.to_bytes(4, "big")
+def _postable(letter: dict[str, object]) -> dict[str, object]:
+    """A letter that can be sent, whatever failed: what cannot be encoded is told as text."""
+    made: dict[str, object] = {}
+    for name, given in letter.items():
+        try:
+            packed(given, depth=NESTED_MAX)
+            made[name] = given
+        except InvalidRecord:
+            made[name] = encodable(given) if isinstance(given, str) else shown(given)
+    return made
 
 
 def _key_of(node: Node, stream: str) -> str:

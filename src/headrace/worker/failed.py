@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.model.keys import decode_key
 from headrace.model.record import Record
+from headrace.model.shown import shown
 
 
 class Failed(Exception):
@@ -22,7 +23,7 @@ class Failed(Exception):
 def what_failed(failure: Failed) -> str:
     """The record or timer that it failed over, for people."""
     if failure.record is not None:
-        return f"record {failure.record.value!r:.200} of {failure.record.stream!r}"
+        return f"record {shown(failure.record.value)} of {failure.record.stream!r}"
     _, clock, at, entry = failure.hook
     return f"{clock} timer {decode_key(entry)!r} at {at}"
 

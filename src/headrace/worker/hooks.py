@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import count, repeat
 from typing import Any
 
-from headrace.causal.lineage import timer_identity
+from headrace.causal.lineage import origin_part, timer_identity
 from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.keys import decode_key
 from headrace.model.record import Record, Timer
@@ -27,11 +27,12 @@ from headrace.worker import keystate
 from headrace.worker.asking import BROKEN
 from headrace.worker.calls import Identities, TracedContext, is_traced
 from headrace.worker.context import HookContext, Outputs, TimerChanges
-from headrace.worker.emitter import Emitter, keyed_origin
+from headrace.worker.emitter import Emitter
 from headrace.worker.failed import Failed, what_failed
 from headrace.worker.key_records import KeyRecords
 from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
+from headrace.worker.origins import keyed_origin
 from headrace.worker.runtime import Live
 from headrace.worker.traces import describe
 from headrace.worker.watchdog import Interrupt, Watch, told
@@ -83,9 +84,10 @@ class KeyedHooks:
         self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
         # Computations without timers and TTLs take the short loop.
         self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
-        self._with_origin = any(
-            s in emitter.runtime.topology.needs_origin for s in live.node.outputs.values()
-        )
+        topology = emitter.runtime.topology
+        self._with_origin = any(s in topology.needs_origin for s in live.node.outputs.values())
+        self._follows = self._with_origin and live.node.template.follows
+        self._named = topology.needs_identity
         self._due: list[tuple[int, bytes]] = []
         self._fired = 0
         self._careful = False
@@ -202,7 +204,7 @@ class KeyedHooks:
         self._due = [(at, cell[2]) for at, cell in due]
         heapq.heapify(self._due)
         remaining = _oldest_remaining(records.times)
-        identities = self._identities() if self._traced is not None else ()
+        identities = self._identities() if self._traced is not None or self._follows else ()
         hook = 0
         # A hook may change its record: what a dead letter shows is another one of the same.
         untouched = records if self._careful else repeat(None)
@@ -212,6 +214,9 @@ class KeyedHooks:
             hook += 1
             if self._traced is not None:
                 self._traced.caused_by(record.stream, identities[i])
+            if self._follows:
+                named = record.stream in self._named
+                context.set_origin(origin_part(identities[i]) if named else identities[i])
             self._record(record, record if original is None else original, i)
         hook = self._fire_due(self.now, hook)
         for at, cell in due_wall:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 import numpy as np
+import pyarrow.compute as pc
 
 from headrace.log import paths
 from headrace.model.rows import Rows
@@ -91,8 +92,11 @@ class Received:
                 key=lambda e: (e.header.label, e.header.sequence),
             )
             if envelopes:
-                parcels = [Parcel.read(e.body) for e in envelopes]
-                found.append(Arrival(index, given.stream, Parcel.merge(parcels)))
+                parcel = Parcel.merge([Parcel.read(e.body) for e in envelopes])
+                labels = {e.header.label for e in envelopes}
+                if given.stream in runtime.topology.merged and len(labels) > 1:
+                    parcel = _by_origin(parcel)
+                found.append(Arrival(index, given.stream, parcel))
         for arrival in found:
             arrival.parcel.rows.schema = schemas.get(arrival.stream)
         return found
@@ -122,6 +126,14 @@ class Received:
         """out(e) of a host, from what its tasks sent."""
         marks = {c.label: c.mark for c in self.controls.values() if c.host == host}
         return host_mark(topology, task, host, marks)
+
+
+def _by_origin(parcel: Parcel) -> Parcel:
+    """The records in the order of where they come from: each split's in its own (B6)."""
+    if parcel.rows.origins is None:
+        return parcel  # they were combined, and have no order
+    order = pc.sort_indices(parcel.rows.origins).to_numpy()
+    return Parcel(parcel.keys, parcel.codes[order], parcel.rows.take(order), parcel.key_column)
 
 
 def host_mark(topology: Topology, task: TaskPlan, host: str, marks: dict[str, Mark]) -> Mark:

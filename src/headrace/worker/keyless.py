@@ -10,6 +10,7 @@ from headrace.errors import UserCodeError
 from headrace.model.computation import Computation
 from headrace.model.record import Record
 from headrace.model.rows import Rows
+from headrace.model.shown import shown
 from headrace.model.time import END
 from headrace.pipeline.graph import Node, To
 from headrace.worker.asking import BROKEN
@@ -142,7 +143,7 @@ def _fail(
         what = letter(emitter, node, None, record, error)
         emitter.dead_letter(policy, what, record.timestamp, origin, identity)
         return
-    raise UserCodeError(describe(node, None, f"record {record.value!r:.200}", error)) from error
+    raise UserCodeError(describe(node, None, f"record {shown(record.value)}", error)) from error
 
 
 def letter(

@@ -16,19 +16,22 @@ import pyarrow.compute as pc
 
 from headrace.causal.lineage import source_identity, source_place
 from headrace.errors import HeadraceError, SourceError
-from headrace.model.codec import packed
+from headrace.model.codec import NESTED_MAX, packed
 from headrace.model.keys import encode_part
 from headrace.model.rows import Rows, Timestamps, dicts
 from headrace.model.schema import Schema
+from headrace.model.schema_types import too_deep
+from headrace.model.shown import shown
 from headrace.model.source import Reading, Rejected, Timing, cell_of
 from headrace.model.time import BEGINNING, LATEST
 from headrace.model.zones import columns_in_zone, zone_named
 from headrace.pipeline.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, TaskPlan
 from headrace.plan.watermarks import Mark
-from headrace.worker.emitter import Emitter, source_origin
+from headrace.worker.emitter import Emitter
 from headrace.worker.envelope import REPORT, Envelope, Header, addressed
 from headrace.worker.keyless import run_fused
+from headrace.worker.origins import source_origin
 from headrace.worker.reports import encode_report, failed
 from headrace.worker.runtime import Runtime
 
@@ -133,12 +136,14 @@ def stamp(
     if schema is not None:
         rows = _in_columns(found, timing, schema, timestamps, reasons)
     elif reading.columns is not None:
+        if (deep := too_deep(reading.columns.schema, NESTED_MAX)) is not None:
+            raise SourceError(f"column {deep!r} is nested more than {NESTED_MAX} deep: flatten it")
         rows = Rows(timestamps, columns=reading.columns, time_column=_time_column(reading, timing))
     else:
         cells: list[bytes] = []
         for i, value in enumerate(reading.values or ()):
             try:
-                cells.append(packed(value))
+                cells.append(packed(value, depth=NESTED_MAX))
             except HeadraceError as error:
                 reasons.setdefault(i, str(error))
                 cells.append(b"\xc0")
@@ -156,7 +161,7 @@ def stamp(
             else [(reading.values or [])[i] for i in bad.tolist()]
         )
         for i, raw in zip(bad.tolist(), raws, strict=True):
-            rejected.append(Rejected(int(positions[i]), repr(raw)[:200], reasons[i]))
+            rejected.append(Rejected(int(positions[i]), shown(raw), reasons[i]))
         kept = np.flatnonzero(good)
         rows, positions = rows.take(kept), positions[kept]
     return rows, positions, rejected

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import HeadraceError
+from headrace.model.shown import encodable
 from headrace.plan.epoch import Report
 from headrace.plan.watermarks import UNBOUNDED
 
@@ -33,5 +34,5 @@ def failed(label: str, host: str, error: HeadraceError) -> Report:
         mark=UNBOUNDED,
         saw={},
         error=type(error).__name__,
-        message=str(error),
+        message=encodable(str(error)),
     )

@@ -16,10 +16,12 @@ from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input, TableContext
 from headrace.model.record import Record
 from headrace.model.rows import Rows, one_batch
+from headrace.model.schema_types import COLUMNS_NESTED_MAX, too_deep
 from headrace.model.time import BEGINNING, instant
 from headrace.pipeline.graph import Node, To
-from headrace.worker.emitter import Emitter, identify, keyless_origin
+from headrace.worker.emitter import Emitter, identify
 from headrace.worker.keyless import letter
+from headrace.worker.origins import keyless_origin
 from headrace.worker.tablecalls import TableCalls
 from headrace.worker.traces import describe
 
@@ -121,6 +123,11 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     ) -> None:
         if isinstance(table, dict):
             table = pa.table(table)
+        if (deep := too_deep(table.schema)) is not None:
+            raise TypeError(
+                f"produce_table: column {deep!r} is nested more than {COLUMNS_NESTED_MAX} deep, "
+                "which Arrow's files do not take"
+            )
         count = table.num_rows
         if timestamp is None and "timestamp" in table.schema.names:
             timestamp = "timestamp"

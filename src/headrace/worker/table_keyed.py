@@ -15,6 +15,7 @@ from headrace.model.context import Input
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.rows import Rows, python_list
 from headrace.model.schema import Schema
+from headrace.model.shown import shown
 from headrace.model.state import Field
 from headrace.model.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph import Node, To
@@ -22,9 +23,9 @@ from headrace.state.entries import MapEntries
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import Stored
 from headrace.worker import keystate
-from headrace.worker.emitter import keyed_origin
 from headrace.worker.keyless import letter
 from headrace.worker.keystate import KeyState
+from headrace.worker.origins import keyed_origin
 from headrace.worker.table_context import BareTableContext
 from headrace.worker.table_timers import TableTimers
 
@@ -229,7 +230,7 @@ class KeyedTableContext(BareTableContext):
     ) -> None:
         node, key = self._node, self._shown[key_index]
         if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
-            what = f"{value!r:.300} at {timestamp}" + (f" of {stream!r}" if stream else "")
+            what = f"{shown(value, 300)} at {timestamp}" + (f" of {stream!r}" if stream else "")
             raise UserCodeError(describe(node, key, what, error)) from error
         told = letter(self._emitter, node, key, None, error)
         told.update(value=value, timestamp=timestamp, stream=stream)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.errors import CallUncertain, ServiceError
+from headrace.model.shown import encodable
 from headrace.pipeline.graph import Node
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -48,7 +49,7 @@ def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool =
     elif isinstance(error, CallUncertain):
         mend = f"A start alone asks nothing again. Catch CallUncertain where you know more. {mend}"
     lines = [f"{where}, {what}: {type(error).__name__}: {error}", trace, mend]
-    return "\n".join(line for line in lines if line)
+    return encodable("\n".join(line for line in lines if line))
 
 
 def shortened(error: BaseException) -> str:

@@ -80,7 +80,7 @@ def draw(seed: int) -> Case:
     dice = random.Random(f"mixed {seed}")
     wiring = Wiring()
     chains = []
-    for i in range(dice.choice((1, 1, 2))):
+    for i in range(dice.choice((1, 2))):
         at, chain = wiring.start(), []
         wanted = dice.choice((1, 2, 2, 3))
         for j in range(wanted):

@@ -26,6 +26,8 @@ from headrace import agg, every, hopping, same_window, session, sliding, to, tum
 from headrace.pipeline.keyed_stream import KeyedStream
 
 WINDOW = ("window_start", "window_end")
+SIZES = (1, 10, 40, 200, 200)
+"""Of windows, in microseconds; the records of a case lie within some sixty."""
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,11 @@ class Windowed:
         elif draw < 0.3 and kind != "sliding" and emit in ("final", "on_time"):
             what = a_column(dice, shape)  # `top` by it
         else:
-            what = tuple(Aggregated.draw(dice, shape) for _ in range(dice.choice((1, 2, 3))))
+            what = tuple(Aggregated.draw(dice, shape) for _ in range(dice.choice((1, 2, 3, 3))))
         grace = dice.choice((0, 0, 2, 20))
         late = dice.random() < 0.2 and kind != "whole"
         return Windowed(
-            Key.draw(dice, shape), kind, dice.choice((1, 4, 10, 40)), emit, grace, late, what,
+            Key.draw(dice, shape), kind, dice.choice(SIZES), emit, grace, late, what,
             dice.choice((1, 2, 3)), dice.random() < 0.4,
         )  # fmt: skip
 
@@ -210,7 +212,7 @@ class Running:
     @staticmethod
     def draw(dice: random.Random, shape: Shape) -> Running:
         settled(shape)
-        what = tuple(Aggregated.draw(dice, shape) for _ in range(dice.choice((0, 1, 2))))
+        what = tuple(Aggregated.draw(dice, shape) for _ in range(dice.choice((0, 2, 3))))
         return Running(Key.draw(dice, shape), what)
 
     def build(self, at: At, name: str) -> At:
@@ -253,12 +255,13 @@ class Reduce:
         function: Any = (Appended if shape.arrival else Counted)(self.column, self.keys)
         initial: Any = {"a": [], "b": 0}
         made = stream.reduce(function, initial, ordered=self.ordered, errors=DEAD)
-        # By arrival every state is the same in every cut; otherwise the last one is.
+        # By arrival every state is the same in every cut. Otherwise the last one is, but not its
+        # time: that of the record which came last.
         last_by = None if shape.arrival else self.keys
         raw = {column: of for column, of in shape.raw.items() if column in self.keys}
         shape = replace(
             shape, columns=("a", "b"), raw=raw, records=False, arrival=False, windowed=False,
-            last_by=last_by,
+            last_by=last_by, stamped=shape.arrival,
         )  # fmt: skip
         return at.settle(made, shape, name)
 

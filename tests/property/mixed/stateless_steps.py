@@ -22,11 +22,11 @@ CARRIED = ("n", "t", "s", "k", "j")
 def a_column(dice: random.Random, shape: Shape) -> str:
     """A column of values; now and then one of the others, or one that nobody has."""
     draw = dice.random()
-    if draw < 0.05 and shape.records:
+    if draw < 0.03 and shape.records:
         return "nobody"
     if not shape.all_columns:
         raise Unfit
-    return dice.choice(shape.all_columns if draw < 0.2 else shape.columns or shape.all_columns)
+    return dice.choice(shape.all_columns if draw < 0.12 else shape.columns or shape.all_columns)
 
 
 def settled(shape: Shape) -> None:

@@ -26,6 +26,7 @@ def test_a_record_means_the_same_whoever_stands_beside_it(first: int) -> None:
     failed = []
     for seed in range(first, min(first + CASES_PER_TEST, FIRST + CASES)):
         case = draw(seed)
+        print(f"seed {seed}")  # a test that hangs shows where
         failure = check(case)
         if failure is not None:
             failed.append((case, failure))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.property.mixed.cases import Case, Item, run
-from tests.property.mixed.compare import canonical
+from tests.property.mixed.compare import Outcome, canonical
 from tests.property.mixed.keyed_steps import WINDOW, Aggregated, Key, Windowed
 from tests.property.mixed.reference import ANSWERS, answer, taken, windows
 from tests.property.mixed.values import records
@@ -65,10 +65,14 @@ def usable(key: Any) -> bool:
     return True
 
 
+def rows_of(outcome: Outcome) -> Counter[str]:
+    """The rows of the window, without their times."""
+    return Counter(row.rpartition(" at ")[0] for row in outcome.rows["a0"].elements())
+
+
 @pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, CASES_PER_TEST))
 def test_aggregates_of_mixed_kinds_are_those_of_the_documentation(first: int) -> None:
     for seed in range(first, min(first + CASES_PER_TEST, FIRST + CASES)):
         case = drawn(seed)
-        found = run(case, list(case.items), calm=False).rows["a0"]
-        rows = Counter(row.rpartition(" at ")[0] for row in found.elements())
+        rows = rows_of(run(case, list(case.items), calm=False))
         assert rows == wanted(case), f"seed {seed}: {case}"

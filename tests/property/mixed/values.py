@@ -100,13 +100,20 @@ PROFILES: dict[str, Any] = {
 }
 """What one column holds in one case: cases of one kind find other faults than cases of all."""
 
+KINDS: list[list[Any]] = [INTS, [0, 1, 2], FLOATS, [0.0, -0.0, 1.0], TEXTS, BYTES, BOOLS]
+
+
+def pair(dice: random.Random) -> list[Any]:
+    """Values of two kinds only: what one of them is taken for beside the other shows best so."""
+    return [dice.choice(kind) for kind in dice.sample(KINDS, 2) for _ in range(2)]
+
 
 class Palette:
     """The values that the columns of one case have: few, so that equal ones meet."""
 
     def __init__(self, dice: random.Random) -> None:
-        self.keys = dice.sample(USABLE_KEYS, dice.choice((1, 2, 3, 4)))
-        if dice.random() < 0.4:
+        self.keys = dice.sample(USABLE_KEYS, dice.choice((1, 2, 2, 3)))
+        if dice.random() < 0.3:
             self.keys += dice.sample([*UNUSABLE_KEYS, ABSENT], dice.choice((1, 2)))
         self.parts = dice.sample([*USABLE_KEYS, *UNUSABLE_KEYS, ABSENT], 3)
         self.columns = {column: self._column(dice) for column in "vwx"}
@@ -115,11 +122,13 @@ class Palette:
         """How many records have no usable time, or are no dicts."""
 
     def _column(self, dice: random.Random) -> list[Any]:
+        if dice.random() < 0.6:
+            return pair(dice) + [ABSENT] * (dice.random() < 0.2)
         profile = PROFILES[dice.choice(list(PROFILES))]
         found = [profile(dice) for _ in range(dice.choice((1, 2, 4, 6)))]
         if dice.random() < 0.5:
             found.append(anything(dice))  # one that is not like the others
-        return found + [None] * (dice.random() < 0.3) + [ABSENT] * (dice.random() < 0.4)
+        return found + [None] * (dice.random() < 0.2) + [ABSENT] * (dice.random() < 0.3)
 
     def record(self, dice: random.Random, n: int, time: int) -> Any:
         """One record."""
@@ -150,7 +159,7 @@ def spoiled(dice: random.Random, row: dict[Any, Any]) -> Any:
 def records(dice: random.Random) -> list[Any]:
     """The records of a case, in the order of arrival. None is late, however they are cut."""
     palette, now, made = Palette(dice), 0, []
-    for n in range(dice.choice((2, 4, 8, 12, 16, 24))):
+    for n in range(dice.choice((3, 8, 12, 16, 24))):
         now += dice.choice((0, 0, 1, 1, 3, 10))
         made.append(palette.record(dice, n, now + dice.randint(0, LATENESS_US)))
     return made

@@ -121,6 +121,21 @@ def test_an_outage_without_spark_is_not_waited_for():
         run_loop(driver, threading.Event(), Clock(), Conduct(give_up_s=None))
 
 
+def test_a_stop_that_ended_spark_as_well_is_a_stop():
+    store, stopping = MemoryStore(), threading.Event()
+    driver = driver_of(counting([1, 2, 1]), store, open=False)
+
+    def die(task):
+        stopping.set()
+        driver.substrate.gone = lambda: ended(-15)
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    driver.substrate.run = die
+    summary = run_loop(driver, stopping, Clock(), Conduct())
+    assert (summary.reason, summary.epochs) == ("stopped", 0)
+    assert run(driver_of(counting([1, 2, 1]), store)) >= 1, "the next start goes on"
+
+
 def test_whatever_fails_because_spark_is_gone_is_told_as_that():
     driver = driver_of(counting([1]), open=False)
     driver.substrate.gone = lambda: ended(None)

@@ -98,7 +98,7 @@ def test_files_of_the_record_are_merged_and_the_old_ones_collected(folder: Folde
     "point", ["after-record-write", "before-commit-write", "after-commit-write"]
 )
 def test_a_crash_around_the_commit_loses_and_doubles_nothing(folder: Folder, point: str) -> None:
-    for crash in range(1, 12, 2):
+    for crash in (1, 3, 6):
         driver = folder.driver()
         left = [crash]
 
@@ -225,7 +225,7 @@ def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(
     monkeypatch.setattr(finding, "LOOK_S", 0.0)
     monkeypatch.setattr(finding, "LOOK_SHARE", 0.0)
     folder = Folder(tmp_path)
-    names = [f"{number:03d}.txt" for number in range(30)]
+    names = [f"{number:03d}.txt" for number in range(8)]
     folder.put(*names)
     driver = folder.driver(open=False)
     summary = run_loop(driver, threading.Event(), Clock(), Conduct())

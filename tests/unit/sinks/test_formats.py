@@ -250,3 +250,21 @@ def test_where_a_sink_writes_is_one_name_however_it_is_spelled(make: Any, tmp_pa
 def test_a_column_needs_a_name_that_is_text(make: Any) -> None:
     with pytest.raises(SinkError, match="7"):
         make("out").encode(of({7: 1}))
+
+
+def test_integers_of_any_size_are_written_as_numbers() -> None:
+    huge = 10**5000 + 7
+    values = [{"n": n, "in": [{"n": n}]} for n in (2**64, -(2**70), 5, huge)]
+    lines = sinks.jsonl("/x").encode(of(*values)).decode().splitlines()
+    assert [json.loads(line) for line in lines[:3]] == values[:3]
+    digits = "1" + "0" * 4999 + "7"
+    assert lines[3] == f'{{"n":{digits},"in":[{{"n":{digits}}}]}}'
+    rows = of(*({"n": value["n"]} for value in values))
+    text = sinks.csv("/x").encode(rows).decode().splitlines()
+    assert text == ["n", str(2**64), str(-(2**70)), "5", digits]
+
+
+def test_integers_that_parquet_has_no_type_for_are_told_with_their_column() -> None:
+    for cells in ((2**64,), (2**63, -1)):
+        with pytest.raises(SinkError, match="column 'n' cannot become an Arrow column"):
+            sinks.parquet("/x").encode(of(*({"n": cell} for cell in cells)))

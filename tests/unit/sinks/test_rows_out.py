@@ -176,3 +176,25 @@ def test_console_survives_a_terminal_that_knows_only_ascii(monkeypatch: Any) -> 
     sink = opened(sinks.console())
     sink.deliver(Delivery(1, "id", [part(sink, of("é"))]))
     assert raw.getvalue() == b'"\\xe9"\n'
+
+
+def test_foreach_gives_cells_of_several_kinds_as_json_so_that_a_committed_epoch_arrives() -> None:
+    calls: list[Any] = []
+    sink = opened(sinks.foreach(lambda rows, epoch: calls.append(rows.to_pylist())))
+    parts = [
+        part(sink, of({"n": 1, "m": 1}, {"n": "a"}), "a"),
+        part(sink, of({"n": [1, {"x": None}]}, {"n": None}, {"n": 2**70}), "b"),
+    ]
+    sink.deliver(Delivery(1, "id", parts))
+    cells = ["1", '"a"', '[1,{"x":null}]', None, str(2**70)]
+    assert calls == [[{"n": cell, "m": 1 if i == 0 else None} for i, cell in enumerate(cells)]]
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [({"schema": pa.schema([("n", pa.int64())])}, {"n": "x"}), ({"timestamp": "n"}, {"n": 1}),
+     ({}, {5: 1}), ({}, {})],
+)  # fmt: skip
+def test_foreach_refuses_what_is_no_table_before_it_is_committed(options: Any, value: Any) -> None:
+    with pytest.raises(SinkError):
+        sinks.foreach(print, **options).encode(of(value))

@@ -114,7 +114,7 @@ def test_a_malformed_line_is_rejected_with_its_place_and_the_rest_is_read(tmp_pa
         (b'{"a":"\xff"}', "not UTF-8: byte 0xff at offset 6"),
         (b'{"a":"\\ud800"}', "not JSON"),
         (b'{"a":NaN}', "not JSON"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "nested more than 40 deep"),
         (b'{"a":1}{"a":2}', "not JSON"),
         (b"\x00\x01", "not JSON"),
     ],
@@ -226,3 +226,15 @@ def test_planning_a_large_file_reads_little_of_it(tmp_path: Path) -> None:
     assert planned is not None and planned.records == pytest.approx(100_000, rel=0.01)
     reading = source.read("in.txt", planned)
     assert len(reading.values or []) == planned.records
+
+
+def test_json_numbers_are_read_exactly_or_rejected(tmp_path: Path) -> None:
+    numbers = [2**63, 2**64 - 1, 2**64, -(2**63) - 1, 10**4000, 2**53 + 1]
+    digits = [*map(str, numbers), "-0.0", "0.1", "1E5", "100000000000000000000.0"]
+    refused = ["1e400", "-1e400", "1" * 5000, "NaN", "Infinity", '"\\ud800"']
+    content = "\n".join(f'{{"n": {text}}}' for text in [*digits, *refused])
+    reading = read_file(tmp_path / "numbers.jsonl", content.encode())
+    values = [value["n"] for value in reading.values or []]
+    assert values[: len(numbers)] == numbers and {type(v) for v in values[:6]} == {int}
+    assert repr(values[len(numbers) :]) == repr([-0.0, 0.1, 1e5, 1e20])
+    assert len(reading.rejected) == len(refused)
