@@ -65,7 +65,7 @@ def tried(
         except (CallUncertain, *_ANSWER_LOST) as error:
             failure, reached = f"{type(error).__name__}: {error}", True
         except Exception as error:
-            failure = f"{type(error).__name__}: {error}"
+            failure, reached = f"{type(error).__name__}: {error}", _lost_its_answer(error)
         else:
             return Determinant(name, request, ANSWER, value)
         in_doubt = in_doubt or (options.doubts and reached)
@@ -75,6 +75,20 @@ def tried(
         return Determinant(name, request, UNCERTAIN, message=message)
     message = f"{what} failed{told}: {failure}"[:4000]
     return Determinant(name, request, FAILED, message=message, again=again)
+
+
+def _lost_its_answer(error: BaseException | None) -> bool:
+    """Whether a library tells, in its own words, of an answer that never came.
+
+    Its error comes of a time-out or of a broken connection then. `raise ... from None` says
+    that it does not: the call has surely failed.
+    """
+    while error is not None:
+        if isinstance(error, (TimeoutError, *_ANSWER_LOST)):
+            return True
+        shown = None if error.__suppress_context__ else error.__context__
+        error = error.__cause__ or shown
+    return False
 
 
 def raised(outcome: Determinant) -> None:

@@ -74,6 +74,7 @@ def compare_split(
         named = [given for given in accept if _means(given, stream, now)]
         if named:
             found.accepted.update(named)
+            found.notices.append(f"stream {stream!r}: {now.what} {now.how}, and that is accepted")
             position, now = source.accept(split, name, seen)
             state = _moved(_with(state, name, now), position, finished=now.whole and not name)
             found.remember(stream, split, state)

@@ -5,13 +5,14 @@ a segment is damaged and there is no copy of it. Nothing but the named state is 
 
 1. Nobody may lead: the lease is watched for its length, and a lease that moves is refused.
 2. A generation is appended, as by a driver that takes over: one that comes back is fenced.
-3. The open plan is voided: it was made over the state as it was.
-4. The segments that hold the keys are merged without them and written, synced.
-5. One entry of the log puts the merged segments in the place of the old ones. That is the
+3. The segments that hold the keys are merged without them and written, synced.
+4. One entry of the log puts the merged segments in the place of the old ones. That is the
    moment at which the state is gone; a crash before it leaves files that nobody names.
 
-The epoch stays the same, so sinks and sources do not notice. Past epochs can still be
-replayed while their segments are kept. Dropping a whole computation reads no segment.
+The epoch stays the same, so sinks and sources do not notice. A plan that was left open says what
+is read and nothing of the state: the next driver runs it, or skips it (at-most-once), as ever.
+Past epochs can still be replayed while their segments are kept. Dropping a whole computation
+reads no segment.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.lease import HELD, Waiting, Watcher, read_lease
-from headrace.engine.recovery import History, VoidBody, recover
+from headrace.engine.recovery import History, recover
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
-from headrace.log.epochlog import DROP, VOID, EpochLog
+from headrace.log.epochlog import DROP, EpochLog
 from headrace.log.identity import read_identity
 from headrace.log.store import Store
 from headrace.model.keys import encode_key, hash_key
@@ -76,10 +77,6 @@ def drop_state(
     for position, entry in log.take_over():
         history.fold(position, entry)
     ledger = history.ledger
-    if ledger.open_plan is not None:
-        reason = f"state of {computation!r} is dropped by hand"
-        log.append(VOID, VoidBody(ledger.open_plan.epoch, reason))
-        ledger.voided()
     slots = ledger.slots[computation]
     if keys is None:
         cells = sum(entry.rows for slot in slots.values() for entry in slot.entries)
@@ -173,7 +170,8 @@ def _rewritten(
     if not kept.num_rows:
         return (), counts
     data = encode_batch(kept)
-    name = paths.content_name(epoch, label, digest_of(data), ".arrow")
+    # Of the open epoch: a driver that was paused while it collected takes files of closed ones.
+    name = paths.content_name(epoch + 1, label, digest_of(data), ".arrow")
     segment = f"{os.path.dirname(entries[0].segment)}/{name}"
     store.write(segment, data)
     last = entries[0].last_epoch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.engine.recovery import VoidBody
 from headrace.pipeline.graph import AT_MOST_ONCE, Graph
 from headrace.plan.epoch import Plan, SplitState
@@ -24,7 +26,11 @@ def skipping(graph: Graph, ledger: Ledger) -> VoidBody | None:
     plan = ledger.open_plan
     if not skips(graph) or plan is None:
         return None
-    return VoidBody(plan.epoch, WHY, passed_over(plan), plan.records)
+    skipped = passed_over(plan)
+    for stream, splits in skipped.items():
+        known = ledger.splits.get(stream, {})
+        skipped[stream] = {name: _known(known.get(name), state) for name, state in splits.items()}
+    return VoidBody(plan.epoch, WHY, skipped, plan.records)
 
 
 def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
@@ -38,3 +44,16 @@ def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
         mark = Mark(None, read.mark.reached) if finished else read.mark
         splits[read.split] = SplitState(end, mark, finished, plan.wall)
     return found
+
+
+def _known(before: SplitState | None, now: SplitState) -> SplitState:
+    """A split after a range that nobody read: what is known of its file still holds."""
+    if before is None or not before.seen:
+        return now
+    seen = dict(before.seen)
+    if (own := seen.get("")) is not None:
+        size = now.position if own.size == own.read else own.size  # a generator has what was read
+        seen[""] = msgspec.structs.replace(
+            own, size=size, digest="", tail="", read=now.position, whole=now.finished
+        )
+    return msgspec.structs.replace(now, seen=seen)

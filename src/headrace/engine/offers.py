@@ -72,6 +72,11 @@ class Sources:
                 state = known.get(split, FINISHED)
                 compare_split(stream, source, split, state, seen[split], accept, found)
             source.finished(self._closed[stream])
+        found.notices += [
+            f"--accept-changed {name}: nothing of that name has changed; is it still needed?"
+            for name in accept
+            if name not in found.accepted
+        ]
         return found
 
     def seal(self, epoch: int, ledger: Ledger) -> dict[str, Sealing]:
@@ -113,6 +118,8 @@ class Sources:
                 if state.finished and (before_it is None or not before_it[1]):
                     ended.append(split)
             source.finished(ended)
+            # Once in the record they are neither listed nor in the ledger, and yet not missing.
+            self._closed[name].update(set(source.timing.expected).intersection(ended))
 
     def _offer(
         self, name: str, source: Source, ledger: Ledger, share: int, parts: int, wall: int

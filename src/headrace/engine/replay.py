@@ -175,7 +175,8 @@ def _run(
             raise by_name(report.error)(
                 f"epoch {past.epoch} cannot be run again, {report.label}: {report.message}"
             )
-        if report.input != past.commit.inputs.get(report.label, report.input):
+        known = past.commit.inputs.get(report.label, report.input)
+        if report.error is None and report.input != known:
             raise SourceError(
                 f"epoch {past.epoch} cannot be run again: what {report.label} read has changed "
                 "since, though its size and its ends are the same. Put the old file back"

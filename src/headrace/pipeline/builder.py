@@ -194,6 +194,11 @@ class PipelineBuilder(Steps):
         if concurrency > 1 and (node.keyless or node.shape.takes_table):
             why = "it has none" if node.keyless else "it takes tables of many keys"
             raise InvalidPipeline(f"{where}: concurrency= runs keys at once; {why}")
+        if "options" in vars(template):
+            raise InvalidPipeline(
+                f"{where}: __init__ assigns 'options', which is a name of Computation itself; call "
+                "it otherwise, such as settings"
+            )
         for field in node.shape.fields:
             if field.name in vars(template):
                 raise InvalidPipeline(

@@ -109,15 +109,20 @@ class DataFrameSource(SequenceSource):
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
         if not closely or self._frame is None:
             return seen
-        if self.kind == "spark":
-            alike = not seen.whole or self._is_spooled()
-        else:
-            alike = self._digest() == self._spooled
+        what = "the frame given to sources.dataframe"
+        try:
+            if self.kind == "spark":
+                alike = not seen.whole or self._is_spooled()
+            else:
+                alike = self._digest() == self._spooled
+        except Exception as error:  # the copy is read: what became of the frame is only told
+            how = f"cannot be compared with its copy any more ({str(error)[:200].splitlines()[0]})"
+            return Change(what, how, "the copy in the checkpoint is read", told_only=True)
         if alike:
             return seen
         how = "has other rows than when it was copied into the checkpoint, and the copy is read"
         undo = "a new checkpoint reads the frame as it is now"
-        return Change("the frame given to sources.dataframe", how, undo, told_only=True)
+        return Change(what, how, undo, told_only=True)
 
     def _digest(self) -> str:
         """Of the rows of a frame that lies in memory."""

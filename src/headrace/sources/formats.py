@@ -110,7 +110,7 @@ class FileFormat(ABC):
                 return self._compare(path, seen)
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except PermissionError as error:
             raise unreadable(path, error) from error
         return seen
 
@@ -166,7 +166,7 @@ def has_bytes(path: str) -> bool:
         return os.stat(path).st_size > 0
     except FileNotFoundError:
         return False
-    except OSError as error:
+    except PermissionError as error:  # of other errors the run judges whether they pass
         raise unreadable(path, error) from error
 
 

@@ -126,3 +126,23 @@ def test_pauses_double_up_to_half_a_minute() -> None:
     assert pauses[:3] == [100_000, 200_000, 400_000] and pauses[-1] == BACKOFF_MAX_US
     assert options.longest_us() == 21 * options.timeout_us + sum(pauses)
     assert CallOptions(backoff_us=60_000_000).pause_us(3) == 60_000_000
+
+
+def wrapped(cause: BaseException | None) -> OSError:
+    """An error of a library's own kind, which comes of another."""
+    error = OSError("Read timed out")
+    error.__cause__ = cause
+    return error
+
+
+def test_a_timeout_in_the_words_of_a_library_is_a_doubt() -> None:
+    for cause in (TimeoutError(), ConnectionResetError()):
+        assert came_to(ONCE, wrapped(cause)).kind == "uncertain"
+    found = came_to(ONCE, wrapped(None), wrapped(None), wrapped(None))
+    assert found.kind == "failed" and found.again
+
+
+def test_a_service_says_with_from_none_that_a_call_has_surely_failed() -> None:
+    error = wrapped(None)
+    error.__context__, error.__suppress_context__ = TimeoutError(), True
+    assert came_to(ONCE, error, error, error).kind == "failed"

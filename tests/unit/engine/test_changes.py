@@ -19,6 +19,7 @@ from tests.unit.engine.support import Clock, Crash, die, driver_of, run
 from headrace import failpoints, sources
 from headrace.engine.driver import Driver
 from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.outages import is_outage
 from headrace.engine.replay import replay_epoch
 from headrace.errors import SourceError
 from headrace.log.store import DiskStore
@@ -306,7 +307,8 @@ def test_a_bounded_file_that_changed_after_it_was_read_is_told(place: Place) -> 
     place.put(["zzz"])
     (text,) = place.told(sources.text(place.file))
     assert "a.txt was rewritten since" in text
-    assert place.told(sources.text(place.file), accept_changed=(str(place.file),)) == []
+    (text,) = place.told(sources.text(place.file), accept_changed=(str(place.file),))
+    assert "a.txt was rewritten, and that is accepted" in text
     assert place.told(sources.text(place.file)) == []
     assert place.rows() == ["one"]
 
@@ -321,7 +323,8 @@ def test_a_list_that_changed_after_it_was_read_is_told(place: Place) -> None:
     assert "the list given to sources.memory has grown from 2 to 3 values" in text
     (text,) = place.told(sources.memory(["a", "x"]))
     assert "has other values" in text and "--accept-changed in " in text
-    assert place.told(sources.memory(["a", "x"]), accept_changed=("in",)) == []
+    (text,) = place.told(sources.memory(["a", "x"]), accept_changed=("in",))
+    assert "has other values, and that is accepted" in text
     assert place.told(sources.memory(["a", "x"])) == []
 
 
@@ -361,3 +364,75 @@ def test_a_generator_with_other_arguments_is_refused_and_another_count_is_told(
 
 def make(number: int, random: Any) -> int:
     return number
+
+
+def test_what_is_accepted_is_told_and_so_is_a_name_that_nothing_needs(place: Place) -> None:
+    place.put(LINES)
+    source = sources.text(f"{place.root}/in/*.txt")
+    assert place.told(source) == []
+    place.put(LINES[:3])
+    [told] = place.told(source, accept_changed=(str(place.file),))
+    assert "has shrunk" in told and "that is accepted" in told
+    [told] = place.told(source, accept_changed=(str(place.file),))
+    assert "nothing of that name has changed" in told
+
+
+def test_input_that_at_most_once_skips_is_known_again_all_the_same(place: Place) -> None:
+    def topology() -> Topology:
+        pipeline = PipelineBuilder("changes", guarantee="at-most-once")
+        pipeline.read("in", sources.text(f"{place.root}/in/*.txt")).write(jsonl(place.root / "out"))
+        return pipeline.freeze()
+
+    place.put(LINES)
+    store = DiskStore(place.root / "state")
+    driver = driver_of(topology(), store, epoch_records=3)
+    run(driver, 1)
+    failpoints.arm("after-job", die)
+    with pytest.raises(Crash):
+        run(driver)
+    failpoints.disarm()
+    run(driver_of(topology(), store, epoch_records=3), 1)
+    place.put(LINES[::-1])
+    with pytest.raises(SourceError, match="was rewritten"):
+        driver_of(topology(), store, epoch_records=3)
+
+
+@pytest.mark.parametrize("error", [OSError(116, "Stale file handle"), OSError(5, "I/O error")])
+def test_an_error_while_files_are_looked_at_is_judged_by_the_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    place.put(LINES)
+    source = sources.text(place.file.parent, watch=True)
+    driver = place.driver(source, until="caught_up")
+    run(driver)
+    stat = os.stat
+
+    def failing(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith(".txt"):
+            raise error
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(OSError) as raised:
+        place.driver(source, until="caught_up")
+    assert is_outage(raised.value)
+
+
+def test_a_replay_blames_the_step_that_raises_and_not_the_file(place: Place) -> None:
+    broken = threading.Event()
+
+    def step(value: str) -> str:
+        if broken.is_set():
+            raise ValueError("the code has changed")
+        return value
+
+    pipeline = PipelineBuilder("changes")
+    source = sources.text(f"{place.root}/in/*.txt")
+    pipeline.read("in", source).map(step).named("mapped").write(jsonl(place.root / "out"))
+    topology = pipeline.freeze()
+    place.put(LINES)
+    store = DiskStore(place.root / "state")
+    run(driver_of(topology, store))
+    broken.set()
+    found = replay_epoch(topology, store, 1)
+    assert not found.equal and "the code has changed" in str(found.differences)

@@ -174,3 +174,23 @@ def test_a_lease_that_nobody_renews_any_more_is_waited_for_and_passed() -> None:
     assert 3.0 <= now[0] < 4.0
     write_lease(store, Lease(100, 6, 3.0, state=DONE))
     drop_state(store, "Stuck", ["key 2"], clock=lambda: pytest.fail("nobody leads"))
+
+
+def test_a_driver_that_wakes_while_it_collects_takes_nothing_of_a_drop() -> None:
+    store = MemoryStore()
+    old = driver_of(pipeline(), store, epoch_records=7)
+    run(old, 2)
+    drop_state(store, "Stuck", ["key 1"])
+    old._collect()
+    assert Checkpoint(store).get("Stuck", "key 0")["n"] == 2
+    assert Checkpoint(store).get("Stuck", "key 1") is None
+
+
+def test_a_plan_that_was_left_open_is_skipped_or_run_as_without_a_drop() -> None:
+    store = MemoryStore()
+    driver = driver_of(pipeline(), store, epoch_records=7)
+    run(driver, 2)
+    assert driver.ledger.open_plan is not None
+    drop_state(store, "Stuck", ["nobody"])
+    following = driver_of(pipeline(), store, epoch_records=7)
+    assert following.ledger.open_plan == driver.ledger.open_plan

@@ -242,3 +242,12 @@ def test_an_accepted_change_is_an_entry_of_the_log(folder: Folder) -> None:
     folder.driver(accept_changed=(str(folder.data / "001.txt"),))
     kinds = [entry.kind for _, entry in EpochLog(DiskStore(folder.root / "state")).backwards()]
     assert kinds[0] == "accept"
+
+
+def test_a_file_that_was_expected_and_is_in_the_record_is_not_missing(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    driver = folder.driver(sources.text(folder.data, watch=True, expected=("000.txt",)))
+    read(folder, driver, range(12))
+    assert folder.record() and "000.txt" not in driver.ledger.splits["in"]
+    (folder.data / "000.txt").unlink()
+    assert not driver._sources.offers(driver.ledger, 4, 1, 1)["in"].missing

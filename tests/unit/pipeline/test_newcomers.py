@@ -508,3 +508,16 @@ def test_what_an_expression_cannot_be_is_told_with_the_first_record(
     with Harness(p) as h, pytest.raises(UserCodeError, match=reason):
         h.send("in", row("a", 1))
         h.settle()
+
+
+def test_a_parameter_called_options_is_refused_by_name() -> None:
+    class Priced(Computation):
+        def __init__(self, options: dict[str, int]) -> None:
+            self.options = options
+
+        def process_record(self, record: Any, ctx: Any) -> None:
+            ctx.produce(self.options)
+
+    p, _ = begin()
+    with pytest.raises(InvalidPipeline, match="'options', which is a name of Computation itself"):
+        p.compute(Priced({"tea": 3}), inputs={"in": None}, outputs="out")

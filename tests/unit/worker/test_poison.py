@@ -140,7 +140,6 @@ POISON = {
     "nested far too deep": lambda: nested(5000),
     "classes inside each other": lambda: {"x": links(60)},
     "links without end": lambda: links(5000),
-    "a number too large": lambda: {"x": 2**64},
     "half a pair of surrogates": lambda: "\ud800",
     "a class that cannot be sent": object,
 }
@@ -166,7 +165,7 @@ def test_what_a_hook_cannot_produce_is_its_records_fault(what: str) -> None:
         h.settle()
 
 
-@pytest.mark.parametrize("what", ["nested far too deep", "links without end", "a number too large"])
+@pytest.mark.parametrize("what", ["nested far too deep", "links without end"])
 def test_what_a_hook_cannot_keep_is_its_records_fault(what: str) -> None:
     class Keep(Computation):
         kept: Any = state(None)

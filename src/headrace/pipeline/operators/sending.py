@@ -22,37 +22,29 @@ if TYPE_CHECKING:
 Column: TypeAlias = "pa.Array | list[Any]"
 
 
-def send(
-    ctx: TableContext, columns: dict[str, Column], *, to: str | None = None, timestamp: Any,
-    key_index: Any,
-) -> None:  # fmt: skip
-    """A row per position of the columns.
+def send(ctx: TableContext, columns: dict[str, Column], **options: Any) -> None:
+    """A row per position of the columns; `options` are those of `ctx.produce_table`.
 
     A null in a column has the type of its neighbours, so rows with nulls go as values.
     """
     arrays = {name: shown(column) for name, column in columns.items()}
     if all(array is not None and not array.null_count for array in arrays.values()):
-        ctx.produce_table(arrays, to=to, timestamp=timestamp, key_index=key_index)
+        ctx.produce_table(arrays, **options)
         return
     lists = [
         python_list(array) if array is not None else in_python(column)
         for array, column in zip(arrays.values(), columns.values(), strict=True)
     ]
-    values = list(zipped(list(columns), lists))
-    ctx.produce_values(values, to=to, timestamp=timestamp, key_index=key_index)
+    ctx.produce_values(list(zipped(list(columns), lists)), **options)
 
 
-def send_dicts(
-    ctx: TableContext, values: Sequence[dict[str, Any]], *, to: str | None = None, timestamp: Any,
-    key_index: Any,
-) -> None:  # fmt: skip
+def send_dicts(ctx: TableContext, values: Sequence[dict[str, Any]], **options: Any) -> None:
     """A row per dict, each with its own names."""
     names = list(values[0]) if values else []
     if names and all(list(value) == names for value in values) and _all_text(names):
-        columns: dict[str, Column] = {name: [value[name] for value in values] for name in names}
-        send(ctx, columns, to=to, timestamp=timestamp, key_index=key_index)
+        send(ctx, {name: [value[name] for value in values] for name in names}, **options)
     else:
-        ctx.produce_values(values, to=to, timestamp=timestamp, key_index=key_index)
+        ctx.produce_values(values, **options)
 
 
 def _all_text(names: list[Any]) -> bool:

@@ -89,7 +89,7 @@ class Bucketed(Computation):
         if records.rows.packed is not None:
             pairs = zip(records.dicts(taken), buckets.tolist(), strict=True)
             values = [{**value, BUCKET: bucket} for value, bucket in pairs]
-            ctx.produce_values(values, timestamp=times, causes=taken)
+            send_dicts(ctx, values, timestamp=times, causes=taken)
             return
         columns: Any = records.rows.take(taken).columns
         dealt = pa.Table.from_batches([columns]).append_column(BUCKET, pa.array(buckets))
@@ -128,21 +128,16 @@ class BucketTop(Computation):
         (given,) = ctx.inputs()
         records = Records(given.rows, given.key_index)
         times, owners = records.times, records.key.tolist()
-        scores = records.raw(self.by)
         ids = list(zip(*(records.raw(name) for name in self.id), strict=True))
-        cells = [
-            packed_exactly(_undealt(value)) for value in records.dicts(np.arange(len(records)))
-        ]
         stored = ctx.read()
         recent = [_times.decode(d) if d else {} for d in stored.column("recent").to_pylist()]
-        latest: dict[int, dict[bytes, Ranked | None]] = {owner: {} for owner in owners}
+        newest_rows: dict[tuple[int, bytes], int] = {}
         for i in np.argsort(times, kind="stable").tolist():
             name, owner, time = _name(ids[i]), owners[i], int(times[i])
             if time >= recent[owner].get(name, time):
                 recent[owner][name] = time
-                score = scores[i]
-                row = None if score is None else (ordered(simple(score)), name, cells[i])
-                latest[owner][name] = row
+                newest_rows[owner, name] = i
+        latest = self._ranked(records, newest_rows)
         ranking = f"{self.n} {self.by} {self.id}"
         others = set(stored.column("ranking").to_pylist()) - {"", ranking}
         if others:
@@ -179,6 +174,20 @@ class BucketTop(Computation):
                 timestamp=np.array([newest[owner] for owner in changed]),
                 key_index=rows_of,
             )
+
+    def _ranked(
+        self, records: Records, rows: dict[tuple[int, bytes], int]
+    ) -> dict[int, dict[bytes, Ranked | None]]:
+        """By owner and id: the row as it is ranked, or None if it has nothing to be ranked by."""
+        scores = records.raw(self.by)
+        values = records.dicts(np.fromiter(rows.values(), np.int64, len(rows)))
+        found: dict[int, dict[bytes, Ranked | None]] = {}
+        for ((owner, name), i), value in zip(rows.items(), values, strict=True):
+            place = None if scores[i] is None else ordered(simple(scores[i]))
+            del value[BUCKET]
+            row = None if place is None else (place, name, packed_exactly(value))
+            found.setdefault(owner, {})[name] = row
+        return found
 
     def _best(
         self, owner: int, best: list[Ranked], new: dict[bytes, Ranked | None], ctx: TableContext
@@ -264,11 +273,6 @@ def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
 
 def _below(row: Ranked, other: Ranked) -> bool:
     return row[0] < other[0]
-
-
-def _undealt(value: dict[str, Any]) -> dict[str, Any]:
-    del value[BUCKET]
-    return value
 
 
 _USUAL = frozenset({str, int, bytes, bool, type(None)})
