@@ -265,7 +265,7 @@ class Reduce:
         raw = {column: of for column, of in shape.raw.items() if column in self.keys}
         shape = replace(
             shape, columns=("a", "b"), raw=raw, records=False, arrival=False, windowed=False,
-            last_by=last_by, stamped=shape.arrival,
+            last_by=last_by, stamped=shape.arrival, in_time=self.ordered,
         )  # fmt: skip
         return at.settle(made, shape, name)
 
@@ -296,6 +296,8 @@ class TopById:
 
     def build(self, at: At, name: str) -> At:
         if at.shape.last_by is None and not (at.shape.records and at.shape.arrival):
+            raise Unfit
+        if at.shape.last_by is not None and not at.shape.in_time:
             raise Unfit
         stream, shape = self.key.keyed(at)
         made = stream.top(self.n, by=self.by, id=self.id, errors=DEAD)

@@ -52,6 +52,9 @@ class Shape:
     stamped: bool = True
     """Whether the times of the last rows are defined, too. `top(id=)` sends its whole list with
     every epoch that changes it, stamped with that epoch's newest record."""
+    in_time: bool = True
+    """Whether of rows that replace each other the last one has the newest time: `top(id=)` goes
+    by that. Those of a `reduce` by arrival have the times of their records."""
     local: bool = True
 
     @property

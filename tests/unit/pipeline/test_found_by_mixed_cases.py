@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pyarrow.compute as pc
+
 from headrace import Pipeline, agg, every, interval, session, sources, to, tumbling, whole
 from headrace.testing import Harness
 
@@ -46,6 +48,24 @@ def test_sql_says_the_same_of_a_record_alone_and_among_others() -> None:
     def errors(*batches: list[Any]) -> list[str]:
         p = Pipeline("sql")
         source(p).sql("SELECT t FROM stream WHERE v = x", errors=DEAD)
+        with Harness(p) as h:
+            for batch in batches:
+                h.send("in", *batch)
+            h.end()
+            return [letter["error"] for letter in h.read("dead")]
+
+    together = errors(records)
+    assert len(together) == 2
+    assert together == errors(*([record] for record in records))
+
+
+def test_a_record_with_two_faults_has_the_same_one_told_alone_and_among_others() -> None:
+    records = [{"t": 0, "w": 2**53 + 1, "v": 0.5, "x": b""}, {"t": 0, "w": 0, "v": 0.5, "x": b""}]
+
+    def errors(*batches: list[Any]) -> list[str]:
+        p = Pipeline("select")
+        both = {"a": pc.add_checked(pc.field("w"), pc.field("v")), "b": pc.divide(pc.field("x"), 2)}
+        source(p).select(**both, errors=DEAD)
         with Harness(p) as h:
             for batch in batches:
                 h.send("in", *batch)

@@ -283,15 +283,16 @@ def judged(
     try:
         return [(rows, work(table))]
     except catch as error:
-        if len(rows) == 1:
-            bad[int(rows[0])] = error
-            return []
-    if probe:
+        own = error
+    if probe:  # of one row too: what is wrong with it is told alike, alone and among others
         try:
             work(table.slice(0, 0))
         except catch as error:
             bad.update((i, error) for i in rows.tolist())
             return []
+    if len(rows) == 1:
+        bad[int(rows[0])] = own
+        return []
     found, half = [], len(rows) // 2
     for at, end in ((0, half), (half, len(rows))):
         # Not a slice: DuckDB refuses structs that begin somewhere inside of a buffer.

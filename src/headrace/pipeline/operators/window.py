@@ -383,10 +383,8 @@ class WindowAggregate(Computation):
             return rows.end - 1
         if self.emit in ("final", "on_time"):
             return rows.newest
-        # A row that comes when time has passed its records must not be late for whoever is next:
-        # at the end of the input neither, unless that was reached before and nothing is late.
-        before = ctx.watermark_before
-        return np.maximum(rows.newest, before if before < END else 0)
+        before = 0 if ctx.watermark_before == END else ctx.watermark_before
+        return np.maximum(rows.newest, before)  # one that has waited must not be late further on
 
 
 class CombinedAggregate(WindowAggregate):
