@@ -206,7 +206,7 @@ class Emitter:
             (value,) = one.values()
             policy = node.errors
             if not isinstance(policy, To) or not isinstance(error, policy.only):
-                what = f"record {value!r:.200} of {stream!r}"
+                what = f"record {shown(value, 200)} of {stream!r}"
                 raise UserCodeError(describe(node, key, what, error)) from error
             _, identities = self.origins(stream, one)
             letter = self._letter(node, stream, key, value, timestamp, error)
