@@ -166,7 +166,7 @@ def run(case: Case, items: list[Item], *, calm: bool) -> Outcome:
     """One run: in one epoch and slot, or cut, with crashes, in several slots."""
     wiring = case.wired()
     slots, twice = (1, False) if calm else (case.slots, case.twice)
-    with Harness(wiring.finish(), slots=slots, twice=twice, picklable=False) as harness:
+    with Harness(wiring.pipeline, slots=slots, twice=twice, picklable=False) as harness:
         batch: list[Any] = []
         for item in items:
             if not calm and (item.cut or item.crash) and batch:

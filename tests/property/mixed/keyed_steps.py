@@ -185,9 +185,13 @@ class Windowed:
         cut = () if self.kind == "whole" else WINDOW
         # Without late records there are no corrections: what is emitted on time is final.
         early = self.emit not in ("final", "on_time")
+        # Rows of all time that wait are stamped so that they are not late when they come: by the
+        # watermark of the epoch before.
+        waits = self.kind == "whole" and self.emit in ("every_time", "every_records")
         shape = replace(
             shape, columns=columns, raw=self.key.raw(shape), records=False, arrival=False,
             windowed=bool(cut), last_by=(*self.key.rows, *cut) if early else None,
+            stamped=not waits,
         )  # fmt: skip
         return at.settle(made, shape, name)
 

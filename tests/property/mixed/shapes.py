@@ -92,14 +92,6 @@ class Wiring:
         """The source's stream."""
         return At(self, self.source, Shape())
 
-    def finish(self) -> Pipeline:
-        """The pipeline: no step stops for what a record holds."""
-        nodes = self.pipeline._nodes
-        for name, node in nodes.items():
-            if node.errors == "stop":  # a step that takes no options, such as `select`
-                nodes[name] = replace(node, errors=DEAD)
-        return self.pipeline
-
 
 @dataclass(frozen=True)
 class At:

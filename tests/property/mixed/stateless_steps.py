@@ -158,7 +158,9 @@ class Select:
             windowed=at.shape.windowed and "window_end" in self.kept,
         )
         raw = {column: of for column, of in shape.raw.items() if column in self.kept}
-        return at.settle(at.stream.select(*self.kept, **made), replace(shape, raw=raw), name)
+        return at.settle(
+            at.stream.select(*self.kept, **made, errors=DEAD), replace(shape, raw=raw), name
+        )
 
 
 KEYLIKE = ("window_start", "window_end", "rank")
@@ -208,7 +210,7 @@ class Sql:
             columns = tuple(alias for alias, _ in self.made)
             windowed = shape.windowed and "window_end" in self.kept
             shape = replace(shape, raw=raw, columns=columns, windowed=windowed)
-        made = at.stream.sql(f"SELECT {', '.join(items)} FROM stream{where}")
+        made = at.stream.sql(f"SELECT {', '.join(items)} FROM stream{where}", errors=DEAD)
         return at.settle(made, shape, name)
 
 
@@ -240,7 +242,8 @@ class Split:
         )
         ports = {f"{name}_one": one, f"{name}_two": two, f"{name}_rest": None}
         places = {
-            port: at.settle(made, at.shape, "") for port, made in at.stream.split(**ports).items()
+            port: at.settle(made, at.shape, "")
+            for port, made in at.stream.split(**ports, errors=DEAD).items()
         }
         return places[f"{name}_{self.goes_on}"]
 

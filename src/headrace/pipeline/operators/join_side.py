@@ -212,6 +212,8 @@ def uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
     names = tuple(rows[0]) if rows else ()
     if not names or any(tuple(row) != names for row in rows):
         return None
+    if not all(type(name) is str for name in names):
+        return None  # dicts may have other names, columns may not
     columns: dict[str, pa.Array] = {}
     for name in names:
         cells = [row[name] for row in rows]

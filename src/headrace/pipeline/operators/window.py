@@ -383,7 +383,10 @@ class WindowAggregate(Computation):
             return rows.end - 1
         if self.emit in ("final", "on_time"):
             return rows.newest
-        return np.maximum(rows.newest, ctx.watermark_before if not ctx.final else 0)
+        # A row that comes when time has passed its records must not be late for whoever is next:
+        # at the end of the input neither, unless that was reached before and nothing is late.
+        before = ctx.watermark_before
+        return np.maximum(rows.newest, before if before < END else 0)
 
 
 class CombinedAggregate(WindowAggregate):
