@@ -273,7 +273,9 @@ class Emitter:
         graph = self.runtime.topology.graph
         makers = [n for n in graph.nodes.values() if stream in n.outputs.values()]
         if not makers:
-            return "Mend the input or the key"
+            return (
+                "Mend the input (a file that is half read then needs --accept-changed) or the key"
+            )
         joined = " (a join: in its select=, also for rows without a partner)"
         return (
             f"{makers[0].name!r} makes these records: keep the key in them"
