@@ -10,7 +10,7 @@ from tests.property.mixed.cases import Case, Item, run
 from tests.property.mixed.compare import Outcome, canonical
 from tests.property.mixed.keyed_steps import WINDOW, Aggregated, Key, Windowed
 from tests.property.mixed.reference import ANSWERS, answer, taken, windows
-from tests.property.mixed.values import records
+from tests.property.mixed.values import depth, records
 
 from headrace.errors import InvalidRecord
 from headrace.model.codec import NESTED_MAX
@@ -32,11 +32,18 @@ def drawn(seed: int) -> Case:
     size, grace = dice.choice((1, 4, 10, 40)), dice.choice((0, 3))
     step = Windowed(Key(("k",)), kind, size, "final", grace, False, what)
     items = tuple(
-        Item(record, cut=dice.random() < 0.4)
-        for record in records(dice)
-        if isinstance(record, dict) and type(record["t"]) is int and record["t"] >= 0
+        Item(record, cut=dice.random() < 0.4) for record in records(dice) if readable(record)
     )
     return Case(seed, items, ((step,),), slots=dice.choice((1, 3)), twice=False, alone=0)
+
+
+def readable(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and type(record["t"]) is int
+        and record["t"] >= 0
+        and depth(record) <= NESTED_MAX
+    )
 
 
 def wanted(case: Case) -> Counter[str]:

@@ -75,11 +75,19 @@ def nested(dice: random.Random, depth: int = 0) -> Any:
 
 
 def deep(dice: random.Random) -> Any:
-    """Lists and dicts far inside each other."""
+    """Lists and dicts far inside each other; some too far for a record."""
     value = scalar(dice)
-    for _ in range(dice.choice((20, 40))):
+    for _ in range(dice.choice((20, 36, 60))):
         value = [value] if dice.random() < 0.7 else {"a": value}
     return value
+
+
+def depth(value: Any) -> int:
+    """How many lists and dicts a value has inside each other, itself among them."""
+    inner = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    )
+    return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
 def anything(dice: random.Random) -> Any:
