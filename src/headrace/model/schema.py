@@ -33,8 +33,8 @@ class Schema:
     """The columns of a stream and the class of its values."""
 
     __slots__ = (
-        "_by_name", "_cells", "_decoder", "_plain", "arrow", "defaults", "given", "names",
-        "of_class",
+        "_by_name", "_cells", "_decoder", "_narrow", "_plain", "arrow", "defaults", "given",
+        "names", "of_class",
     )  # fmt: skip
 
     def __init__(self, given: Any, *, where: str) -> None:
@@ -60,6 +60,7 @@ class Schema:
         self.defaults = class_defaults(given) if self.of_class else {}
         self._decoder: Any = msgspec.msgpack.Decoder(row, strict=False)
         self._plain = all(_is_plain(field.type) for field in self.arrow)
+        self._narrow = [field for field in self.arrow if field.type not in _WIDE]
         self._cells = Cells(self.arrow, getattr(given, "__optional_keys__", frozenset()))
         self._by_name = self.of_class and _takes_names_only(given)
 
@@ -106,7 +107,16 @@ class Schema:
 
     def check(self, cell: bytes) -> None:
         """Raises InvalidRecord where a cell does not fit."""
-        self.decode(cell)
+        value = self.decode(cell)
+        take = _taker(self.of_class)
+        for field in self._narrow:
+            given = take(value, field.name)
+            if given is None or (type(given) is int and _holds_every_small(field.type, given)):
+                continue
+            reasons: dict[int, str] = {}
+            _array([given], field, reasons)
+            if reasons:
+                raise InvalidRecord(f"{reasons[0]}; the schema is {self!r}")
 
     # Values to columns ----------------------------------------------------
 
@@ -175,6 +185,16 @@ class Schema:
 
 def _schema(given: Any) -> Schema:
     return Schema(given, where="schema=")
+
+
+_WIDE = (pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+"""Types that hold all values of their kind."""
+
+
+def _holds_every_small(kind: pa.DataType, value: int) -> bool:
+    """The usual integer in the usual column: nothing to try."""
+    signed = pa.types.is_signed_integer(kind) and kind.bit_width >= 32
+    return signed and -(2**31) <= value < 2**31
 
 
 def _taker(of_class: bool) -> Callable[[Any, str], Any]:

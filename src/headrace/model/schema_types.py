@@ -136,5 +136,6 @@ def python_type(kind: pa.DataType) -> Any:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return bytes
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return list[python_type(kind.value_type)]  # type: ignore[misc]
+        item = python_type(kind.value_type)
+        return list[item | None if kind.value_field.nullable else item]  # type: ignore[misc]
     return Any

@@ -7,6 +7,7 @@ the row then (enums, `__post_init__`) is as for a row of JSON.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,6 +16,10 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.schema_types import python_type
+
+_WHOLE = re.compile("[+-]?[0-9]+")
+_DIGITS_MAX = 4300
+"""Python reads no longer integers."""
 
 
 class Cells:
@@ -51,6 +56,8 @@ class Cells:
 
 def _read(cell: str, kind: Any, field: pa.Field) -> Any:
     try:
+        if kind is int and len(cell) < _DIGITS_MAX and _WHOLE.fullmatch(cell):
+            return int(cell)  # 007 and +5, which Arrow reads, too
         return msgspec.convert(cell, kind, strict=False)
     except msgspec.ValidationError:
         raise InvalidRecord(

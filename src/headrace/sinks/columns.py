@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.kinds import kind_of
 from headrace.model.rows import Rows, one_batch
 
 VALUE = "value"
@@ -136,6 +137,11 @@ def _as_json(cell: Any) -> str:
 
 
 def _inferred(cell: list[Any]) -> pa.Array:
+    """The cells as Arrow takes them. It would make text bytes, and numbers times, for a neighbour;
+    integers and floats have a type together, where none of them is rounded."""
+    one_of_each = {kind_of(value): value for value in cell if value is not None}
+    if len(one_of_each) > 1 and not one_of_each.keys() <= {"an integer", "a float"}:
+        raise TypeError(f"it holds {' and '.join(sorted(one_of_each))} in one file")
     try:
         array = pa.array(cell)
     except OverflowError:

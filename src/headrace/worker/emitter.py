@@ -206,7 +206,7 @@ class Emitter:
             (value,) = one.values()
             policy = node.errors
             if not isinstance(policy, To) or not isinstance(error, policy.only):
-                what = f"record {value!r:.200} of {stream!r}"
+                what = f"record {shown(value, 200)} of {stream!r}"
                 raise UserCodeError(describe(node, key, what, error)) from error
             _, identities = self.origins(stream, one)
             letter = self._letter(node, stream, key, value, timestamp, error)
@@ -273,7 +273,9 @@ class Emitter:
         graph = self.runtime.topology.graph
         makers = [n for n in graph.nodes.values() if stream in n.outputs.values()]
         if not makers:
-            return "Mend the input or the key"
+            return (
+                "Mend the input (a file that is half read then needs --accept-changed) or the key"
+            )
         joined = " (a join: in its select=, also for rows without a partner)"
         return (
             f"{makers[0].name!r} makes these records: keep the key in them"

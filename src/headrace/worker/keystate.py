@@ -17,6 +17,7 @@ from headrace.model.codec import decode_value
 from headrace.model.computation import Computation
 from headrace.model.keys import decode_key, hash_key
 from headrace.model.map import Map
+from headrace.model.shown import shown
 from headrace.model.state import Field
 from headrace.model.time import END
 from headrace.state.segment import ENTRY, FIELD, Cell
@@ -321,7 +322,7 @@ def _map_of(live: Live, state: KeyState, field: Field) -> Map[Any, Any]:
         return found
     raise TypeError(
         f"{live.shape.cls.__qualname__}.{field.name} is a Map, but a hook assigned "
-        f"{found!r:.80} to it: clear() it and update() it instead"
+        f"{shown(found, 80)} to it: clear() it and update() it instead"
     )
 
 

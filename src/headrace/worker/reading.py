@@ -18,7 +18,7 @@ from headrace.causal.lineage import source_identity, source_place
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.codec import NESTED_MAX, packed
 from headrace.model.keys import encode_part
-from headrace.model.rows import Rows, Timestamps, dicts
+from headrace.model.rows import Rows, Timestamps, dicts, python_list
 from headrace.model.schema import Schema
 from headrace.model.schema_types import too_deep
 from headrace.model.shown import shown
@@ -148,6 +148,9 @@ def stamp(
                 reasons.setdefault(i, str(error))
                 cells.append(b"\xc0")
         rows = Rows(timestamps, packed=pa.array(cells, pa.binary()))
+    if rows.columns is not None:
+        for i, reason in _unheld(rows.columns).items():
+            reasons.setdefault(i, reason)
     outside = np.flatnonzero((timestamps < BEGINNING) | (timestamps >= LATEST))
     for i in outside.tolist():
         reasons.setdefault(i, _absurd(int(timestamps[i])))
@@ -167,11 +170,47 @@ def stamp(
     return rows, positions, rejected
 
 
+_NO_VALUE = (ValueError, OverflowError, KeyError)
+"""What Arrow raises where Python has no value for a cell."""
+
+
+def _unheld(columns: pa.RecordBatch) -> dict[int, str]:
+    """Rows with a cell for which Python has no value: a time beyond the years 1 to 9999, a map
+    that has a name twice. Found here, where the policy of the source can take them."""
+    found: dict[int, str] = {}
+    for name, column in zip(columns.schema.names, columns.columns, strict=True):
+        if not _may_have_no_value(column.type):
+            continue
+        try:
+            if pa.types.is_nested(column.type) or pa.types.is_duration(column.type):
+                python_list(column)
+            else:
+                pc.min_max(column).as_py()
+        except _NO_VALUE:
+            for i in range(len(column)):
+                try:
+                    python_list(column.slice(i, 1))
+                except _NO_VALUE as error:
+                    found.setdefault(i, f"column {name!r} is no value of Python: {error}")
+    return found
+
+
+def _may_have_no_value(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        inner = (kind.field(i).type for i in range(kind.num_fields))
+        return pa.types.is_map(kind) or any(map(_may_have_no_value, inner))
+    if pa.types.is_timestamp(kind):
+        return kind.unit != "ns"
+    if pa.types.is_duration(kind):
+        return kind.unit in ("s", "ms")
+    return pa.types.is_date(kind) or pa.types.is_time(kind)
+
+
 def _shown(columns: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rejected rows as dicts, in Arrow's words where Python has no value for a cell."""
     try:
         return dicts(columns)
-    except (ValueError, OverflowError):
+    except _NO_VALUE:
         rows = (columns.slice(i, 1) for i in range(columns.num_rows))
         names = columns.schema.names
         return [
@@ -340,5 +379,6 @@ def _reject(
         return
     raise SourceError(
         f"stream {read.stream!r}, split {read.split!r}, position {bad.position}: {bad.reason}: "
-        f'{bad.raw[:200]}. Mend the input, or send such lines aside: p.read(..., errors=to("dead"))'
+        f"{bad.raw[:200]}. Mend the input (a file that is half read then needs --accept-changed), "
+        'or send such lines aside: p.read(..., errors=to("dead"))'
     )

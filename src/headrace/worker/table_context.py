@@ -17,6 +17,7 @@ from headrace.model.context import Input, TableContext
 from headrace.model.record import Record
 from headrace.model.rows import Rows, one_batch
 from headrace.model.schema_types import COLUMNS_NESTED_MAX, too_deep
+from headrace.model.shown import shown
 from headrace.model.time import BEGINNING, instant
 from headrace.pipeline.graph import Node, To
 from headrace.worker.emitter import Emitter, identify
@@ -195,6 +196,26 @@ class KeylessTableContext(BareTableContext):
         super().__init__(emitter, node, rows, hook)
         self._index, self._tables = index, 0
 
+    def _emit(
+        self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
+    ) -> None:
+        """Rows that do not fit the schema of their stream go by the policy, with their records."""
+        schema = self._emitter.runtime.topology.graph.schemas.get(self._stream(to))
+        if schema is not None and causes is not None and len(rows):
+            columns = rows.columns
+            _, reasons = schema.batch(rows.values()) if columns is None else schema.cast(columns)
+            if reasons:
+                at = np.asarray(causes)
+                for i in sorted(reasons):
+                    row = int(at[i])
+                    (value,) = self._input.take(np.array([row])).values()
+                    error = InvalidRecord(reasons[i])
+                    self.set_aside(error, row, value, int(self._input.timestamps[row]))
+                kept = np.delete(np.arange(len(rows)), list(reasons))
+                rows, causes = rows.take(kept), at[kept]
+        if len(rows):
+            super()._emit(rows, to, key_index, causes, ties)
+
     def inputs(self) -> Sequence[Input]:
         stream = self._node.inputs[self._index].stream
         return [Input(stream, 0, np.zeros(len(self._input), np.int32), self._input)]
@@ -209,7 +230,7 @@ class KeylessTableContext(BareTableContext):
     ) -> None:
         node, emitter = self._node, self._emitter
         if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
-            what = f"record {value!r:.200}"
+            what = f"record {shown(value, 200)}"
             kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
             raise kind(describe(node, None, what, error)) from error
         stream = stream or node.inputs[self._index].stream

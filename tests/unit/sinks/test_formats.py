@@ -268,3 +268,19 @@ def test_integers_that_parquet_has_no_type_for_are_told_with_their_column() -> N
     for cells in ((2**64,), (2**63, -1)):
         with pytest.raises(SinkError, match="column 'n' cannot become an Arrow column"):
             sinks.parquet("/x").encode(of(*({"n": cell} for cell in cells)))
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([b"x", "y"], "bytes and text"),
+        ([datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), 5], "a time and an integer"),
+        ([True, 1], "a truth value and an integer"),
+    ],
+    ids=str,
+)
+def test_parquet_turns_no_value_into_another_kind_for_its_neighbour(
+    values: list[Any], told: str
+) -> None:
+    with pytest.raises(SinkError, match=f"column 'v' .* it holds {told} in one file"):
+        sinks.parquet("out").encode(of(*({"v": value} for value in values)))

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headrace.model.codec import decode_value, packed
 from headrace.model.extensions import from_extension, wide
+from headrace.model.shown import shown
 from headrace.pipeline.operators.aggregates import Aggregate, Failed, Parts, Unfinished
 from headrace.pipeline.operators.cells import Form
 from headrace.pipeline.operators.grouping import Groups
@@ -144,8 +145,8 @@ class Fold(Aggregate):
         data = None if state is None else _encoded(state)
         if data is not None and (back := self._decode(data)) != state and state == state:
             raise TypeError(
-                f"fold: the state {state!r:.80} would come back as {back!r:.80}: use lists "
-                "instead of tuples inside it, and text for keys"
+                f"fold: the state {shown(state, 80)} would come back as {shown(back, 80)}: "
+                "use lists instead of tuples inside it, and text for keys"
             )
         return data
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.rows import Rows, python_list, zipped
+from headrace.model.shown import shown
 from headrace.pipeline.operators.grouping import Ints, group, one_array
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def type_of(cell: Any, wide: pa.DataType | None = None) -> pa.DataType:
         found = pa.infer_type([cell])
         pa.array([cell], found)
     except _NO_TYPE as error:
-        raise InvalidRecord(f"{cell!r:.80} fits no Arrow type: {error}") from None
+        raise InvalidRecord(f"{shown(cell, 80)} fits no Arrow type: {error}") from None
     return found
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.rows import Rows, one_batch
+from headrace.model.shown import shown
 from headrace.pipeline.operators.forms import Forms, Kinds, Records, judged, set_aside
 from headrace.pipeline.operators.grouping import Ints, plain
 
@@ -52,19 +53,15 @@ class MapTable(Computation):
             made += judged(given, rows, self._made, _Raised, refused, probe=False)
             bad |= {i: error.error for i, error in refused.items() if isinstance(error, _Raised)}
         set_aside(ctx, records, bad)
-        if not made:
-            return
-        parts = [part for _, part in made]
         one_for_one = all(len(rows) == len(part) for rows, part in made)
-        causes = np.concatenate([rows for rows, _ in made]) if one_for_one else None
-        times = np.concatenate([part.timestamps for part in parts])
-        together = Rows.concat(parts)
-        if together.columns is not None:
-            ctx.produce_table(
-                pa.Table.from_batches([together.columns]), timestamp=times, causes=causes
-            )
-        else:
-            ctx.produce_values(together.values(), timestamp=times, causes=causes)
+        every = np.concatenate([rows for rows, _ in made]) if made and one_for_one else None
+        at = 0
+        # Each form by itself: what a schema makes of a row must not depend on the next one's.
+        for part in Rows.joined([part for _, part in made]):
+            causes = None if every is None else every[at : at + len(part)]
+            at += len(part)
+            columns = pa.Table.from_batches([part.columns])
+            ctx.produce_table(columns, timestamp=part.timestamps, causes=causes)
 
     def _made(self, table: pa.Table) -> Rows:
         times, table = table.column(_TIMES).to_numpy(), table.drop([_TIMES])
@@ -108,7 +105,7 @@ def _runs(records: Records, bad: dict[int, Exception]) -> Iterator[tuple[Ints, p
     for names, rows in shapes.items():
         odd = [name for name in names if type(name) is not str]
         if odd:
-            error = InvalidRecord(f"a column's name is text, not {odd[0]!r:.80}")
+            error = InvalidRecord(f"a column's name is text, not {shown(odd[0], 80)}")
             bad.update((i, error) for i in rows)
             continue
         values = [records.values[i] for i in rows]

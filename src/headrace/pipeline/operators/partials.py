@@ -15,6 +15,7 @@ from headrace.errors import IncompatibleState
 from headrace.model.codec import decode_value, packed
 from headrace.model.kinds import kind_of
 from headrace.model.rows import Rows, one_batch
+from headrace.model.shown import shown
 from headrace.model.time import END
 from headrace.pipeline.operators.aggregates import Aggregate
 from headrace.pipeline.operators.cells import (
@@ -272,7 +273,7 @@ def _beyond(time: int) -> bool:
 def _no_window(cell: Any, name: str) -> Exception:
     return TypeError(
         "same_window() needs rows that come from a window, each with microseconds in "
-        f"{name!r}; this one has {kind_of(cell)} there ({cell!r:.80})"
+        f"{name!r}; this one has {kind_of(cell)} there ({shown(cell, 80)})"
     )
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.model.codec import decode_value, packed_exactly
 from headrace.model.kinds import kind_of, micros_of
 from headrace.model.rows import Rows, dicts, python_list
+from headrace.model.shown import shown
 from headrace.pipeline.operators import exact
 from headrace.pipeline.operators.cells import column_of, of_arrow, typed_array
 from headrace.pipeline.operators.grouping import Ints, one_array, plain
@@ -227,8 +228,8 @@ def _unscaled(cell: Decimal, name: str) -> tuple[Any, int]:
 
 def _no_number(cell: Any, name: str, what: str) -> TypeError:
     return TypeError(
-        f"column {name!r} holds {kind_of(cell)} ({cell!r:.80}), and {what} takes numbers: convert "
-        "it with map or select before, or leave such records out with filter"
+        f"column {name!r} holds {kind_of(cell)} ({shown(cell, 80)}), and {what} takes numbers: "
+        "convert it with map or select before, or leave such records out with filter"
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.codec import packed
 from headrace.model.computation import Computation
+from headrace.model.shown import shown
 from headrace.model.state import state
 from headrace.model.time import Duration, duration
 
@@ -67,7 +68,8 @@ class Reduce(Computation):
             return
         if not isinstance(made, tuple) or len(made) != 2:
             raise TypeError(
-                f"reduce(..., outputs=True): the function returns (state, output), not {made!r:.80}"
+                f"reduce(..., outputs=True): the function returns (state, output), not "
+                f"{shown(made, 80)}"
             )
         folded, output = made
         self.folded = self._state(folded)
@@ -78,8 +80,8 @@ class Reduce(Computation):
         kind = type(folded)
         if kind in KEPT_KINDS and not isinstance(self.initial, kind):
             raise TypeError(
-                f"reduce: the new state is a {kind.__name__} ({folded!r:.80}), which would come "
-                f"back as a list: give such an initial= too, or use a list"
+                f"reduce: the new state is a {kind.__name__} ({shown(folded, 80)}), which would "
+                f"come back as a list: give such an initial= too, or use a list"
             )
         return folded
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.codec import decode_value
 from headrace.model.rows import python_list
+from headrace.model.shown import shown
 from headrace.pipeline.operators.grouping import Ints
 
 _KINDS: tuple[tuple[type, str], ...] = (
@@ -119,10 +120,11 @@ class SideIndex:
         for (name, cell), kind, theirs in zip(cells, self._kinds, self.columns, strict=True):
             if cell is not None and kind not in (_kind_of_cell(cell), "nothing"):
                 raise InvalidRecord(
-                    f"{where}: column {name!r} is {_kind_of_cell(cell)} ({cell!r:.60}), the side "
-                    f"input's column {theirs!r} is {kind}: make them alike before"
+                    f"{where}: column {name!r} is {_kind_of_cell(cell)} ({shown(cell, 60)}), the "
+                    f"side input's column {theirs!r} is {kind}: make them alike before"
                 )
-            wanted.append(_canonical(cell))
+            # A side input without any value there matches nothing, whatever the cell is.
+            wanted.append(None if kind == "nothing" else _canonical(cell))
         return [] if None in wanted else self._by_cells.get(tuple(wanted), [])
 
     def cells(self, name: str) -> list[Any]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
+from headrace.model.shown import shown
 from headrace.pipeline.columns import RECORD_TIME
 from headrace.pipeline.operators.forms import (
     COUNTED,
@@ -110,7 +111,7 @@ class Sql(Computation):
         for i in rows.tolist():
             names.update(dict.fromkeys(records.values[i]))
         if odd := [name for name in names if type(name) is not str]:
-            error = InvalidRecord(f"sql: a column's name is text, not {odd[0]!r:.80}")
+            error = InvalidRecord(f"sql: a column's name is text, not {shown(odd[0], 80)}")
             values = records.values
             bad.update((i, error) for i in rows.tolist() if any(name in values[i] for name in odd))
         return tuple(name for name in names if type(name) is str)

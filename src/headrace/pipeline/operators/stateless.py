@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.computation import Computation
+from headrace.model.shown import shown
 from headrace.pipeline.operators.expressions import columns_read, evaluate, is_column
 from headrace.pipeline.operators.forms import (
     Cells,
@@ -63,8 +64,8 @@ class FlatMapRecords(Computation):
             raise TypeError("flat_map: the function returned None; let it give values, or []")
         if isinstance(made, _ONE_VALUE):
             raise TypeError(
-                f"flat_map: the function returned a {type(made).__name__} ({made!r:.80}), which "
-                "would be taken apart: wrap it in a list, or use map"
+                f"flat_map: the function returned a {type(made).__name__} ({shown(made, 80)}), "
+                "which would be taken apart: wrap it in a list, or use map"
             )
         for value in made:
             ctx.produce(value)

@@ -24,11 +24,13 @@ from headrace.model.context import TableContext
 from headrace.model.keys import encode_key
 from headrace.model.kinds import ordered
 from headrace.model.map import Map
+from headrace.model.shown import shown
 from headrace.model.state import state
-from headrace.pipeline.operators.cells import CELLS, simple
+from headrace.pipeline.keying import KeySpec
+from headrace.pipeline.operators.cells import simple
 from headrace.pipeline.operators.grouping import Ints
 from headrace.pipeline.operators.hashing import hash_column, mixed
-from headrace.pipeline.operators.records import Records, as_dict
+from headrace.pipeline.operators.records import Records
 from headrace.pipeline.operators.sending import parts_of, send, send_dicts
 
 BUCKETS = 16
@@ -58,7 +60,7 @@ class Bucketed(Computation):
         keyless = self._keyless(records)
         for row in np.flatnonzero(nameless | keyless).tolist():
             value = records.rows.take(np.array([row])).values()[0]
-            error = _no_key(value, self.columns) if keyless[row] else self._no_id(value)
+            error = _no_key(value, self.columns) or self._no_id(value)
             ctx.set_aside(error, row, value, int(records.times[row]))
         hashes = np.zeros(len(records), np.uint64)
         for column in ids:
@@ -67,21 +69,26 @@ class Bucketed(Computation):
         self._deal(records, np.flatnonzero(~(nameless | keyless)), buckets, ctx)
 
     def _keyless(self, records: Records) -> Any:
-        """Rows without a key; beside a bucket it would pass, as a part of a key may be null."""
-        if len(self.columns) != 1:
-            return np.zeros(len(records), np.bool_)
-        column = records.column(self.columns[0])
-        found = column.is_null().to_numpy(False)
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            found |= pc.equal(pc.binary_length(column), 0).fill_null(False).to_numpy(False)
-        elif column.type == CELLS:
-            found |= pc.is_in(column, _EMPTY).to_numpy(False)
+        """Rows without a usable key; beside a bucket it would pass, as a part may be null."""
+        doubtful = np.zeros(len(records), np.bool_)
+        for column in map(records.column, self.columns):
+            if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+                empty = pc.equal(pc.binary_length(column), 0).fill_null(True)
+                doubtful |= empty.to_numpy(False)
+            elif pa.types.is_int64(column.type):
+                doubtful |= column.is_null().to_numpy(False)
+            else:
+                doubtful |= True
+        found = np.zeros(len(records), np.bool_)
+        rows = np.flatnonzero(doubtful)
+        for row, value in zip(rows.tolist(), records.rows.take(rows).values(), strict=True):
+            found[row] = _no_key(value, self.columns) is not None
         return found
 
     def _no_id(self, value: Any) -> Exception:
         return ValueError(
             f"top: a row has no value in {', '.join(map(repr, self.id))} to know it by, the "
-            f"id: {value!r:.200}. Leave such rows out with filter before"
+            f"id: {shown(value, 200)}. Leave such rows out with filter before"
         )
 
     def _deal(self, records: Records, taken: Ints, buckets: Ints, ctx: TableContext) -> None:
@@ -96,16 +103,14 @@ class Bucketed(Computation):
         ctx.produce_table(dealt, timestamp=times, causes=taken)
 
 
-_EMPTY = pa.array([ordered(""), ordered(b"")], CELLS)
-
-
-def _no_key(value: Any, columns: tuple[str, ...]) -> Exception:
-    cell = as_dict(value).get(columns[0]) if isinstance(value, dict) else None
+def _no_key(value: Any, columns: tuple[str, ...]) -> Exception | None:
+    """Why a row has no key; None where it has one."""
+    given = columns[0] if len(columns) == 1 else columns
     try:
-        encode_key(cell)
+        encode_key(KeySpec(given, where="top").extract(value))
     except InvalidRecord as error:
         return error
-    return InvalidRecord(f"there is no {columns[0]!r} to key by")
+    return None
 
 
 class BucketTop(Computation):

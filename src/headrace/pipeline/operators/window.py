@@ -363,9 +363,8 @@ class WindowAggregate(Computation):
             ctx.count("unfinished", len(bad))
             kept = np.delete(np.arange(len(rows)), list(bad))
             return self._results(rows.take(kept), ctx, failures)
-        return rows, {
-            **self._key_and_window(rows, ctx), **dict(zip(self.names, made, strict=True)),
-        }  # fmt: skip
+        named = dict(zip(self.names, made, strict=True))
+        return rows, {**self._key_and_window(rows, ctx), **named}
 
     def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Column]:
         columns = key_columns(self.key_columns, ctx.keys(), rows.key)
@@ -383,8 +382,9 @@ class WindowAggregate(Computation):
             return rows.end - 1
         if self.emit in ("final", "on_time"):
             return rows.newest
-        before = 0 if ctx.watermark_before == END else ctx.watermark_before
-        return np.maximum(rows.newest, before)  # one that has waited must not be late further on
+        # Never late for whoever is next, nor at the end of the input; after that nothing is late.
+        before = ctx.watermark_before
+        return np.maximum(rows.newest, before if before < END else 0)
 
 
 class CombinedAggregate(WindowAggregate):

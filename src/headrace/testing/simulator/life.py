@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.testing.simulator.simulation import Simulation
 
 _DELICATE = (
+    "after-record-write",
     "before-commit-write",
     "before-claim",
     "after-claim",
