@@ -1,5 +1,6 @@
 """What random pipelines over records of mixed kinds have found, each as small as it can be."""
 
+from collections import Counter
 from typing import Any
 
 import pyarrow.compute as pc
@@ -108,3 +109,19 @@ def test_lists_of_sessions_that_merge_are_put_together_whatever_they_hold() -> N
         h.end()
         assert h.read("out")[-1]["a"] == [0, False]
         assert [type(value) for value in h.read("out")[-1]["a"]] == [int, bool]
+
+
+def test_an_empty_list_and_a_missing_part_of_a_key_have_no_type_of_their_neighbours() -> None:
+    def types(records: list[Any]) -> Counter[str]:
+        p = Pipeline("empty")
+        lists = source(p).key_by(lambda v: (v["k"], v.get("j"))).window(tumbling("5us"))
+        lists.aggregate(a=agg.collect("v")).sql(
+            "SELECT typeof(a) AS a, typeof(key) AS k FROM stream"
+        ).named("out")
+        with Harness(p) as h:
+            h.send("in", *records)
+            h.end()
+            return Counter(map(repr, h.read("out")))
+
+    empty, full = {"k": "a", "t": 0}, {"k": "b", "j": 1, "t": 0, "v": 5}
+    assert types([empty, full]) == types([empty]) + types([full])

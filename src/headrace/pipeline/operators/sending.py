@@ -25,10 +25,10 @@ Column: TypeAlias = "pa.Array | list[Any]"
 def send(ctx: TableContext, columns: dict[str, Column], **options: Any) -> None:
     """A row per position of the columns; `options` are those of `ctx.produce_table`.
 
-    A null in a column has the type of its neighbours, so rows with nulls go as values.
+    A null or an empty list in a column has the type of its neighbours, so such rows go as values.
     """
     arrays = {name: shown(column) for name, column in columns.items()}
-    if all(array is not None and not array.null_count for array in arrays.values()):
+    if all(array is not None and _is_typed_alone(array) for array in arrays.values()):
         ctx.produce_table(arrays, **options)
         return
     lists = [
@@ -36,6 +36,18 @@ def send(ctx: TableContext, columns: dict[str, Column], **options: Any) -> None:
         for array, column in zip(arrays.values(), columns.values(), strict=True)
     ]
     ctx.produce_values(list(zipped(list(columns), lists)), **options)
+
+
+def _is_typed_alone(array: pa.Array) -> bool:
+    """Whether each cell would have its type without the others, too."""
+    if array.null_count:
+        return False
+    if pa.types.is_struct(array.type):
+        return all(map(_is_typed_alone, array.flatten()))
+    if pa.types.is_list(array.type):
+        lengths = array.value_lengths().to_numpy(False)
+        return bool((lengths > 0).all()) and _is_typed_alone(array.flatten())
+    return True
 
 
 def send_dicts(ctx: TableContext, values: Sequence[dict[str, Any]], **options: Any) -> None:
