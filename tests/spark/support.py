@@ -148,12 +148,16 @@ def with_declared_packages_only(directory: Path) -> dict[str, str]:
     (directory / "sitecustomize.py").write_text(
         f"""import sys
 hidden = {sorted(hidden)!r}
-class Hidden:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"{{name}} is no declared dependency", name=name)
-sys.meta_path.insert(0, Hidden)
+class Without:
+    # What is hidden is not found, as if it were not installed, by whoever looks and however.
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in hidden:
+            return self.finder.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path[:] = map(Without, sys.meta_path)
 """
     )
     found = environment()
