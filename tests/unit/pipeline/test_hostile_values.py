@@ -141,3 +141,11 @@ def test_numbers_in_csv_may_begin_with_zeros_or_a_plus(tmp_path: Path) -> None:
     )
     run_local(p, tmp_path / "state")
     assert [row["n"] for row in rows(tmp_path / "out")] == [7, 5, -3]
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_column_whose_name_is_no_text_goes_through_untouched(cut: bool) -> None:
+    records = [{"t": 0, "n": 0}, {"t": 0, "n": 1, 5: 2.0}]
+    epochs = [[record] for record in records] if cut else [records]
+    out, dead = made(lambda s: s.sql("SELECT * FROM stream", errors=DEAD), *epochs)
+    assert (out, dead) == (records, [])

@@ -352,7 +352,8 @@ def produce(ctx: TableContext, columns: Mapping[str, Cells | Kinds], times: Ints
         return
     whole = all(c.is_whole if isinstance(c, Kinds) else isinstance(c, pa.Array)
                 for c in columns.values())  # fmt: skip
-    if whole and columns:
+    # Dicts may have names that are no text, columns may not.
+    if whole and columns and all(type(name) is str for name in columns):
         arrays = {n: c.whole() if isinstance(c, Kinds) else c for n, c in columns.items()}
         ctx.produce_table(pa.table(arrays), timestamp=times, causes=at)
         return
