@@ -25,7 +25,7 @@ from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.store import Store
 from headrace.model.rows import one_batch
 from headrace.model.source import Seen
-from headrace.state.segment import verify
+from headrace.state.segment import map_named, verify
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -94,13 +94,7 @@ class Record:
     @staticmethod
     def open(store: Store, name: str) -> Record:
         """Opens a file of a checkpoint's record."""
-        try:
-            return Record(name, store.map(name))
-        except FileNotFoundError:
-            raise CorruptCheckpoint(
-                f"{store.where(name)} is missing from the checkpoint, though a commit names it; "
-                "restore the file, or begin again from a backup"
-            ) from None
+        return Record(name, map_named(store, name))
 
     def find(self, parts: Iterable[Part]) -> dict[Part, Seen | None]:
         """Those of these parts that are in it."""

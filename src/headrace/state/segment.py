@@ -137,13 +137,7 @@ class Segment:
     @staticmethod
     def open(store: Store, name: str) -> Segment:
         """Opens a segment of a checkpoint."""
-        try:
-            return Segment(name, store.map(name))
-        except FileNotFoundError:
-            raise CorruptCheckpoint(
-                f"{store.where(name)} is missing from the checkpoint, though a commit names it; "
-                "restore the file, or begin again from a backup"
-            ) from None
+        return Segment(name, map_named(store, name))
 
     def between(self, low: int, high: int) -> tuple[int, int]:
         """The rows whose hash lies in [low, high)."""
@@ -176,6 +170,17 @@ class Segment:
             else:
                 high = middle
         return low
+
+
+def map_named(store: Store, name: str) -> pa.Buffer:
+    """The bytes of a file that a commit names."""
+    try:
+        return store.map(name)
+    except FileNotFoundError:
+        raise CorruptCheckpoint(
+            f"{store.where(name)} is missing from the checkpoint, though a commit names it; "
+            "restore the file, or begin again from a backup"
+        ) from None
 
 
 def verify(name: str, data: bytes | pa.Buffer) -> None:
