@@ -28,6 +28,7 @@ GROUND = "top-level modules"
 ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     (GROUND,),
     ("model",),
+    ("operators",),
     ("pipeline",),
     ("plan",),
     ("log",),

@@ -5,10 +5,10 @@ timers and gives every record its effect exactly once.
 """
 
 from headrace import sinks, sources
-from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.job import Job
 from headrace.engine.pipeline import Pipeline
-from headrace.engine.replay import Replay, replay
+from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.replay.replay import Replay, replay
 from headrace.errors import (
     CallUncertain,
     CorruptCheckpoint,
@@ -33,13 +33,9 @@ from headrace.model.map import Map
 from headrace.model.record import Record, Timer
 from headrace.model.services import Response, service
 from headrace.model.state import state
-from headrace.model.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from headrace.pipeline import agg
-from headrace.pipeline.graph import to
-from headrace.pipeline.keyed_stream import KeyedStream
-from headrace.pipeline.operators.join_interval import interval
-from headrace.pipeline.stream import Stream
-from headrace.pipeline.windows import (
+from headrace.model.values.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from headrace.operators.joins.interval import interval
+from headrace.operators.windows.window import (
     every,
     hopping,
     same_window,
@@ -48,6 +44,10 @@ from headrace.pipeline.windows import (
     tumbling,
     whole,
 )
+from headrace.pipeline.fluent import agg
+from headrace.pipeline.fluent.keyed_stream import KeyedStream
+from headrace.pipeline.fluent.stream import Stream
+from headrace.pipeline.graph.graph import to
 from headrace.plan.progress import EpochProgress, RunSummary
 
 __version__ = "0.1.0"

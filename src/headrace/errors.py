@@ -17,8 +17,8 @@
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
 
-`p.run` and `job.wait` raise them without the frames of the engine (see `engine/showing`); set
-HEADRACE_DEBUG=1 to see those too.
+`p.run` and `job.wait` raise them without the frames of the engine (`engine/spark/tracebacks.py`);
+set HEADRACE_DEBUG=1 to see those too.
 
 Errors cross from executors to the driver, so each is built from its message
 alone and survives pickling.

@@ -27,7 +27,7 @@ from tests.cluster.support import (
 from tests.spark.support import rows, write_jsonl
 
 from headrace.bench.cluster import Cluster, executor_of, wait_for
-from headrace.engine import spark as substrate
+from headrace.engine.spark import substrate as substrate
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 

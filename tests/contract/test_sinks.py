@@ -26,7 +26,7 @@ from pyspark import cloudpickle
 from headrace import failpoints, sinks
 from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.log import files
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
 

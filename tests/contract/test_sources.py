@@ -23,10 +23,10 @@ import pytest
 
 from headrace import sources
 from headrace.errors import SourceError
-from headrace.model.rows import dicts
 from headrace.model.source import Range, Reading, Seen, Source, Workspace
-from headrace.sources import formats, parquet_rows
-from headrace.sources.lines import UNPACKED_BYTES_MAX, LineFormat
+from headrace.model.values.rows import dicts
+from headrace.sources.files import format, parquet_rows
+from headrace.sources.files.lines import UNPACKED_BYTES_MAX, LineFormat
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
 RECORDS = 500
@@ -218,7 +218,7 @@ def test_what_is_remembered_does_not_depend_on_the_cut_and_is_found_again(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_cuts_cheap(monkeypatch)
-    monkeypatch.setattr(formats, "SUM_BYTES", 64)
+    monkeypatch.setattr(format, "SUM_BYTES", 64)
     splits = list(source.splits())
     assert set(splits) <= {split for split, _ in source.parts()}
     for split in splits:

@@ -11,23 +11,15 @@ import random
 import numpy as np
 
 from headrace.log import paths
+from headrace.log.content import digest_of
 from headrace.log.store import MemoryStore
-from headrace.model.keys import encode_key, hash_key
-from headrace.model.time import END
-from headrace.plan.epoch import Adoption, Commit, Counters, Entry, SlotBase, SlotDelta
+from headrace.model.values.keys import encode_key, hash_key
+from headrace.model.values.time import END
+from headrace.plan.epoch import Adoption, Commit, Counters, SegmentEntry, SlotBase, SlotDelta
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.state import compaction
-from headrace.state.segment import (
-    ENTRY,
-    FIELD,
-    TIMER,
-    Cell,
-    Segment,
-    digest_of,
-    encode_batch,
-    encode_segment,
-)
+from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, Segment, encode_batch, encode_segment
 
 NAME = "C"
 KEYS = [encode_key(f"key {i}") for i in range(5)]
@@ -115,7 +107,7 @@ class Slots:
         full = f"{paths.state_directory(NAME)}/{name}"
         self.store.write(full, data)
         last = max(e.last_epoch for e in run)
-        entry = Entry(
+        entry = SegmentEntry(
             full, compaction.hull_of(run), last, batch.num_rows, len(data), bottom
         )  # fmt: skip
         return [Adoption(NAME, slot, tuple(e.segment for e in run), entry)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.slots import KEYS, NAME, Slots, random_changes
 
-from headrace.model.keys import hash_key
+from headrace.model.values.keys import hash_key
 from headrace.state.cache import OpenSlot, WorkerCache
 from headrace.state.segment import FIELD, TIMER
 from headrace.state.timeindex import TimeIndex

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import Computation, Pipeline, failpoints, hopping, sources, to
-from headrace.model.time import LATEST
-from headrace.pipeline.operators.join_interval import Interval
-from headrace.pipeline.operators.join_rows import Side
-from headrace.pipeline.operators.join_window import CutWindows
-from headrace.pipeline.operators.joins import join, join_asof
-from headrace.pipeline.operators.lookup import lookup
+from headrace.model.values.time import LATEST
+from headrace.operators.joins.combine import Side
+from headrace.operators.joins.interval import Interval
+from headrace.operators.joins.windowed import CutWindows
+from headrace.operators.lookup.lookup import lookup
+from headrace.pipeline.fluent.joins import join, join_asof
 from headrace.testing import CRASH, Harness
 
 LATENESS = 6

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.model.kinds import from_ordered, ordered
+from headrace.model.values.kinds import from_ordered, ordered
 
 AWKWARD: list[Any] = [
     0, 0.0, -0.0, 1, 1.0, -1, -1.0, True, False, 2**53, 2**53 + 1, float(2**53), 2**53 - 1,

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, failpoints, state
-from headrace.engine import driver as driver_module
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.recovery import recover
+from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver.recovery import recover
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.epochlog import EpochLog
 from headrace.log.store import MemoryStore
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.segment import Segment

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from headrace import Map
 from headrace.log import paths
-from headrace.model.codec import Codec
-from headrace.model.keys import encode_key, encode_part, hash_key
-from headrace.model.time import END
-from headrace.state.segment import ENTRY, FIELD, Cell, Segment, digest_of, encode_segment
+from headrace.log.content import digest_of
+from headrace.model.values.codec import Codec
+from headrace.model.values.keys import encode_key, encode_part, hash_key
+from headrace.model.values.time import END
+from headrace.state.segment import ENTRY, FIELD, Cell, Segment, encode_segment
 from headrace.state.view import MapCells, Stored
 
 KEY, OTHER = encode_key("key"), encode_key("other")

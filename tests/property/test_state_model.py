@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.slots import KEYS, NAME, Slots, State, random_changes
 
-from headrace.model.keys import hash_key
+from headrace.model.values.keys import hash_key
 from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
 from headrace.state.view import MapCells, SlotView
 

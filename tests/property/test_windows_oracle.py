@@ -16,17 +16,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from headrace import (
-    Pipeline,
-    agg,
-    hopping,
-    same_window,
-    session,
-    sliding,
-    sources,
-    tumbling,
-    whole,
-)
+from headrace import Pipeline, agg, hopping, same_window, session, sliding, sources, tumbling, whole
 from headrace.testing import CRASH, Harness
 
 PHASES = (Phase.explicit, Phase.generate)  # each example runs two pipelines: no shrinking

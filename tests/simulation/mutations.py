@@ -21,29 +21,30 @@ from tests.simulation import (
 )
 
 from headrace.causal import journal, outside
-from headrace.causal.journal import Intent, Journal, Result
-from headrace.engine import driver as driver_module
-from headrace.engine import verdict as verdict_module
-from headrace.engine.driver import Driver
-from headrace.engine.planning import Run
+from headrace.causal.journal import CallResult, Intent, Journal
+from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver.driver import Driver
 from headrace.errors import StoreError
 from headrace.log import files, paths
 from headrace.log.epochlog import GENERATION, EpochLog
 from headrace.log.store import DiskStore
 from headrace.model.services import BEFORE_USE, RAISE, CallOptions
 from headrace.plan import ledger as ledger_module
+from headrace.plan.decisions import verdict as verdict_module
+from headrace.plan.decisions.next_step import Run
 from headrace.plan.ledger import Ledger
+from headrace.plan.units import labels_of
 from headrace.plan.watermarks import Mark
+from headrace.sinks import epoch_directory, high_water
 from headrace.sinks import files as file_sinks
-from headrace.sinks import high_water, staging
 from headrace.sinks.files import Claim, FileSink
 from headrace.sinks.high_water import HighWater, epoch_name
 from headrace.state import compaction
 from headrace.state.cache import WorkerCache
-from headrace.worker import inputs
-from headrace.worker.calls import TracedContext
-from headrace.worker.context import TimerChanges
-from headrace.worker.keyed import KeyedRun
+from headrace.worker.exchange import inputs
+from headrace.worker.records.context import TimerChanges
+from headrace.worker.records.slot import KeyedRun
+from headrace.worker.records.traced_context import TracedContext
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -93,7 +94,8 @@ def unsettled_puts_are_left() -> AbstractContextManager[Any]:
 
     def put(self: EpochLog, position: int, entry: Any) -> Any:
         data = msgspec.json.encode(entry)
-        from headrace.log.epochlog import _MAGIC, seal
+        from headrace.log.epochlog import _MAGIC
+        from headrace.log.sealed import seal
 
         for _ in range(20):
             try:
@@ -182,7 +184,7 @@ def files_are_not_synced() -> AbstractContextManager[Any]:
 def names_are_not_synced() -> AbstractContextManager[Any]:
     """B1, A3: a name that was made may vanish again."""
     stack = ExitStack()
-    for module in (files, file_sinks, high_water, staging):
+    for module in (files, file_sinks, high_water, epoch_directory):
         stack.enter_context(patch.object(module, "sync_directory", lambda path: None))
     return stack
 
@@ -197,11 +199,11 @@ def digests_are_ignored() -> AbstractContextManager[Any]:
         found = {report.label: report for report in reports}
         for report in reports:
             if report.error == "Torn":
-                return verdict_module.Dropped(report.message)
+                return verdict_module.RunAgain(report.message)
         for host in (*topology.graph.injectors, *topology.keyed):
-            for label in inputs.labels_of(topology, task.plan, host):
+            for label in labels_of(topology, task.plan, host):
                 if label not in found:
-                    return verdict_module.Dropped(f"no report of {label}")
+                    return verdict_module.RunAgain(f"no report of {label}")
         return found
 
     return patch.object(verdict_module, "_by_label", by_label)
@@ -377,7 +379,7 @@ def answers_are_not_logged() -> AbstractContextManager[Any]:
     """E2: what came of a call is known to its caller only."""
 
     def unlogged(self: Journal, file: str, outcome: Any) -> Any:
-        return Result(self._epoch, self._wall, outcome)
+        return CallResult(self._epoch, self._wall, outcome)
 
     return patch.object(Journal, "_settle", unlogged)
 
@@ -531,7 +533,7 @@ def high_water_is_overwritten() -> AbstractContextManager[Any]:
 
 def delivery_is_not_repeated() -> AbstractContextManager[Any]:
     """F1: the next driver does not deliver what the last one committed."""
-    from headrace.engine.delivery import Deliverer
+    from headrace.engine.driver.delivery import Deliverer
 
     return patch.object(Deliverer, "catch_up", lambda self, *given: None)
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from headrace.engine import delivery
-from headrace.engine.delivery import Deliverer
+from headrace.engine.driver import delivery
+from headrace.engine.driver.delivery import Deliverer
 from headrace.sinks.files import FileSink
-from headrace.sinks.high_water import Mark
+from headrace.sinks.high_water import HighWaterMark
 
 __all__ = [
     "claims_and_marks_name_no_commit",
@@ -22,7 +22,7 @@ __all__ = [
 
 def claims_and_marks_name_no_commit() -> AbstractContextManager[Any]:
     """F3: whoever loses a claim completes the winner's delivery, though it is a copy's."""
-    return patch.object(Mark, "require", lambda self, *given: None)
+    return patch.object(HighWaterMark, "require", lambda self, *given: None)
 
 
 def sinks_that_went_ahead_are_not_noticed() -> AbstractContextManager[Any]:

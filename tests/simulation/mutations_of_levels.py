@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import msgspec
 
-from headrace.engine import driver as driver_module
-from headrace.engine import verdict as verdict_module
-from headrace.engine.delivery import Deliverer
+from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver.delivery import Deliverer
 from headrace.errors import SinkError
-from headrace.worker import keyed
+from headrace.plan.decisions import verdict as verdict_module
+from headrace.worker.records import slot
 
 __all__ = [
     "acknowledged_epochs_are_passed_over",
@@ -32,7 +32,7 @@ def equal_outputs_are_not_one() -> AbstractContextManager[Any]:
 
     def strict(topology: Any, task: Any, reports: Any) -> Any:
         if len({report.label for report in reports}) < len(reports):
-            return verdict_module.Dropped("a label was reported twice")
+            return verdict_module.RunAgain("a label was reported twice")
         return by_label(topology, task, reports)
 
     return patch.object(verdict_module, "_by_label", strict)
@@ -45,7 +45,7 @@ def ties_fall_as_they_come() -> AbstractContextManager[Any]:
         timestamp, index, _, epoch, position = row[0]
         return timestamp, index, epoch, position
 
-    return patch.object(keyed, "_order", order)
+    return patch.object(slot, "_order", order)
 
 
 def weak_rows_that_were_refused_are_let_go() -> AbstractContextManager[Any]:

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from headrace.engine import finished
-from headrace.engine.collection import History
-from headrace.engine.driver import Driver
-from headrace.engine.finished import FinishedSplits
+from headrace.engine.driver import finished_input
+from headrace.engine.driver.collection import History
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.finished_input import FinishedSplits
 
 __all__ = [
     "collection_forgets_the_record",
@@ -63,8 +63,8 @@ def records_come_after_the_commit() -> Iterator[None]:
 
 def merged_records_forget() -> AbstractContextManager[Any]:
     """A7: where files of the record are merged, the rows of the older ones are lost."""
-    encode = finished.encode_record
-    return patch.object(finished, "encode_record", lambda tables: encode(tables[:1]))
+    encode = finished_input.encode_record
+    return patch.object(finished_input, "encode_record", lambda tables: encode(tables[:1]))
 
 
 def records_are_not_looked_into() -> AbstractContextManager[Any]:

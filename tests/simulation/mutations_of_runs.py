@@ -8,14 +8,14 @@ from unittest.mock import patch
 
 import msgspec
 
-from headrace.engine import driver as driver_module
-from headrace.engine import lease, patience, standby
-from headrace.engine.driver import Driver
-from headrace.engine.lease import LeaseKeeper, Pulse, Watcher
-from headrace.engine.patience import Patience
-from headrace.engine.pins import Pinned, pins_of
+from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.pins import Pinned, pins_of
+from headrace.engine.leading import lease, retry, standby
+from headrace.engine.leading.lease import LeaseKeeper, Pulse, Watcher
+from headrace.engine.leading.retry import Retry
 from headrace.errors import StoreError
-from headrace.testing.simulator import world
+from headrace.testing.simulator.machine import world
 
 __all__ = [
     "checkpoints_are_made_anew",
@@ -127,23 +127,23 @@ def resting_leaders_count_as_stuck() -> AbstractContextManager[Any]:
 
 def standbys_spin_where_they_cannot_begin() -> AbstractContextManager[Any]:
     """Leases: a standby whose sink is away takes over again and again."""
-    wait = Patience.wait
+    wait = Retry.wait
 
-    def restless(self: Patience, error: Exception) -> None:
+    def restless(self: Retry, error: Exception) -> None:
         if self.check.__name__ != "<lambda>":
             wait(self, error)
 
-    return patch.object(Patience, "wait", restless)
+    return patch.object(Retry, "wait", restless)
 
 
 def outages_are_not_told() -> AbstractContextManager[Any]:
     """Patience: a run waits and says nothing."""
-    return patch.object(Patience, "_announce", lambda self, error: None)
+    return patch.object(Retry, "_announce", lambda self, error: None)
 
 
 def patience_does_not_grow() -> AbstractContextManager[Any]:
     """Patience: what is away is tried ten times a second, for as long as it takes."""
-    return patch.object(patience, "delay_s", lambda tries, chance: 0.1)
+    return patch.object(retry, "delay_s", lambda tries, chance: 0.1)
 
 
 def outages_void_plans() -> AbstractContextManager[Any]:

@@ -11,13 +11,13 @@ from headrace.log import files
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.log.store import DiskStore, MemoryStore
-from headrace.model.rows import Rows
 from headrace.model.sink import Opening
+from headrace.model.values.rows import Rows
 from headrace.sinks.files import FileSink
-from headrace.testing.simulator.chance import Chance
-from headrace.testing.simulator.disk import Directory, File, SimulatedDisk
-from headrace.testing.simulator.syscalls import Fault, Syscalls
-from headrace.testing.simulator.world import Tuning, simulated_world
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
+from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
+from headrace.testing.simulator.machine.world import Tuning, simulated_world
 
 
 class Unlucky(Random):

@@ -11,7 +11,7 @@ import pytest
 from headrace import Computation, Pipeline, failpoints, sinks, sources, state
 from headrace.errors import InvalidPipeline
 from headrace.testing import SimulationFailed, simulate
-from headrace.testing.simulator.chance import KINDS
+from headrace.testing.simulator.faults.chance import KINDS
 from headrace.testing.simulator.runner import Verdict, run_seed
 
 pytestmark = pytest.mark.timeout(1200)

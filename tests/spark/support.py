@@ -15,11 +15,11 @@ from threading import Event
 from typing import Any
 
 from headrace import Checkpoint, Pipeline, RunSummary, failpoints
-from headrace.engine.driver import Driver
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.local import LocalSubstrate
+from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.job import run_loop
-from headrace.engine.local import LocalSubstrate
-from headrace.engine.options import Options
 from headrace.log.store import DiskStore, Store
 from headrace.state.cache import WorkerCache
 from headrace.worker.runtime import Runtime

@@ -12,7 +12,7 @@ import pytest
 from tests.spark.support import environment
 
 from headrace import SparkError
-from headrace.engine import probing
+from headrace.engine.spark import probe
 
 pytestmark = pytest.mark.spark
 
@@ -61,13 +61,13 @@ def script(path: Path, says: str) -> str:
 def test_a_python_of_another_version_is_told_without_a_job(tmp_path: Path) -> None:
     other = script(tmp_path / "python3", "3 10 True")
     with pytest.raises(SparkError, match=f"{other}, which is Python 3.10, and this is 3") as told:
-        probing._has_headrace(other)
+        probe._has_headrace(other)
     assert f"PYSPARK_PYTHON={sys.executable}" in str(told.value)
 
 
 def test_a_python_is_asked_whether_it_has_headrace(tmp_path: Path) -> None:
-    assert probing._has_headrace(sys.executable)
+    assert probe._has_headrace(sys.executable)
     version = f"{sys.version_info[0]} {sys.version_info[1]}"
-    assert not probing._has_headrace(script(tmp_path / "without", f"{version} False"))
-    assert not probing._has_headrace(script(tmp_path / "strange", "what?"))
-    assert not probing._has_headrace(str(tmp_path / "nothing"))
+    assert not probe._has_headrace(script(tmp_path / "without", f"{version} False"))
+    assert not probe._has_headrace(script(tmp_path / "strange", "what?"))
+    assert not probe._has_headrace(str(tmp_path / "nothing"))

@@ -22,14 +22,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.bench.bars import Bar
-from headrace.bench.machine import describe_machine, describe_versions
-from headrace.bench.rounds import Say
-from headrace.engine.driver import Driver
+from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.machine import describe_machine, describe_versions
+from headrace.bench.frame.rounds import Say
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.local import LocalSubstrate
+from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.engine.local import LocalSubstrate
-from headrace.engine.options import Options
-from headrace.engine.planning import Run
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.store import DiskStore
@@ -37,8 +36,9 @@ from headrace.model.computation import Computation
 from headrace.model.context import Context
 from headrace.model.record import Record
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.sources.text_lines import text
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.plan.decisions.next_step import Run
+from headrace.sources.files.text_lines import text
 from headrace.state.cache import WorkerCache
 from headrace.worker.runtime import Runtime
 

@@ -29,8 +29,8 @@ from headrace import (
     state,
     tumbling,
 )
-from headrace.bench.session import bench_session
-from headrace.bench.system import OURS, OURS_TRIVIAL, Measurement, Task
+from headrace.bench.frame.session import bench_session
+from headrace.bench.frame.system import OURS, OURS_TRIVIAL, Measurement, Task
 from headrace.bench.workload import COUNTS_SCHEMA, TOP, KeyedCount, window_us, windowed_counts
 from headrace.sources import Range, Reading, Source, Workspace
 

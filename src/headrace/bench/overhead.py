@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from headrace.bench.bars import Bar
-from headrace.bench.machine import describe_machine, describe_versions
-from headrace.bench.rounds import Entry, Launch, Say, run_rounds
-from headrace.bench.runner import Outcome
-from headrace.bench.summary import summarise
-from headrace.bench.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE
+from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.machine import describe_machine, describe_versions
+from headrace.bench.frame.rounds import Launch, RoundEntry, Say, run_rounds
+from headrace.bench.frame.runner import SystemOutcome
+from headrace.bench.frame.summary import summarise
+from headrace.bench.frame.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE
 from headrace.bench.workload import KeyedCount
 
 PAIRS = (
@@ -49,7 +49,7 @@ def run_overhead(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
     ) as directory:
         outcomes = run_rounds(
-            [Entry(name, name, workload) for name in names],
+            [RoundEntry(name, name, workload) for name in names],
             rounds,
             Path(directory),
             launch=launch,
@@ -92,7 +92,7 @@ def format_overhead(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ratio(outcomes: Mapping[str, Sequence[Outcome]], one: str, other: str) -> dict[str, Any]:
+def _ratio(outcomes: Mapping[str, Sequence[SystemOutcome]], one: str, other: str) -> dict[str, Any]:
     """Throughput of one over that of the other, which read the same records."""
     each = [
         round(sum(b.epoch_ms) / sum(a.epoch_ms), 4)

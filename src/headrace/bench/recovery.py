@@ -22,17 +22,17 @@ from typing import Any
 import psutil
 
 from headrace.bench import recovery_job
-from headrace.bench.bars import Bar
 from headrace.bench.cluster import Cluster, cluster, wait_for
-from headrace.bench.machine import describe_machine, describe_versions
-from headrace.bench.recovery_watch import WINDOW, Feed, Watch, latencies, recovery
+from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.machine import describe_machine, describe_versions
+from headrace.bench.recovery_watch import WINDOW, Feed, OutputWatch, latencies, recovery
 from headrace.errors import HeadraceError
 
 Say = Callable[[str], None]
 
 SYSTEMS = (
     "executor-kill",
-    "executor-kill-standbys",
+    "executor-kill-replicas",
     "spark-native-executor-kill",
     "driver-cold",
     "driver-standby",
@@ -59,7 +59,7 @@ class Recovery:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecoveryOutcome:
     """What one system did."""
 
     recovery_ms: float | None
@@ -76,7 +76,7 @@ def run_recovery(
     if unknown:
         raise HeadraceError(f"no system is called {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
     machine = describe_machine()
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in names}
+    outcomes: dict[str, list[RecoveryOutcome]] = {name: [] for name in names}
     for number in range(rounds):
         for name in names:
             say(f"round {number + 1}: {name}")
@@ -87,7 +87,7 @@ def run_recovery(
 
 def document(
     workload: Recovery,
-    outcomes: dict[str, list[Outcome]],
+    outcomes: dict[str, list[RecoveryOutcome]],
     machine: dict[str, object],
     versions: dict[str, str],
 ) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def document(
     pairs = {
         ("driver-standby", "driver-cold"): 0.2,
         ("executor-kill", "spark-native-executor-kill"): 1.0,
-        ("executor-kill-standbys", "spark-native-executor-kill"): 1.0,
+        ("executor-kill-replicas", "spark-native-executor-kill"): 1.0,
     }
     ratios = {f"{one} / {other}": ratio(one, other) for one, other in pairs}
     equal = all(run.equal for runs in outcomes.values() for run in runs)
@@ -137,7 +137,7 @@ def format_recovery(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _numbers(runs: Sequence[Outcome]) -> dict[str, Any]:
+def _numbers(runs: Sequence[RecoveryOutcome]) -> dict[str, Any]:
     took = sorted(run.recovery_ms if run.recovery_ms is not None else float("inf") for run in runs)
     middle = took[len(took) // 2]
     before = sorted(run.latency_ms_before for run in runs)[len(runs) // 2]
@@ -182,7 +182,7 @@ class _Job:
         self.process.wait()
 
 
-def _measure(workload: Recovery, name: str) -> Outcome:
+def _measure(workload: Recovery, name: str) -> RecoveryOutcome:
     with tempfile.TemporaryDirectory(
         prefix="headrace-recovery-", ignore_cleanup_errors=True
     ) as directory:
@@ -195,10 +195,10 @@ def _measure(workload: Recovery, name: str) -> Outcome:
             return _run(workload, name, made, where)
 
 
-def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> Outcome:
+def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryOutcome:
     feed = Feed(where / "in", workload.interval_s, workload.records, workload.keys)
-    watch = Watch(where / "out")
-    more = ["--standbys", "1"] if name == "executor-kill-standbys" else []
+    watch = OutputWatch(where / "out")
+    more = ["--replicas", "1"] if name == "executor-kill-replicas" else []
     lease = ["--lease", f"{round(workload.lease_s * 1000)}ms"]
     if name == "driver-standby":
         more = lease
@@ -233,7 +233,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> Outcome:
             job.kill()
     seconds, usual = recovery(feed.written, watch.visible, killed, before)
     known = latencies(feed.written, watch.visible)
-    return Outcome(
+    return RecoveryOutcome(
         round(seconds * 1000, 1) if seconds is not None else None,
         round(usual * 1000, 1),
         [round(taken * 1000, 1) for taken in known.values()],
@@ -249,7 +249,7 @@ def _kill(name: str, made: Cluster, jobs: list[_Job]) -> None:
         os.kill(made.pids()[0], signal.SIGKILL)
 
 
-def _await_visible(watch: Watch, number: int, where: Path) -> None:
+def _await_visible(watch: OutputWatch, number: int, where: Path) -> None:
     try:
         wait_for(lambda: number in watch.visible, f"results of file {number}", GIVE_UP_S)
     except HeadraceError as error:
@@ -257,7 +257,7 @@ def _await_visible(watch: Watch, number: int, where: Path) -> None:
         raise HeadraceError(f"{error}. The driver said: {log[-2000:]}") from None
 
 
-def _await_recovery(feed: Feed, watch: Watch, killed: float, before: Sequence[int]) -> None:
+def _await_recovery(feed: Feed, watch: OutputWatch, killed: float, before: Sequence[int]) -> None:
     """Until it has recovered, and some files more; or until it is hopeless."""
     until = time.monotonic() + GIVE_UP_S
     while time.monotonic() < until:

@@ -19,7 +19,7 @@ from headrace import Computation, Context, Pipeline, Record, sinks, sources, sta
 DIRECTORY = "HEADRACE_RECOVERY_DIRECTORY"
 
 
-class Count(Computation):
+class CountPerKey(Computation):
     """Counts the records of a key."""
 
     count: int = state(0)
@@ -37,7 +37,7 @@ def pipeline() -> Pipeline:
     p = Pipeline("recovery")
     source = sources.jsonl(str(where / "in" / "*.jsonl"), watch=True, timestamp="at", lateness="1h")
     p.read("records", source)
-    p.compute(Count, inputs={"records": "key"}, outputs="counts")
+    p.compute(CountPerKey, inputs={"records": "key"}, outputs="counts")
     p.stream("counts").write(sinks.jsonl(where / "out"))
     return p
 

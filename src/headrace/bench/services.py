@@ -22,8 +22,14 @@ from time import perf_counter
 from typing import Any
 
 from headrace import Computation, Pipeline, service, sinks, sources, state
+from headrace.bench.frame.system import (
+    AT_MOST_ONCE,
+    EXACTLY_ONCE,
+    EXACTLY_ONCE_BARE,
+    Measurement,
+    Task,
+)
 from headrace.bench.ours import EpochFiles, counts_in, run_epochs
-from headrace.bench.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE, Measurement, Task
 
 ONE_IN = 10
 """Of so many records one asks the service."""
@@ -86,7 +92,7 @@ def pipeline(task: Task, name: str) -> Pipeline:
 
 
 @dataclass(frozen=True)
-class Services:
+class ServiceCalls:
     """One of the three."""
 
     name: str
@@ -112,4 +118,4 @@ def _service_us() -> float:
     return (perf_counter() - start) / 200 * 1e6
 
 
-SYSTEMS = {name: Services(name) for name in (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)}
+SYSTEMS = {name: ServiceCalls(name) for name in (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)}

@@ -12,12 +12,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.bars import LARGE_EPOCH, SMALL_EPOCH, Bar
-from headrace.bench.machine import describe_machine, describe_versions
-from headrace.bench.rounds import Entry, Launch, Say, run_rounds
-from headrace.bench.runner import Outcome
-from headrace.bench.summary import Numbers, ratios, summarise
-from headrace.bench.system import OURS, WINDOWS_NATIVE
+from headrace.bench.frame.bars import LARGE_EPOCH, SMALL_EPOCH, Bar
+from headrace.bench.frame.machine import describe_machine, describe_versions
+from headrace.bench.frame.rounds import Launch, RoundEntry, Say, run_rounds
+from headrace.bench.frame.runner import SystemOutcome
+from headrace.bench.frame.summary import Numbers, ratios, summarise
+from headrace.bench.frame.system import OURS, WINDOWS_NATIVE
 from headrace.bench.workload import KeyedCount
 
 EVEN_LABEL = f"{OURS}-even-keys"
@@ -34,11 +34,11 @@ def run_windowed(
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Measure side by side and return the JSON document."""
-    entries = [Entry(OURS, OURS, workload)]
+    entries = [RoundEntry(OURS, OURS, workload)]
     if native:
-        entries.append(Entry(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
+        entries.append(RoundEntry(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
     if workload.hot:
-        entries.append(Entry(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
+        entries.append(RoundEntry(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
     machine = describe_machine()
     with tempfile.TemporaryDirectory(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
@@ -49,7 +49,7 @@ def run_windowed(
 
 def _document(
     workload: KeyedCount,
-    outcomes: Mapping[str, Sequence[Outcome]],
+    outcomes: Mapping[str, Sequence[SystemOutcome]],
     machine: Mapping[str, object],
 ) -> dict[str, Any]:
     systems = {name: summarise(found) for name, found in outcomes.items()}

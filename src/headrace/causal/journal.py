@@ -35,7 +35,7 @@ import msgspec
 from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
-from headrace.log.epochlog import seal, unseal
+from headrace.log.sealed import seal, unseal
 from headrace.log.store import Store
 from headrace.model.services import AGAIN, CallOptions
 from headrace.plan.epoch import Determinant
@@ -66,7 +66,7 @@ class Intent(msgspec.Struct, frozen=True):
     request: bytes
 
 
-class Result(msgspec.Struct, frozen=True):
+class CallResult(msgspec.Struct, frozen=True):
     """What came of a call, and the plan whose task logged it: its epoch and its wall time."""
 
     epoch: int
@@ -118,7 +118,7 @@ class Journal:
         request: bytes,
         options: CallOptions,
         perform: Callable[[float], Determinant],
-    ) -> Result:
+    ) -> CallResult:
         """What came of one round of a call."""
         for number in count(1):
             known = self._result(file)
@@ -160,7 +160,7 @@ class Journal:
             )
         return None
 
-    def _is_void(self, found: Result, options: CallOptions) -> bool:
+    def _is_void(self, found: CallResult, options: CallOptions) -> bool:
         """Whether a result counts for nothing: nothing came of it, and no hook has happened."""
         if found.wall > self._given_up.get(found.epoch, -1):
             return False  # of this plan, of one that is committed, or of one after this one
@@ -171,13 +171,13 @@ class Journal:
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
         return f"{self._directory}/{digest}-{turn}"
 
-    def _result(self, file: str) -> Result | None:
+    def _result(self, file: str) -> CallResult | None:
         full = f"{file}.result"
         try:
             data = self._store.read(full)
         except FileNotFoundError:
             return None
-        found = _decoded(full, unseal(_RESULT_MAGIC, data, full), Result)
+        found = _decoded(full, unseal(_RESULT_MAGIC, data, full), CallResult)
         try:
             self._store.sync(self._directory)
         except FileNotFoundError:
@@ -205,16 +205,16 @@ class Journal:
                 continue
             raise self._gone()
 
-    def _settle(self, file: str, outcome: Determinant) -> Result:
+    def _settle(self, file: str, outcome: Determinant) -> CallResult:
         """Puts a result; gives the one that counts."""
         full = f"{file}.result"
-        result = Result(self._epoch, self._wall, outcome)
+        result = CallResult(self._epoch, self._wall, outcome)
         sealed = seal(_RESULT_MAGIC, msgspec.json.encode(result))
         data = self._put(full, sealed, tries=_RESULT_PUTS_MAX)
         reach("after-result-write")
-        return _decoded(full, unseal(_RESULT_MAGIC, data, full), Result)
+        return _decoded(full, unseal(_RESULT_MAGIC, data, full), CallResult)
 
-    def _wait(self, file: str, deadline: float) -> Result | None:
+    def _wait(self, file: str, deadline: float) -> CallResult | None:
         """A stranger's result; None where its deadline passed without one."""
         while (known := self._result(file)) is None:
             left = deadline - self._clock()
@@ -250,7 +250,7 @@ class Journal:
         )
 
 
-def _checked(found: Result, name: str, request: bytes) -> Determinant:
+def _checked(found: CallResult, name: str, request: bytes) -> Determinant:
     """The outcome of a call, if it is the one that was asked for."""
     if found.outcome.name != name or found.outcome.request != request:
         raise _another_request(name)

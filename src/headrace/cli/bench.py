@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headrace.cli.options import Command
-from headrace.engine.java import check_java
+from headrace.engine.spark.java import check_java
 from headrace.errors import HeadraceError
 
 
@@ -75,7 +75,7 @@ def _say(line: str) -> None:
 
 def _tell(document: dict[str, Any], shown: str, json_file: Path | None, *, wrong: str) -> None:
     """Shows and keeps what was measured; results that are not right are an error, after that."""
-    from headrace.bench.result import write_document
+    from headrace.bench.frame.result import write_document
 
     click.echo(shown)
     if json_file is not None:
@@ -131,8 +131,8 @@ def keyed_count(
 ) -> None:
     """Count records per key, epoch by epoch."""
     # Here, not above: the other verbs need not load what a benchmark needs.
+    from headrace.bench.frame.result import format_table
     from headrace.bench.keyed_count import run_keyed_count
-    from headrace.bench.result import format_table
     from headrace.bench.workload import KeyedCount
 
     try:
@@ -268,7 +268,7 @@ Examples:
     def command(
         peers: str, rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any
     ) -> None:
-        from headrace.bench.result import format_table
+        from headrace.bench.frame.result import format_table
         from headrace.bench.windowed import run_windowed
         from headrace.bench.workload import KeyedCount
 

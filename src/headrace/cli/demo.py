@@ -25,7 +25,7 @@ DEMOS = {"zeitgeist": "spikes and dips in a stream of search queries"}
 MARKER = "headrace-demo.json"
 
 
-class Marker(msgspec.Struct, frozen=True):
+class DemoMarker(msgspec.Struct, frozen=True):
     """Says that a directory is a demo's, and which, so that it may be emptied or gone on with."""
 
     demo: str
@@ -62,7 +62,7 @@ def demo(
         raise HeadraceError(f"there is no demo {name!r}. Demos:\n{known}")
     if resume and directory is None:
         raise HeadraceError("--resume goes on in a directory: name it with --dir")
-    place = prepare(directory, Marker(name, seed), resume=resume)
+    place = prepare(directory, DemoMarker(name, seed), resume=resume)
     log = make_log(seed)
     files = [*(place / "input").glob("*.jsonl")] or write_log(log, place / "input")
     pipeline = zeitgeist(log_source(place / "input"), place / "output")
@@ -96,7 +96,7 @@ def demo(
         click.echo(f"Go on with: headrace demo {name} --seed {seed} --resume --dir {place}")
 
 
-def prepare(directory: Path | None, marker: Marker, *, resume: bool) -> Path:
+def prepare(directory: Path | None, marker: DemoMarker, *, resume: bool) -> Path:
     """A directory for one run, empty unless resumed. What is not a demo's is never touched."""
     if directory is None:
         directory = Path(tempfile.mkdtemp(prefix=f"headrace-{marker.demo}-"))
@@ -119,8 +119,8 @@ def prepare(directory: Path | None, marker: Marker, *, resume: bool) -> Path:
     return directory
 
 
-def _marker_in(directory: Path) -> Marker | None:
+def _marker_in(directory: Path) -> DemoMarker | None:
     try:
-        return msgspec.json.decode((directory / MARKER).read_bytes(), type=Marker)
+        return msgspec.json.decode((directory / MARKER).read_bytes(), type=DemoMarker)
     except (FileNotFoundError, msgspec.DecodeError):
         return None

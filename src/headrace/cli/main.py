@@ -17,7 +17,7 @@ from headrace.cli.demo import demo
 from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
 from headrace.cli.state import state
-from headrace.engine.showing import DEBUG
+from headrace.engine.spark.tracebacks import DEBUG
 from headrace.errors import HeadraceError
 
 INTERRUPTED = 130

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.model.time import duration
+from headrace.model.values.time import duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,8 +44,8 @@ slots = click.option(
     metavar="N",
     help="Units of parallel work per level.  [default: as many as Spark has cores]",
 )
-standbys = click.option(
-    "--standbys",
+replicas = click.option(
+    "--replicas",
     type=click.IntRange(min=0, max=100),
     default=0,
     show_default=True,

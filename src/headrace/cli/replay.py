@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from headrace.cli.loading import load_pipeline
+from headrace.cli.targets import load_pipeline
 from headrace.observe.replayed import call_lines, head_line, verdict_lines
 
 AS_A_PROCESS = "as a process"

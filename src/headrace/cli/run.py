@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from headrace.cli import options
-from headrace.cli.loading import load_pipeline
 from headrace.cli.signals import graceful_stop
 from headrace.cli.spark import spark_session
+from headrace.cli.targets import load_pipeline
 from headrace.log.location import checkpoint_store
 from headrace.observe.progress import watch
 
@@ -51,7 +51,7 @@ Examples:
 )
 @options.lease
 @options.give_up_after
-@options.standbys
+@options.replicas
 @options.epoch_timeout
 @click.option(
     "--accept-changed",
@@ -73,7 +73,7 @@ def run(
     standby: bool,
     lease: str,
     give_up_after: str | None,
-    standbys: int,
+    replicas: int,
     epoch_timeout: str | None,
     accept_changed: tuple[str, ...],
 ) -> None:
@@ -102,7 +102,7 @@ def run(
             lease=lease,
             give_up_after=give_up_after,
             on_notice=view.note,
-            standbys=standbys,
+            replicas=replicas,
             epoch_timeout=epoch_timeout,
             accept_changed=accept_changed,
         )

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.engine.java import check_java
-from headrace.engine.quiet import LOG_NAME, write_log_settings
-from headrace.engine.session import LOOPBACK, NO_PAGES, default_master, start_session
+from headrace.engine.spark.java import check_java
+from headrace.engine.spark.jvm_noise import LOG_NAME, write_log_settings
+from headrace.engine.spark.session import LOOPBACK, NO_PAGES, default_master, start_session
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:

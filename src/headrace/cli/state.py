@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from headrace.cli.replay import as_json_line, parsed_key
-from headrace.model.time import show_instant
+from headrace.model.values.time import show_instant
 from headrace.plan.progress import counted
 
 
@@ -99,7 +99,7 @@ def drop(
     """
     if bool(keys) == everything:
         raise click.UsageError("say which keys, --key KEY, or --all")
-    from headrace.engine.dropping import drop_state
+    from headrace.engine.replay.drop import drop_state
     from headrace.log.location import checkpoint_store
 
     named = None if everything else [parsed_key(key) for key in keys]

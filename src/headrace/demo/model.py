@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from headrace.model.time import HOUR
+from headrace.model.values.time import HOUR
 
 BUCKET = HOUR
 BUCKETS_PER_DAY = 24

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoOutcome:
     """All rows of a finished run. `findings` are spikes and dips in order of time."""
 
     findings: list[Row]
@@ -21,10 +21,10 @@ class Outcome:
     late: int
 
 
-def read_outcome(output: Path) -> Outcome:
+def read_outcome(output: Path) -> DemoOutcome:
     """Everything that was delivered."""
     findings = [*_rows(output / "spikes"), *_rows(output / "dips")]
-    return Outcome(
+    return DemoOutcome(
         sorted(findings, key=lambda row: (row["seen"], row["query"])),
         list(_rows(output / "regions")),
         sum(1 for _ in _rows(output / "late")),

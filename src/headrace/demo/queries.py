@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.demo.model import BUCKET, BUCKETS_PER_DAY
-from headrace.model.time import DAY, HOUR, MINUTE, SECOND
+from headrace.model.values.time import DAY, HOUR, MINUTE, SECOND
 
 FIRST_DAY = 1_772_409_600 * SECOND  # Monday, 2 March 2026
 DAYS = 4

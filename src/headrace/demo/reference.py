@@ -20,7 +20,7 @@ from headrace.demo.model import (
     spike_limit,
 )
 from headrace.demo.queries import LATENESS
-from headrace.model.time import Duration, duration
+from headrace.model.values.time import Duration, duration
 
 
 class Finding(NamedTuple):

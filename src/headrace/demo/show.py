@@ -8,11 +8,11 @@ from pathlib import Path
 from textwrap import fill
 
 from headrace.demo.model import BUCKET, BUCKETS_PER_DAY, slot_of
-from headrace.demo.outcome import Outcome, Row
+from headrace.demo.outcome import DemoOutcome, Row
 from headrace.demo.queries import DAYS, LATENESS, QUERIES, REGIONS, Planted, SearchLog
 from headrace.demo.reference import Finding, reference
 from headrace.demo.score import Incident, Score, score
-from headrace.model.time import MINUTE, SECOND
+from headrace.model.values.time import MINUTE, SECOND
 
 WIDTH = 88
 # Computations that read the searches themselves: by query, by region, and for spikes.
@@ -57,7 +57,7 @@ class Announcer:
         return lines
 
 
-def closing_lines(log: SearchLog, outcome: Outcome, directory: Path) -> list[str]:
+def closing_lines(log: SearchLog, outcome: DemoOutcome, directory: Path) -> list[str]:
     """How the findings compare with the truth, the regions, and where everything lies."""
     result = score(map(Finding.of, outcome.findings), log.planted)
     arrival = score(reference(log.by_arrival(), lateness="0s"), log.planted)

@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from headrace.pipeline.graph import EXACTLY_ONCE, Graph, To
+from headrace.pipeline.graph.graph import EXACTLY_ONCE, Graph, To
 
 
 def fingerprint(graph: Graph) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.driver import Driver
-from headrace.engine.loop import Conduct, Control, run_loop
-from headrace.engine.showing import brief
+from headrace.engine.driver.driver import Driver
+from headrace.engine.leading.loop import Conduct, RunControl, run_loop
+from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.spark.tracebacks import brief
 from headrace.errors import InvalidPipeline
 from headrace.log.identity import read_identity
-from headrace.model.time import Duration, duration
+from headrace.model.values.time import Duration, duration
 from headrace.plan.progress import RunSummary
 
 
@@ -29,7 +29,7 @@ class Job:
     ) -> None:
         self._driver = driver
         self._conduct = conduct
-        self._control = Control()
+        self._control = RunControl()
         self._summary: RunSummary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(

@@ -11,20 +11,20 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.driver import Driver
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.options import SHORT_RECORDS_MAX, Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.job import GracefulStop, Job
-from headrace.engine.loop import Conduct, run_loop
-from headrace.engine.options import SHORT_RECORDS_MAX, Options
-from headrace.engine.session import local_session
-from headrace.engine.showing import brief
-from headrace.engine.spark import SparkSubstrate, runs_user_code_while_reading
-from headrace.engine.warming import warm
+from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.spark.session import local_session
+from headrace.engine.spark.substrate import SparkSubstrate, runs_user_code_while_reading
+from headrace.engine.spark.tracebacks import brief
+from headrace.engine.spark.warm_up import warm
 from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.failpoints import arm_from_environment
 from headrace.log.location import checkpoint_store
-from headrace.model.time import Duration, duration
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.model.values.time import Duration, duration
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
 
 LEASE_S_MIN = 0.2
@@ -57,7 +57,7 @@ class Pipeline(PipelineBuilder):
         stuck_after: Duration | None = "10m",
         give_up_after: Duration | None = None,
         on_notice: Callable[[Notice], None] | None = None,
-        standbys: int = 0,
+        replicas: int = 0,
         epoch_timeout: Duration | None = None,
         accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> RunSummary:
@@ -77,7 +77,7 @@ class Pipeline(PipelineBuilder):
         - `give_up_after`: how long to wait for a checkpoint or a sink that is away ("0s": not at
           all); for ever if not given. Opening fails at once.
         - `on_notice`: is told what happens between epochs, such as outages.
-        - `standbys`: on a cluster, how many other executors keep each slot's state at hand.
+        - `replicas`: on a cluster, how many other executors keep each slot's state at hand.
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
           default a minute, or twenty times the slowest epoch so far. It doubles with each try.
         - `accept_changed`: files that may have changed since they were read (a stream's name for
@@ -88,7 +88,7 @@ class Pipeline(PipelineBuilder):
             conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
             driver = self._driver(
                 checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
-                on_epoch, standbys, epoch_timeout, accept_changed,
+                on_epoch, replicas, epoch_timeout, accept_changed,
             )  # fmt: skip
             stopping = threading.Event()
             with GracefulStop(stopping):
@@ -113,7 +113,7 @@ class Pipeline(PipelineBuilder):
         stuck_after: Duration | None = "10m",
         give_up_after: Duration | None = None,
         on_notice: Callable[[Notice], None] | None = None,
-        standbys: int = 0,
+        replicas: int = 0,
         epoch_timeout: Duration | None = None,
         accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     ) -> Job:
@@ -122,7 +122,7 @@ class Pipeline(PipelineBuilder):
             conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
             driver = self._driver(
                 checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
-                on_epoch, standbys, epoch_timeout, accept_changed,
+                on_epoch, replicas, epoch_timeout, accept_changed,
             )  # fmt: skip
             return Job(driver, _clock, self._warmed(driver, conduct))
         except HeadraceError as error:
@@ -147,7 +147,7 @@ class Pipeline(PipelineBuilder):
         epoch_records: int | None,
         retain_epochs: int,
         on_epoch: Callable[[EpochProgress], None] | None,
-        standbys: int,
+        replicas: int,
         epoch_timeout: Duration | None,
         accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     ) -> Driver:
@@ -156,8 +156,8 @@ class Pipeline(PipelineBuilder):
             raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
         if slots is not None and not 1 <= slots <= 10_000:
             raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
-        if not 0 <= standbys <= 100:
-            raise InvalidPipeline(f"standbys= is a number from 0 to 100, not {standbys!r}")
+        if not 0 <= replicas <= 100:
+            raise InvalidPipeline(f"replicas= is a number from 0 to 100, not {replicas!r}")
         timeout_s = None
         if epoch_timeout is not None:
             timeout_s = duration(epoch_timeout, what="epoch_timeout=") / 1e6
@@ -170,7 +170,7 @@ class Pipeline(PipelineBuilder):
         store = checkpoint_store(checkpoint)
         session = spark or local_session()
         substrate = SparkSubstrate(
-            session, topology, store, standbys=standbys, epoch_timeout_s=timeout_s
+            session, topology, store, replicas=replicas, epoch_timeout_s=timeout_s
         )
         # The order of a set depends on the hash seed, which only Spark's workers fix: a driver
         # with a random one does not run computations itself.

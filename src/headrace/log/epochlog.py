@@ -9,7 +9,7 @@
   position is occupied; nothing else is written meanwhile.
 - A driver takes over by appending a generation. After that, a foreign entry at
   its next position means that it was fenced.
-- How long it is repeated is for somebody else to say (`Patience`). A writer that gives
+- How long it is repeated is for somebody else to say (`Waiter`). A writer that gives
   up on an unsettled put writes nothing any more: its entry may still land, and a second
   one with another nonce would be fenced by the first.
 - Positions are never free again: a trimmed directory leaves a marker, and a writer
@@ -24,13 +24,12 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import msgspec
-import xxhash
 
-from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, StoreError
+from headrace.errors import CorruptCheckpoint, Fenced, StoreError
 from headrace.log import paths
+from headrace.log.sealed import seal, unseal
 from headrace.log.store import Store
 
-FORMAT = 1
 GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
 ACCEPT, DROP = "accept", "drop"
 
@@ -38,7 +37,7 @@ _MAGIC = b"headrace-log"
 _RETRIES = 8
 
 
-class Patience(Protocol):
+class Waiter(Protocol):
     """Waits, after some quick tries, while the store is away."""
 
     def wait(self, error: Exception) -> None:
@@ -75,41 +74,13 @@ class LogEntry(msgspec.Struct, frozen=True):
     body: msgspec.Raw
 
 
-def seal(magic: bytes, body: bytes) -> bytes:
-    """A small text file with magic, version and checksum."""
-    checksum = xxhash.xxh3_64_hexdigest(body).encode()
-    return b"%s %d %s\n%s\n" % (magic, FORMAT, checksum, body)
-
-
-def unseal(magic: bytes, data: bytes, name: str) -> bytes:
-    """The body of such a file, checked."""
-    head, _, rest = data.partition(b"\n")
-    words = head.split(b" ")
-    if len(words) != 3 or words[0] != magic or not words[1].isdigit():
-        raise CorruptCheckpoint(
-            f"{name} is not a {magic.decode()} file: it begins {data[:40]!r}; restore it from a "
-            "copy, nothing of it has been used"
-        )
-    if int(words[1]) > FORMAT:
-        raise IncompatibleState(
-            f"{name} has format {int(words[1])}; this Headrace reads up to {FORMAT}: "
-            "upgrade Headrace"
-        )
-    body = rest.removesuffix(b"\n")
-    if xxhash.xxh3_64_hexdigest(body).encode() != words[2]:
-        raise CorruptCheckpoint(
-            f"{name} is damaged (checksum); restore it from a copy, nothing of it has been used"
-        )
-    return body
-
-
 class EpochLog:
     """The log of one checkpoint, as one driver sees it."""
 
     def __init__(self, store: Store, sleep: Callable[[float], None] = time.sleep) -> None:
         self._store = store
         self._sleep = sleep
-        self.patience: Patience = NoPatience()
+        self.patience: Waiter = NoPatience()
         self.position = 0
         """The last position read or written."""
         self.generation = 0

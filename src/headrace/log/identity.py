@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
-from headrace.log.epochlog import seal, unseal
+from headrace.log.sealed import seal, unseal
 from headrace.log.store import Store
 
 _MAGIC = b"headrace-checkpoint"

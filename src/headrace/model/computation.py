@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.errors import InvalidPipeline
 from headrace.model.functions import check_hooks, mentions
 from headrace.model.state import Field, check_names, declared_fields
-from headrace.model.time import Duration, duration
-from headrace.model.words import no_option
+from headrace.model.values.names import no_option
+from headrace.model.values.time import Duration, duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CLASS_OPTIONS = ("ordered", "ttl", "clock", "version")
 
 
-class Options:
+class ComputationOptions:
     """What stands in the class line: `class C(Computation, ordered=True)`."""
 
     __slots__ = ("clock", "ordered", "ttl_us", "version")
@@ -45,7 +45,7 @@ class Computation:
     - `version`: raise it when the meaning of the state changes, and give `migrate`.
     """
 
-    options: ClassVar[Options] = Options(False, None, "event", 1)
+    options: ClassVar[ComputationOptions] = ComputationOptions(False, None, "event", 1)
 
     lag_us: int = 0
     """How far behind its input watermark it may still produce: so far its output's stays back."""
@@ -73,7 +73,7 @@ class Computation:
             raise InvalidPipeline(
                 f"{cls.__qualname__}: version is a number from 1 on, not {version!r}"
             )
-        cls.options = Options(
+        cls.options = ComputationOptions(
             base.ordered if ordered is None else ordered,
             base.ttl_us if ttl is None else duration(ttl, what=f"{cls.__qualname__}: ttl"),
             base.clock if clock is None else clock,

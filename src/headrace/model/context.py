@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.model.services import Http
-from headrace.model.time import Duration, Instant
+from headrace.model.values.time import Duration, Instant
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from headrace.model.rows import Rows
+    from headrace.model.values.rows import Rows
 
 Result = TypeVar("Result")
 

@@ -15,10 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from headrace.model.codec import Codec
-from headrace.model.keys import decode_key, encode_part
 from headrace.model.map_entry import UNCHANGING, MapEntry, decoded
-from headrace.model.time import END
+from headrace.model.values.codec import Codec
+from headrace.model.values.keys import decode_key, encode_part
+from headrace.model.values.time import END
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from headrace.errors import IncompatibleState
-from headrace.model.codec import Codec
-from headrace.model.time import END
+from headrace.model.values.codec import Codec
+from headrace.model.values.time import END
 
 _TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
 UNCHANGING = frozenset(

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, overload
 import msgspec
 
 from headrace.errors import InvalidPipeline, ServiceError
-from headrace.model.time import Duration, duration
+from headrace.model.values.time import Duration, duration
 
 BEFORE_USE, WITH_COMMIT = "before use", "with the commit"
 RAISE, AGAIN = "raise", "again"

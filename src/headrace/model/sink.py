@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline
 from headrace.model.functions import checked_function
-from headrace.model.time import Duration, Instant, duration, instant
-from headrace.model.words import names_of
-from headrace.model.zones import in_zone, zone_named
+from headrace.model.values.names import names_of
+from headrace.model.values.time import Duration, Instant, duration, instant
+from headrace.model.values.zones import in_zone, zone_named
 
 
 class Range(msgspec.Struct, frozen=True):

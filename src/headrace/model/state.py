@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import InvalidPipeline
-from headrace.model.codec import Codec
 from headrace.model.map import Map
-from headrace.model.time import Duration, duration
+from headrace.model.values.codec import Codec
+from headrace.model.values.time import Duration, duration
 
 
 class _Unset(enum.Enum):

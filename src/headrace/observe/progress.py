@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from headrace.observe.wording import show_bytes, show_lag, show_rate, show_span, show_time
+from headrace.observe.text import show_bytes, show_lag, show_rate, show_span, show_time
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
 
 Clock = Callable[[], float]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.engine.difference import Difference
-from headrace.engine.replay import Replay
-from headrace.model.time import show_instant
-from headrace.worker.observing import TABLE, Asked, HookCall
+from headrace.engine.replay.difference import Difference
+from headrace.engine.replay.replay import Replay
+from headrace.model.values.time import show_instant
+from headrace.worker.watching.hook_recorder import TABLE, Asked, HookCall
 
 WIDTH = 160
 """How much of one value is shown."""

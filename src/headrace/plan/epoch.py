@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.model.source import Range, Seen
-from headrace.plan.ring import Interval, Ring
+from headrace.plan.ring import KeyInterval, Ring
 from headrace.plan.watermarks import Histogram, Mark
 
 
@@ -52,11 +52,11 @@ class Reach(msgspec.Struct, frozen=True):
     """How far those had come before the epoch."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SegmentEntry(msgspec.Struct, frozen=True):
     """A manifest entry: a segment counts inside its interval only."""
 
     segment: str
-    interval: Interval
+    interval: KeyInterval
     last_epoch: int
     rows: int
     bytes: int
@@ -96,7 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
 class SlotBase(msgspec.Struct, frozen=True):
     """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SegmentEntry, ...]
     chains: tuple[tuple[int, str], ...]
     """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
 
@@ -130,7 +130,7 @@ def unpack_determinants(data: bytes) -> list[Determinant]:
     return [Determinant(*row) for row in _packed_decoder.decode(data)] if data else []
 
 
-class TaskPlan(msgspec.Struct, frozen=True):
+class WorkOrder(msgspec.Struct, frozen=True):
     """What the driver sends to every task of an epoch: the plan and the state it starts from."""
 
     plan: Plan
@@ -257,7 +257,7 @@ class Report(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Control(msgspec.Struct, frozen=True):
+class EndOfInput(msgspec.Struct, frozen=True):
     """What a producer tells every slot it feeds: that it is done, and what it made."""
 
     label: str
@@ -303,7 +303,7 @@ class Adoption(msgspec.Struct, frozen=True):
     computation: str
     slot: int
     replaces: tuple[str, ...]
-    entry: Entry
+    entry: SegmentEntry
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -344,5 +344,5 @@ class Drop(msgspec.Struct, frozen=True):
     """State that a person took out of a stopped pipeline: the slots that change, and to what."""
 
     computation: str
-    slots: dict[int, tuple[Entry, ...]]
+    slots: dict[int, tuple[SegmentEntry, ...]]
     reason: str = ""

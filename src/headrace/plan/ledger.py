@@ -14,23 +14,23 @@ import msgspec
 import xxhash
 
 from headrace.model.source import Seen
-from headrace.model.time import BEGINNING, END
+from headrace.model.values.time import BEGINNING, END
 from headrace.plan.epoch import (
     Adoption,
     Commit,
     Counters,
     Drop,
-    Entry,
     OutboxFile,
     Plan,
     Reach,
     RecordFile,
     Sealing,
+    SegmentEntry,
     SlotBase,
     SlotDelta,
     SplitState,
 )
-from headrace.plan.ring import Interval, Ring
+from headrace.plan.ring import KeyInterval, Ring
 
 Rows = dict[tuple[str, str], Seen | None]
 
@@ -42,13 +42,13 @@ DETERMINANTS_EPOCHS = 16
 class SlotLedger(msgspec.Struct, frozen=True):
     """A slot's manifest, its chain of deltas, its earliest timers."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[SegmentEntry, ...] = ()
     chains: tuple[tuple[int, str], ...] = ((0, ""),)
     next_event_timer: int | None = None
     next_wall_timer: int | None = None
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedInput(msgspec.Struct, frozen=True):
     """What a stream has read to its end and is no longer listed split by split."""
 
     files: tuple[RecordFile, ...] = ()
@@ -67,7 +67,7 @@ class Ledger(msgspec.Struct):
     outs: dict[str, int] = {}
     splits: dict[str, dict[str, SplitState]] = {}
     """Stream -> its splits: those not finished, and those not yet in the record."""
-    finished: dict[str, Finished] = {}
+    finished: dict[str, FinishedInput] = {}
     rings: dict[str, Ring] = {}
     slots: dict[str, dict[int, SlotLedger]] = {}
     outbox: dict[str, list[OutboxFile]] = {}
@@ -76,7 +76,7 @@ class Ledger(msgspec.Struct):
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
     keys: dict[str, dict[str, str]] = {}
-    """Computation -> stream -> what it was keyed by when it last ran; see `engine/doubts`."""
+    """Computation -> stream -> what it was keyed by when it last ran; see `engine/hints`."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0
@@ -161,7 +161,7 @@ class Ledger(msgspec.Struct):
 
     def _seal(self, stream: str, sealing: Sealing, leaving: Rows) -> None:
         """Finished splits go: the record has them, and how far they had come is kept."""
-        known, before = dict(self.splits[stream]), self.finished.get(stream, Finished())
+        known, before = dict(self.splits[stream]), self.finished.get(stream, FinishedInput())
         gone = [known.pop(split) for split, name in leaving if not name]
         reached = max([before.reached, *(state.mark.reached for state in gone)])
         for split in {split for split, _ in leaving if split in known}:
@@ -170,7 +170,7 @@ class Ledger(msgspec.Struct):
             known[split] = msgspec.structs.replace(state, seen=seen)
         self.splits[stream] = known
         kept = [file for file in before.files if file.name not in sealing.replaces]
-        self.finished[stream] = Finished((sealing.file, *kept), reached)
+        self.finished[stream] = FinishedInput((sealing.file, *kept), reached)
 
     def dropped(self, drop: Drop, position: int) -> None:
         """A person took state out. Timers may be due too early now: they find nothing."""
@@ -267,7 +267,7 @@ class Ledger(msgspec.Struct):
     def reached(self, stream: str) -> int:
         """The farthest that any split of a stream has reached, finished ones included."""
         marks = [state.mark.reached for state in self.splits.get(stream, {}).values()]
-        return max([self.finished.get(stream, Finished()).reached, *marks])
+        return max([self.finished.get(stream, FinishedInput()).reached, *marks])
 
     def records(self) -> set[str]:
         """Every file of the record of what was read to its end."""
@@ -368,7 +368,7 @@ def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int
     epoch = max((slot.chains[-1][0] for slot in slots.values()), default=0)
     found: dict[int, SlotLedger] = {}
     for owner in new.slots:
-        mine: list[Entry] = []
+        mine: list[SegmentEntry] = []
         for interval in new.intervals(owner):
             for entry in entries:
                 shared = entry.interval.overlap(interval)
@@ -381,12 +381,13 @@ def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int
 
 
 def _with_delta(
-    slot: SlotLedger, delta: SlotDelta, epoch: int, intervals: tuple[Interval, ...]
+    slot: SlotLedger, delta: SlotDelta, epoch: int, intervals: tuple[KeyInterval, ...]
 ) -> SlotLedger:
     entries, chains = slot.entries, slot.chains
     if delta.segment is not None:
         new = tuple(
-            Entry(delta.segment, interval, epoch, delta.rows, delta.bytes) for interval in intervals
+            SegmentEntry(delta.segment, interval, epoch, delta.rows, delta.bytes)
+            for interval in intervals
         )
         entries = (*new, *entries)
         chain = next_chain(chains[-1][1], delta.segment)

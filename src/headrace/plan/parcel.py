@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.keys import decode_key, hash_key
-from headrace.model.rows import Rows
+from headrace.model.values.keys import decode_key, hash_key
+from headrace.model.values.rows import Rows
 
 BLOB_BYTES_MAX = 32 << 20
 

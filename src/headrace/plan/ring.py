@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.model.keys import HASH_SPACE
+from headrace.model.values.keys import HASH_SPACE
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
-class Interval(msgspec.Struct, frozen=True, order=True, array_like=True):
+class KeyInterval(msgspec.Struct, frozen=True, order=True, array_like=True):
     """A half-open range of hashes, [low, high).
 
     It holds the last hash and not `high`, which may be 2**64 and so one more than
@@ -28,22 +28,22 @@ class Interval(msgspec.Struct, frozen=True, order=True, array_like=True):
     last: int
 
     @staticmethod
-    def between(low: int, high: int) -> Interval:
+    def between(low: int, high: int) -> KeyInterval:
         """[low, high)."""
-        return Interval(low, high - 1)
+        return KeyInterval(low, high - 1)
 
     @property
     def high(self) -> int:
         """The first hash after it."""
         return self.last + 1
 
-    def overlap(self, other: Interval) -> Interval | None:
+    def overlap(self, other: KeyInterval) -> KeyInterval | None:
         """What two intervals share."""
         low, last = max(self.low, other.low), min(self.last, other.last)
-        return Interval(low, last) if low <= last else None
+        return KeyInterval(low, last) if low <= last else None
 
 
-WHOLE = Interval.between(0, HASH_SPACE)
+WHOLE = KeyInterval.between(0, HASH_SPACE)
 
 
 class Ring(msgspec.Struct, frozen=True):
@@ -62,11 +62,11 @@ class Ring(msgspec.Struct, frozen=True):
         """The slots that own something, in order."""
         return tuple(sorted(set(self.owners)))
 
-    def intervals(self, slot: int) -> tuple[Interval, ...]:
+    def intervals(self, slot: int) -> tuple[KeyInterval, ...]:
         """What a slot owns."""
         highs = (*self.lows[1:], HASH_SPACE)
         return tuple(
-            Interval.between(low, high)
+            KeyInterval.between(low, high)
             for low, high, owner in zip(self.lows, highs, self.owners, strict=True)
             if owner == slot
         )

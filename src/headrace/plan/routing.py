@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import InvalidRecord
-from headrace.model.keys import encode_key
-from headrace.model.rows import Rows, python_list
-from headrace.pipeline.keying import KeySpec
+from headrace.model.key_spec import KeySpec
+from headrace.model.values.keys import encode_key
+from headrace.model.values.rows import Rows, python_list
 from headrace.plan.parcel import Parcel
 from headrace.plan.ring import Ring
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.model.time import BEGINNING, END
+from headrace.model.values.time import BEGINNING, END
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):

@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.kinds import kind_of
-from headrace.model.rows import Rows, one_batch
+from headrace.model.values.kinds import kind_of
+from headrace.model.values.rows import Rows, one_batch
 
 VALUE = "value"
 

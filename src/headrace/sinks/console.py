@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.rows import Rows
 from headrace.model.sink import Delivery
-from headrace.sinks.handing import HandingSink
+from headrace.model.values.rows import Rows
+from headrace.sinks.at_least_once import HandingSink
 from headrace.sinks.jsonl import with_digits
 
 _encoder = msgspec.json.Encoder()

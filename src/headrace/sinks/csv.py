@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 from headrace.sinks.columns import as_dicts, column_names
 from headrace.sinks.files import FileSink
 

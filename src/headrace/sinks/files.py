@@ -39,10 +39,16 @@ from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.log.location import mounted
-from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Part, Sink
-from headrace.sinks.high_water import HighWater, Mark, epoch_name, highest_marker, remove_names
-from headrace.sinks.staging import build
+from headrace.model.values.rows import Rows
+from headrace.sinks.epoch_directory import build
+from headrace.sinks.high_water import (
+    HighWater,
+    HighWaterMark,
+    epoch_name,
+    highest_marker,
+    remove_names,
+)
 
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
 
@@ -51,7 +57,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Names the one staged directory that becomes an epoch."""
 
     staging: str
-    mark: Mark
+    mark: HighWaterMark
 
 
 class FileSink(Sink):
@@ -223,7 +229,7 @@ class FileSink(Sink):
         if found is not None and found.empty:
             self._require_empty(last, found)
 
-    def _keep_empty(self, epoch: int, mine: Mark) -> None:
+    def _keep_empty(self, epoch: int, mine: HighWaterMark) -> None:
         """An epoch without rows is marked: a copy that claimed it with rows must not show them."""
         try:
             claim = _read_claim(self._claims / epoch_name(epoch))
@@ -237,7 +243,7 @@ class FileSink(Sink):
         except FileNotFoundError:
             self._require_empty(epoch, mine)
 
-    def _require_empty(self, epoch: int, mine: Mark) -> None:
+    def _require_empty(self, epoch: int, mine: HighWaterMark) -> None:
         shown = self.path / f"epoch={epoch_name(epoch)}"
         if shown.exists():
             raise IncompatibleState(
@@ -286,8 +292,8 @@ class FileSink(Sink):
         return SinkError(f"{self.path} {what}: {error.strerror}: {error.filename}")
 
 
-def _came_of(delivery: Delivery) -> Mark:
-    return Mark(delivery.checkpoint, delivery.commit, delivery.place)
+def _came_of(delivery: Delivery) -> HighWaterMark:
+    return HighWaterMark(delivery.checkpoint, delivery.commit, delivery.place)
 
 
 def _read_claim(path: Path) -> Claim:

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.functions import checked_function
-from headrace.model.rows import Rows
 from headrace.model.sink import Delivery
+from headrace.model.values.rows import Rows
+from headrace.sinks.at_least_once import HandingSink
 from headrace.sinks.columns import as_batch, as_one_table, check_schema
-from headrace.sinks.handing import HandingSink
 
 
 def foreach(

@@ -36,7 +36,7 @@ def epoch_name(epoch: int) -> str:
     return f"{epoch:012d}"
 
 
-class Mark(msgspec.Struct, frozen=True):
+class HighWaterMark(msgspec.Struct, frozen=True):
     """What an epoch came of."""
 
     checkpoint: str
@@ -47,7 +47,7 @@ class Mark(msgspec.Struct, frozen=True):
     empty: bool = False
     """Whether the epoch has no rows here."""
 
-    def require(self, found: Mark | None, epoch: int, where: str) -> None:
+    def require(self, found: HighWaterMark | None, epoch: int, where: str) -> None:
         """IncompatibleState where an epoch is there already, and came of another commit."""
         if found is None or not found.commit or not self.commit or found.commit == self.commit:
             return
@@ -69,9 +69,9 @@ class HighWater:
         """`place` is the checkpoint's, `where` the sink's: both for messages."""
         self._directory = None if directory is None else Path(directory)
         self._where = where or str(directory or "this process")
-        self._mark = Mark(checkpoint, "", place)
+        self._mark = HighWaterMark(checkpoint, "", place)
         self._epoch = 0
-        self._found: Mark | None = None
+        self._found: HighWaterMark | None = None
 
     def read(self) -> int:
         """The last epoch delivered, or 0."""
@@ -98,7 +98,7 @@ class HighWater:
         mine = msgspec.structs.replace(self._mark, commit=commit)
         mine.require(self.found(epoch), epoch, self._where)
 
-    def found(self, epoch: int) -> Mark | None:
+    def found(self, epoch: int) -> HighWaterMark | None:
         """What an epoch came of, where that is known."""
         if self._directory is None:
             return self._found if epoch == self._epoch else None
@@ -140,11 +140,11 @@ def highest_marker(directory: Path) -> int:
     return max((int(name) for name in names if _MARKER.fullmatch(name)), default=0)
 
 
-def _read_mark(path: Path) -> Mark | None:
+def _read_mark(path: Path) -> HighWaterMark | None:
     """What a marker says; None where there is none, or it says nothing."""
     try:
         with explained("read", path):
-            return msgspec.json.decode(path.read_bytes(), type=Mark)
+            return msgspec.json.decode(path.read_bytes(), type=HighWaterMark)
     except (FileNotFoundError, msgspec.DecodeError):
         return None  # its name alone raises the mark
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import SinkError
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 from headrace.sinks.columns import as_dicts
 from headrace.sinks.files import FileSink
 

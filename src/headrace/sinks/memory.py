@@ -11,10 +11,10 @@ from typing import Any
 
 from headrace.errors import SinkError
 from headrace.failpoints import reach
-from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Sink
-from headrace.sinks.high_water import Mark
-from headrace.sinks.staged import dump, load_parts
+from headrace.model.values.rows import Rows
+from headrace.sinks.high_water import HighWaterMark
+from headrace.sinks.rows_file import dump, load_parts
 
 _Epoch = list[tuple[Any, int]]
 
@@ -31,7 +31,7 @@ class Memory(Sink):
         self._lock = threading.Lock()
         self._records: dict[int, _Epoch] = {}
         self._high_water = 0
-        self._mark = Mark("")
+        self._mark = HighWaterMark("")
         """What the last epoch came of."""
         self._checkpoint: str | None = None
 
@@ -74,9 +74,9 @@ class Memory(Sink):
             self._admit(opening.checkpoint)
             if is_new:  # what was delivered to another process is gone with it
                 self._high_water = opening.committed
-                self._mark = Mark("")
+                self._mark = HighWaterMark("")
             commit = opening.commits.get(self._high_water, "")
-            self._verify(self._high_water, Mark(opening.checkpoint, commit, opening.place))
+            self._verify(self._high_water, HighWaterMark(opening.checkpoint, commit, opening.place))
 
     def encode(self, rows: Rows) -> bytes:
         return dump(rows)
@@ -93,7 +93,7 @@ class Memory(Sink):
         with self._lock:
             self._admit(delivery.checkpoint)
             if not delivery.weak:
-                mark = Mark(delivery.checkpoint, delivery.commit, delivery.place)
+                mark = HighWaterMark(delivery.checkpoint, delivery.commit, delivery.place)
                 if self._high_water >= delivery.epoch:
                     self._verify(delivery.epoch, mark)
                     return
@@ -104,9 +104,9 @@ class Memory(Sink):
 
     def verify(self, epoch: int, commit: str) -> None:
         with self._lock:
-            self._verify(epoch, Mark(self._checkpoint or "", commit))
+            self._verify(epoch, HighWaterMark(self._checkpoint or "", commit))
 
-    def _verify(self, epoch: int, mine: Mark) -> None:
+    def _verify(self, epoch: int, mine: HighWaterMark) -> None:
         if epoch == self._high_water:
             mine.require(self._mark, epoch, "this memory sink")
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 from headrace.sinks.columns import as_batch, check_schema
 from headrace.sinks.files import FileSink
 

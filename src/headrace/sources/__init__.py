@@ -7,13 +7,13 @@ its contract, with the traps, is written in `headrace.model.source`.
 """
 
 from headrace.model.source import Range, Reading, Rejected, Source, Timing, Workspace
-from headrace.sources.csv_records import csv
-from headrace.sources.dataframes import dataframe
+from headrace.sources.files.csv_rows import csv
+from headrace.sources.files.json_lines import jsonl
+from headrace.sources.files.parquet_rows import parquet
+from headrace.sources.files.text_lines import text
 from headrace.sources.generated import generate
 from headrace.sources.in_memory import memory
-from headrace.sources.json_lines import jsonl
-from headrace.sources.parquet_rows import parquet
-from headrace.sources.text_lines import text
+from headrace.sources.spark.dataframes import dataframe
 
 __all__ = [
     "csv",

@@ -9,7 +9,6 @@ import numpy as np
 import xxhash
 
 from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
-from headrace.model.codec import packed
 from headrace.model.source import (
     Change,
     Range,
@@ -20,8 +19,9 @@ from headrace.model.source import (
     digest_of_sum,
     positions,
 )
-from headrace.model.time import Instant, instant
-from headrace.model.words import known_options
+from headrace.model.values.codec import packed
+from headrace.model.values.names import known_options
+from headrace.model.values.time import Instant, instant
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 SPLIT = "memory"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypedDict
 
-from headrace.model.time import Duration, Instant
+from headrace.model.values.time import Duration, Instant
 
 
 class TimingOptions(TypedDict, total=False):

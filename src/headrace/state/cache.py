@@ -21,20 +21,20 @@ from typing import Any
 from headrace.log.store import Store
 from headrace.plan.epoch import SlotBase
 from headrace.plan.ledger import next_chain
-from headrace.plan.ring import Interval
-from headrace.state.segment import HELD, HOLD, TIMER, Segment
+from headrace.plan.ring import KeyInterval
+from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.timeindex import Changes, TimeIndex
 from headrace.state.view import CellId, SlotView
 
 OBJECTS_MAX = 100_000
 SEGMENTS_MAX = 2_000
 
-INDEXES = ("event", "wall", "hold", "held")
+INDEXES = ("event", "wall", "hold", "waiting")
 
 
 def index_name(kind: int, field: str) -> str:
     """Which index a timed cell belongs to."""
-    return field if kind == TIMER else {HOLD: "hold", HELD: "held"}[kind]
+    return field if kind == TIMER else {HOLD: "hold", WAITING: "waiting"}[kind]
 
 
 class ObjectCache:
@@ -135,7 +135,7 @@ class WorkerCache:
         computation: str,
         slot: int,
         base: SlotBase,
-        intervals: tuple[Interval, ...],
+        intervals: tuple[KeyInterval, ...],
     ) -> OpenSlot:
         """The slot as `base` says it is."""
         segments = {e.segment: self.segment(store, e.segment) for e in base.entries}

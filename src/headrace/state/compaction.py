@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.rows import one_batch
-from headrace.model.time import END
-from headrace.plan.epoch import Entry
-from headrace.plan.ring import Interval
+from headrace.model.values.rows import one_batch
+from headrace.model.values.time import END
+from headrace.plan.epoch import SegmentEntry
+from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment
 
 RUN_MIN = 8
@@ -40,7 +40,7 @@ PIECE_BYTES = 256 << 20
 _SAMPLE_BYTES = 1 << 20
 
 
-def choose(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def choose(entries: Sequence[SegmentEntry]) -> tuple[SegmentEntry, ...]:
     """The newest run worth merging, newest first; () where there is none.
 
     Sizes grow geometrically from new to old, so a slot keeps a logarithmic number
@@ -60,12 +60,12 @@ def choose(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return ()
 
 
-def total_bytes(entries: Iterable[Entry]) -> int:
+def total_bytes(entries: Iterable[SegmentEntry]) -> int:
     """How large the segments of some entries are; several entries may share one."""
     return sum({entry.segment: entry.bytes for entry in entries}.values())
 
 
-def pieces(run: Sequence[Entry], segments: Mapping[str, Segment]) -> list[Interval]:
+def pieces(run: Sequence[SegmentEntry], segments: Mapping[str, Segment]) -> list[KeyInterval]:
     """The hull of a run, cut so that about as much of it lies in each piece.
 
     A key is never cut: where one alone is larger than a piece, so is its piece.
@@ -83,10 +83,10 @@ def pieces(run: Sequence[Entry], segments: Mapping[str, Segment]) -> list[Interv
     hashes = np.sort(np.concatenate(samples))
     step = PIECE_BYTES // _SAMPLE_BYTES
     cuts = sorted({*hashes[step::step].tolist()} - {hull.low})
-    return [Interval.between(low, high) for low, high in pairwise([hull.low, *cuts, hull.high])]
+    return [KeyInterval.between(low, high) for low, high in pairwise([hull.low, *cuts, hull.high])]
 
 
-def is_bottom(run: Sequence[Entry], entries: Sequence[Entry]) -> bool:
+def is_bottom(run: Sequence[SegmentEntry], entries: Sequence[SegmentEntry]) -> bool:
     """Whether nothing older than the run lies under its hull."""
     hull = hull_of(run)
     oldest = min(e.last_epoch for e in run)
@@ -97,9 +97,9 @@ def is_bottom(run: Sequence[Entry], entries: Sequence[Entry]) -> bool:
     )
 
 
-def hull_of(run: Sequence[Entry]) -> Interval:
+def hull_of(run: Sequence[SegmentEntry]) -> KeyInterval:
     """The smallest interval around a run."""
-    return Interval(min(e.interval.low for e in run), max(e.interval.last for e in run))
+    return KeyInterval(min(e.interval.low for e in run), max(e.interval.last for e in run))
 
 
 _LARGE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
@@ -110,7 +110,7 @@ _WIDE = pa.schema(
 
 
 def merge(
-    parts: Sequence[tuple[Segment, Interval]], *, bottom: bool, expired_before: int
+    parts: Sequence[tuple[Segment, KeyInterval]], *, bottom: bool, expired_before: int
 ) -> pa.RecordBatch:
     """The newest version of every cell of `parts` (newest first), sorted.
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.keys import decode_key, encode_part
 from headrace.model.map import check_key
 from headrace.model.state import Field
+from headrace.model.values.keys import decode_key, encode_part
 from headrace.state.segment import ENTRY
 from headrace.state.view import SlotView
 

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log.content import map_named, verify
 from headrace.log.store import Store
-from headrace.model.rows import one_batch
 from headrace.model.source import Seen
-from headrace.state.segment import map_named, verify
+from headrace.model.values.rows import one_batch
 
 FORMAT = 1
 SCHEMA = pa.schema(
@@ -65,7 +65,7 @@ def encode_record(tables: Sequence[pa.Table]) -> tuple[bytes, int]:
     return out.getvalue().to_pybytes(), whole.num_rows
 
 
-class Record:
+class FinishedFile:
     """An open file of the record."""
 
     __slots__ = ("hashes", "table")
@@ -92,9 +92,9 @@ class Record:
         self.hashes = self.table.column(0).combine_chunks().to_numpy()
 
     @staticmethod
-    def open(store: Store, name: str) -> Record:
+    def open(store: Store, name: str) -> FinishedFile:
         """Opens a file of a checkpoint's record."""
-        return Record(name, map_named(store, name))
+        return FinishedFile(name, map_named(store, name))
 
     def find(self, parts: Iterable[Part]) -> dict[Part, Seen | None]:
         """Those of these parts that are in it."""

@@ -3,13 +3,13 @@
 Columns: `hash, key, kind, field, entry, value, time, expires, version, tombstone`.
 One row is one version of one cell. What a cell is depends on its kind:
 
-| kind  | field        | entry        | time          | expires       |
-| ----- | ------------ | ------------ | ------------- | ------------- |
-| FIELD | field's name |              | last write    | end of TTL    |
-| ENTRY | map's name   | map key      | last write    | end of TTL    |
-| TIMER | clock        | tag          | fires at      | holds at      |
-| HOLD  |              |              | holds at      | holds at      |
-| HELD  | stream       | order        | its timestamp | its timestamp |
+| kind    | field        | entry        | time          | expires       |
+| ------- | ------------ | ------------ | ------------- | ------------- |
+| FIELD   | field's name |              | last write    | end of TTL    |
+| ENTRY   | map's name   | map key      | last write    | end of TTL    |
+| TIMER   | clock        | tag          | fires at      | holds at      |
+| HOLD    |              |              | holds at      | holds at      |
+| WAITING | stream       | order        | its timestamp | its timestamp |
 
 Invariants: rows are sorted by (hash, key, kind, field, entry) and unique in it;
 the file's name ends with the digest of its bytes, which is checked before a byte
@@ -23,15 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
-from headrace.log import paths
+from headrace.log.content import map_named, verify
 from headrace.log.store import Store
-from headrace.model.time import END
+from headrace.model.values.time import END
 from headrace.state.bloom import Bloom
 
-FIELD, ENTRY, TIMER, HOLD, HELD = 0, 1, 2, 3, 4
+FIELD, ENTRY, TIMER, HOLD, WAITING = 0, 1, 2, 3, 4
 FORMAT = 1
 
 SCHEMA = pa.schema(
@@ -63,11 +62,6 @@ class Cell(NamedTuple):
     expires: int = END
     version: int = 1
     tombstone: bool = False
-
-
-def digest_of(data: bytes | pa.Buffer) -> str:
-    """The checksum that names a file."""
-    return xxhash.xxh3_128_hexdigest(data)
 
 
 COLUMN_BYTES_MAX = 2**31 - 1
@@ -170,28 +164,3 @@ class Segment:
             else:
                 high = middle
         return low
-
-
-def map_named(store: Store, name: str) -> pa.Buffer:
-    """The bytes of a file that a commit names."""
-    try:
-        return store.map(name)
-    except FileNotFoundError:
-        raise CorruptCheckpoint(
-            f"{store.where(name)} is missing from the checkpoint, though a commit names it; "
-            "restore the file, or begin again from a backup"
-        ) from None
-
-
-def verify(name: str, data: bytes | pa.Buffer) -> None:
-    """Refuses a file whose bytes are not those that its name promises."""
-    try:
-        _, _, expected = paths.parse_content_name(name.rsplit("/", 1)[-1])
-    except ValueError as error:
-        raise CorruptCheckpoint(str(error)) from None
-    found = digest_of(data)
-    if found != expected:
-        raise CorruptCheckpoint(
-            f"{name} is damaged: its {len(data):,} bytes have digest {found}, its name says "
-            f"{expected}. Restore the file from a copy; nothing of it has been read"
-        )

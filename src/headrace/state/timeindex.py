@@ -1,4 +1,4 @@
-"""Live timed cells of a slot (timers, holds, held records), by time and by hold.
+"""Live timed cells of a slot (timers, holds, waiting records), by time and by hold.
 
 The index is at a committed epoch. A task's own changes stay beside it, in a
 plain dict, until that task's delta is known to be committed: dropping them is

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.time import BEGINNING
-from headrace.plan.epoch import Entry
-from headrace.plan.ring import Interval
-from headrace.state.segment import ENTRY, FIELD, HELD, TIMER, Segment
+from headrace.model.values.time import BEGINNING
+from headrace.plan.epoch import SegmentEntry
+from headrace.plan.ring import KeyInterval
+from headrace.state.segment import ENTRY, FIELD, TIMER, WAITING, Segment
 
 CellId = tuple[bytes, str, bytes]
 """(key, field, entry) within one kind."""
@@ -42,7 +42,10 @@ class SlotView:
     """The segments of a slot as one sorted map of cells."""
 
     def __init__(
-        self, entries: Sequence[Entry], intervals: Sequence[Interval], segments: dict[str, Segment]
+        self,
+        entries: Sequence[SegmentEntry],
+        intervals: Sequence[KeyInterval],
+        segments: dict[str, Segment],
     ) -> None:
         self.parts: list[tuple[Segment, int, int]] = []
         for entry in sorted(entries, key=lambda e: -e.last_epoch):
@@ -134,10 +137,11 @@ class SlotView:
             for kind, key, field, entry, time, expires, gone in zip(*columns, strict=True):
                 yield kind, (key, field, entry), None if gone else (time, expires)
 
-    def held(self, until: int) -> Iterator[tuple[CellId, bytes]]:
-        """(cell, bytes) of held records with time <= until, newest version first, live or not."""
+    def waiting(self, until: int) -> Iterator[tuple[CellId, bytes]]:
+        """(cell, bytes) of waiting records with time <= until, newest version first, live or
+        not."""
         for segment, low, high in self.parts:
-            wanted = (segment.kinds[low:high] == HELD) & (segment.times[low:high] <= until)
+            wanted = (segment.kinds[low:high] == WAITING) & (segment.times[low:high] <= until)
             rows = np.flatnonzero(wanted) + low
             if len(rows):
                 for key, field, entry, value, gone in zip(

@@ -15,34 +15,34 @@ from typing import Any
 import msgspec
 
 from headrace import failpoints
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.difference import first_unlike
-from headrace.engine.driver import Driver
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.local import run_epoch
+from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.engine.local import run_epoch
-from headrace.engine.options import Options
-from headrace.engine.planning import Run
-from headrace.engine.replay import Replay, one_at_a_time, replay_epoch
-from headrace.engine.sending import require_picklable
+from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.replay.difference import first_unlike
+from headrace.engine.replay.replay import Replay, one_at_a_time, replay_epoch
+from headrace.engine.spark.shipping.shipment import require_picklable
 from headrace.errors import InvalidPipeline, NondeterministicCode
 from headrace.log.overlay import Overlay
 from headrace.log.store import MemoryStore
-from headrace.model.codec import packed
 from headrace.model.computation import Computation
-from headrace.model.keys import encode_key
-from headrace.model.time import Duration, Instant, duration, instant
+from headrace.model.values.codec import packed
+from headrace.model.values.keys import encode_key
+from headrace.model.values.time import Duration, Instant, duration, instant
 from headrace.observe.replayed import call_lines
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.graph import Outlet
-from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Report, TaskPlan
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.graph import Outlet
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.next_step import Run
+from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import RunSummary
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
 from headrace.testing.source import HarnessSource, replaced
-from headrace.worker import keystate
-from headrace.worker.observing import ObservedRuntime, Observer
+from headrace.worker.records import key_state
 from headrace.worker.runtime import Runtime
+from headrace.worker.watching.hook_recorder import ObservedRuntime, Observer
 
 START = 1_700_000_000_000_000
 """Where the fake clock begins."""
@@ -73,7 +73,7 @@ class _TwiceSubstrate:
         self.parallelism = parallelism
         self._twice = twice
 
-    def run(self, task: TaskPlan) -> Sequence[Report]:
+    def run(self, task: WorkOrder) -> Sequence[Report]:
         reports = run_epoch(self.runtime, task)
         if self._twice:
             warm, self.runtime.cache = self.runtime.cache, WorkerCache()
@@ -94,7 +94,7 @@ class _TwiceSubstrate:
                     )
         return reports
 
-    def _shown(self, task: TaskPlan) -> str:
+    def _shown(self, task: WorkOrder) -> str:
         """The first call of a hook that does not repeat itself, where two more runs show one."""
         runs = []
         for _ in range(2):
@@ -256,7 +256,7 @@ class Harness:
             return None
         stored = checkpoint.stored(computation, key)
         stored.clock = checkpoint.clock(computation)
-        loaded: Computation = keystate.load(
+        loaded: Computation = key_state.load(
             self._runtime.live(node), encode_key(key), stored
         ).object
         return loaded

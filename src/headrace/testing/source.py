@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.errors import InvalidPipeline
 from headrace.model.source import Range, Reading, Source, Timing, cell_of
-from headrace.model.time import BEGINNING, LATEST
+from headrace.model.values.time import BEGINNING, LATEST
 
 SPLIT = "harness"
 

@@ -9,22 +9,22 @@ import numpy as np
 from headrace.errors import UserCodeError
 from headrace.model.computation import Computation
 from headrace.model.record import Record
-from headrace.model.rows import Rows
-from headrace.model.shown import shown
-from headrace.model.time import END
-from headrace.pipeline.graph import Node, To
-from headrace.worker.asking import BROKEN
-from headrace.worker.calls import TracedContext, is_traced, names_outputs
-from headrace.worker.context import HookContext, Outputs
-from headrace.worker.emitter import Emitter
+from headrace.model.values.rows import Rows
+from headrace.model.values.shown import shown
+from headrace.model.values.time import END
+from headrace.pipeline.graph.graph import Node, To
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.questions import BROKEN
+from headrace.worker.records.context import HookContext, Outputs
+from headrace.worker.records.traced_context import TracedContext, is_traced, names_outputs
 from headrace.worker.runtime import Live
-from headrace.worker.traces import describe, trace_of
-from headrace.worker.watchdog import HookTimeout, Interrupt, Watch, told, watching
+from headrace.worker.watching.tracebacks import describe, trace_of
+from headrace.worker.watching.watchdog import HookTimeout, HookWatch, Interrupt, told, watching
 
 
 def run_fused(emitter: Emitter) -> None:
     """Runs the keyless computations whose input this unit of work made."""
-    from headrace.worker.table import run_keyless_table
+    from headrace.worker.tables.slot import run_keyless_table
 
     for node in emitter.runtime.topology.fused:
         as_they_are = not node.template.reads_values
@@ -40,7 +40,7 @@ def run_fused(emitter: Emitter) -> None:
         if live.shape.takes_table:
             run_keyless_table(emitter, live, inputs, before)
         else:
-            with watching(Watch(node)) as watch:
+            with watching(HookWatch(node)) as watch:
                 _run_records(emitter, live, inputs, before, watch)
 
 
@@ -49,7 +49,7 @@ def _run_records(
     live: Live,
     inputs: list[tuple[int, str, Rows]],
     before: int,
-    watch: Watch,
+    watch: HookWatch,
 ) -> None:
     node = live.node
     traced: TracedContext | None = None

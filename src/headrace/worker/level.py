@@ -6,24 +6,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
 from headrace.errors import HeadraceError
-from headrace.model.time import END
-from headrace.pipeline.graph import Node
-from headrace.plan.epoch import Report, TaskPlan
+from headrace.model.values.time import END
+from headrace.pipeline.graph.graph import Node
+from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.units import TORN, labels_of, slot_label
 from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark
-from headrace.worker.collecting import seldom_collecting
-from headrace.worker.emitter import Emitter
-from headrace.worker.envelope import REPORT, Envelope, Header, addressed
-from headrace.worker.inputs import Received, Torn, labels_of, slot_label
-from headrace.worker.keyed import KeyedRun
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.exchange.envelope import REPORT, Envelope, Header, addressed
+from headrace.worker.exchange.inputs import Received, Torn
+from headrace.worker.exchange.reports import encode_report, failed
+from headrace.worker.garbage import seldom_collecting
 from headrace.worker.keyless import run_fused
-from headrace.worker.reports import encode_report, failed
+from headrace.worker.records.slot import KeyedRun
 from headrace.worker.runtime import Runtime
-
-TORN = "Torn"
 
 
 def run_level(
-    runtime: Runtime, task: TaskPlan, level: int, slot: int, envelopes: Iterable[Envelope]
+    runtime: Runtime, task: WorkOrder, level: int, slot: int, envelopes: Iterable[Envelope]
 ) -> Iterator[Envelope]:
     """One task of a level: everything addressed to `slot`, and what is to be passed on."""
     topology, plan = runtime.topology, task.plan
@@ -49,7 +48,7 @@ def _is_table(node: Node) -> bool:
 
 
 def _run(
-    runtime: Runtime, task: TaskPlan, node: Node, slot: int, envelopes: list[Envelope]
+    runtime: Runtime, task: WorkOrder, node: Node, slot: int, envelopes: list[Envelope]
 ) -> tuple[list[tuple[Header, bytes]], Report]:
     topology, plan = runtime.topology, task.plan
     label = slot_label(node.name, slot)

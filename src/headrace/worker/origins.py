@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.model.keys import encode_part
+from headrace.model.values.keys import encode_part
 
 
 def source_origin(split: str, position: int) -> bytes:

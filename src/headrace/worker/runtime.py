@@ -10,11 +10,11 @@ import copy
 from headrace.errors import UserCodeError
 from headrace.log.store import Store
 from headrace.model.computation import Computation, Shape, object_class
-from headrace.pipeline.graph import Node
-from headrace.pipeline.topology import Topology
+from headrace.pipeline.graph.graph import Node
+from headrace.pipeline.graph.topology import Topology
 from headrace.state.cache import WorkerCache
-from headrace.worker.traces import shortened
-from headrace.worker.watchdog import Watch, watching
+from headrace.worker.watching.tracebacks import shortened
+from headrace.worker.watching.watchdog import HookWatch, watching
 
 
 class Live:
@@ -25,7 +25,7 @@ class Live:
         self.shape: Shape = node.shape
         # What setup() opens stays here: the pipeline itself may have to travel once more.
         template = copy.copy(node.template)
-        watch = Watch(node, hook="setup()")
+        watch = HookWatch(node, hook="setup()")
         try:
             with watching(watch):
                 watch.begin()

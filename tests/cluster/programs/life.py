@@ -69,7 +69,7 @@ def main() -> None:
         spark=spark,
         slots=executors,
         epoch_records=epoch_records,
-        standbys=1,
+        replicas=1,
         on_epoch=tell,
     )
     print("done", flush=True)

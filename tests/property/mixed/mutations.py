@@ -13,9 +13,11 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.kinds import from_ordered, ordered
-from headrace.pipeline.operators import cells, forms, partials, records, sending, top_rows
-from headrace.pipeline.operators.records import Records
+from headrace.model.values.kinds import from_ordered, ordered
+from headrace.operators.columns import cells, forms, output, records
+from headrace.operators.columns.records import Records
+from headrace.operators.top import rows
+from headrace.operators.windows import partials
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -39,19 +41,19 @@ def old_values_are_cast() -> AbstractContextManager[Any]:
 
 def results_share_a_type() -> AbstractContextManager[Any]:
     """An integer beside a float, in rows of other keys, comes out as a float."""
-    whole = sending.typed_array
+    whole = output.typed_array
 
     def typed_array(values: list[Any], kinds: set[type]) -> pa.Array | None:
         if kinds == {int, float}:
             return pa.array([None if one is None else float(one) for one in values], pa.float64())
         return whole(values, kinds)
 
-    return patch.object(sending, "typed_array", typed_array)
+    return patch.object(output, "typed_array", typed_array)
 
 
 def keys_share_a_type() -> AbstractContextManager[Any]:
     """Keys of several kinds come out as text."""
-    whole = sending._key_array
+    whole = output._key_array
 
     def key_array(keys: Sequence[Any]) -> pa.Array | None:
         found = whole(keys)
@@ -59,7 +61,7 @@ def keys_share_a_type() -> AbstractContextManager[Any]:
             return pa.array([None if key is None else str(key) for key in keys])
         return found
 
-    return patch.object(sending, "_key_array", key_array)
+    return patch.object(output, "_key_array", key_array)
 
 
 def truth_is_a_number() -> AbstractContextManager[Any]:
@@ -124,8 +126,8 @@ def rows_get_the_columns_of_others() -> AbstractContextManager[Any]:
         filled = [{name: value.get(name) for name in names} for value in values]
         real(ctx, filled, **options)
 
-    real = sending.send_dicts
-    return patch.object(top_rows, "send_dicts", send_dicts)
+    real = output.send_dicts
+    return patch.object(rows, "send_dicts", send_dicts)
 
 
 MUTATIONS: dict[str, Mutation] = {

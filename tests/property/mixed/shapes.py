@@ -24,7 +24,7 @@ from typing import Any
 from tests.property.mixed.values import LATENESS_US
 
 from headrace import Pipeline, sources, to
-from headrace.pipeline.stream import Stream
+from headrace.pipeline.fluent.stream import Stream
 
 DEAD = to("dead")
 SOURCE = "in"

@@ -13,8 +13,8 @@ from tests.property.mixed.reference import ANSWERS, answer, taken, windows
 from tests.property.mixed.values import depth, records
 
 from headrace.errors import InvalidRecord
-from headrace.model.codec import NESTED_MAX
-from headrace.model.keys import encode_key
+from headrace.model.values.codec import NESTED_MAX
+from headrace.model.values.keys import encode_key
 
 CASES = int(os.environ.get("HEADRACE_MIXED_CASES", "300")) // 5
 FIRST = int(os.environ.get("HEADRACE_MIXED_FIRST", "0"))

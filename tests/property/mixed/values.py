@@ -17,7 +17,7 @@ import random
 from typing import Any
 
 from headrace.errors import InvalidRecord
-from headrace.model.codec import packed
+from headrace.model.values.codec import packed
 
 LATENESS_US = 8
 """How far records of a case are out of order: the source is told so, hence none is late."""

@@ -18,7 +18,7 @@ from tests.spark.support import clock, local_driver
 
 from headrace import EpochProgress, HeadraceError
 from headrace.engine.job import GracefulStop
-from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.plan.progress import Notice
 
 

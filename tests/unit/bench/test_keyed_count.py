@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.bench import ours
-from headrace.bench.bars import peer_bars, state_bar
+from headrace.bench.frame.bars import peer_bars, state_bar
+from headrace.bench.frame.result import format_table, write_document
+from headrace.bench.frame.rounds import RoundEntry, run_rounds
+from headrace.bench.frame.runner import SystemOutcome, find_mismatches
+from headrace.bench.frame.system import OURS, Task
 from headrace.bench.keyed_count import STATE_FEW_LABEL, run_keyed_count
-from headrace.bench.result import format_table, write_document
-from headrace.bench.rounds import Entry, run_rounds
-from headrace.bench.runner import Outcome, find_mismatches
-from headrace.bench.system import OURS, Task
 from headrace.bench.workload import KeyedCount, expected_counts, write_input
 from headrace.errors import HeadraceError
 from headrace.testing import Harness
@@ -28,10 +28,10 @@ EPOCH_MS = {
 }
 
 
-def _pretend(system: str, task: Task) -> Outcome:
+def _pretend(system: str, task: Task) -> SystemOutcome:
     milliseconds = EPOCH_MS.get(system, 500.0)
     bare = system.startswith("spark-bare")
-    return Outcome(
+    return SystemOutcome(
         system=system,
         epoch_ms=[milliseconds] * task.workload.epochs,
         records=None if bare else task.workload.measured_records,
@@ -80,7 +80,7 @@ def test_a_bar_just_missed_is_missed() -> None:
 
 
 def test_wrong_results_reach_no_bar() -> None:
-    def wrong(system: str, task: Task) -> Outcome:
+    def wrong(system: str, task: Task) -> SystemOutcome:
         outcome = _pretend(system, task)
         if system == OURS and outcome.mismatches is not None:
             outcome.mismatches.append("k000001: counted 1, expected 2")
@@ -110,7 +110,7 @@ def test_the_floor_is_a_section_of_its_own_with_its_bar(tmp_path: Path) -> None:
 def test_much_state_is_compared_with_our_own_run_over_little() -> None:
     seen: list[int] = []
 
-    def watching(system: str, task: Task) -> Outcome:
+    def watching(system: str, task: Task) -> SystemOutcome:
         seen.append(task.workload.state_keys)
         return _pretend(system, task)
 
@@ -131,7 +131,7 @@ def test_much_state_is_compared_with_our_own_run_over_little() -> None:
 def test_rounds_take_turns_and_the_median_counts(tmp_path: Path) -> None:
     order: list[str] = []
 
-    def disturbed_at_first(system: str, task: Task) -> Outcome:
+    def disturbed_at_first(system: str, task: Task) -> SystemOutcome:
         outcome = _pretend(system, task)
         if system not in order:
             outcome.epoch_ms[:] = [9_000.0] * len(outcome.epoch_ms)
@@ -146,7 +146,7 @@ def test_rounds_take_turns_and_the_median_counts(tmp_path: Path) -> None:
 
 def test_an_unknown_system_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="spark-twt.*choose from"):
-        run_rounds([Entry("x", "spark-twt", SMALL)], 1, tmp_path, launch=_pretend)
+        run_rounds([RoundEntry("x", "spark-twt", SMALL)], 1, tmp_path, launch=_pretend)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from headrace.bench import services
+from headrace.bench.frame.runner import SystemOutcome
+from headrace.bench.frame.system import (
+    AT_MOST_ONCE,
+    EXACTLY_ONCE,
+    EXACTLY_ONCE_BARE,
+    GUARANTEES,
+    Task,
+)
 from headrace.bench.overhead import format_overhead, run_overhead
-from headrace.bench.runner import Outcome
-from headrace.bench.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE, GUARANTEES, Task
 from headrace.bench.workload import KeyedCount
 from headrace.testing import Harness
 
@@ -16,12 +22,12 @@ EPOCH_MS = {EXACTLY_ONCE: [105.0, 100.0, 900.0], EXACTLY_ONCE_BARE: [100.0], AT_
 
 
 def _pretend(counts: Counter[str]):
-    def launch(system: str, task: Task) -> Outcome:
+    def launch(system: str, task: Task) -> SystemOutcome:
         times = EPOCH_MS[system]
         counts[system] += 1
         took = times[(counts[system] - 1) % len(times)]
         wrong = ["k000001: counted 1, expected 2"] if took == counts["wrong"] else []
-        return Outcome(system, [took, took], 200, wrong, {}, {})
+        return SystemOutcome(system, [took, took], 200, wrong, {}, {})
 
     return launch
 

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.recovery import Outcome, Recovery, document, format_recovery, run_recovery
-from headrace.bench.recovery_watch import Watch, latencies, recovery
+from headrace.bench.recovery import (
+    Recovery,
+    RecoveryOutcome,
+    document,
+    format_recovery,
+    run_recovery,
+)
+from headrace.bench.recovery_watch import OutputWatch, latencies, recovery
 from headrace.errors import HeadraceError
 
 WRITTEN = {n: float(n) for n in range(1, 21)}
@@ -40,7 +46,7 @@ def test_latency_is_known_of_files_that_are_visible() -> None:
 
 
 def test_a_file_is_visible_when_a_row_tells_of_it_or_of_a_later_one(tmp_path: Path) -> None:
-    watch = Watch(tmp_path)
+    watch = OutputWatch(tmp_path)
     (tmp_path / "epoch=1").mkdir()
     rows = [{"key": "a", "count": 2, "file": 1}, {"key": "b", "count": 1, "file": 3}]
     (tmp_path / "epoch=1" / "part-0").write_text("\n".join(map(json.dumps, rows)))
@@ -50,8 +56,8 @@ def test_a_file_is_visible_when_a_row_tells_of_it_or_of_a_later_one(tmp_path: Pa
 
 
 def test_the_document_has_a_ratio_and_a_bar_for_each_goal() -> None:
-    def ran(*times: float | None) -> list[Outcome]:
-        return [Outcome(time, 100.0, [100.0], True) for time in times]
+    def ran(*times: float | None) -> list[RecoveryOutcome]:
+        return [RecoveryOutcome(time, 100.0, [100.0], True) for time in times]
 
     found = document(
         Recovery(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.bench.registry import load_system
-from headrace.bench.system import BARE, BARE_ONE_STAGE, GUARANTEES, PEERS
+from headrace.bench.frame.registry import load_system
+from headrace.bench.frame.system import BARE, BARE_ONE_STAGE, GUARANTEES, PEERS
 from headrace.errors import HeadraceError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.bench.runner import Outcome, find_mismatches
-from headrace.bench.system import OURS, WINDOWS_NATIVE, Task
+from headrace.bench.frame.runner import SystemOutcome, find_mismatches
+from headrace.bench.frame.system import OURS, WINDOWS_NATIVE, Task
 from headrace.bench.windowed import EVEN_LABEL, run_windowed
 from headrace.bench.workload import (
     TOP,
@@ -63,9 +63,9 @@ def test_rows_of_windows_that_may_still_be_open_are_not_compared():
 
 
 def test_bars_belong_to_their_shapes(tmp_path: Path):
-    def launch(system: str, task: Task) -> Outcome:
+    def launch(system: str, task: Task) -> SystemOutcome:
         speed = 100.0 if system == OURS and not task.workload.hot else 120.0
-        return Outcome(system, [speed, speed], 2_000, [], {}, {})
+        return SystemOutcome(system, [speed, speed], 2_000, [], {}, {})
 
     def bars(**options: object) -> list[tuple[str, bool]]:
         workload = KeyedCount(query="windowed-count", epochs=1, warmup_epochs=0, **options)

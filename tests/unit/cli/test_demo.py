@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.demo import Marker, prepare
+from headrace.cli.demo import DemoMarker, prepare
 from headrace.errors import HeadraceError
 
-MINE = Marker("zeitgeist", 1)
+MINE = DemoMarker("zeitgeist", 1)
 
 
 def test_without_a_directory_each_run_gets_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,4 +41,4 @@ def test_resuming_keeps_everything_and_needs_the_same_run(tmp_path: Path) -> Non
     assert prepare(place, MINE, resume=True) == place
     assert (place / "checkpoint").exists()
     with pytest.raises(HeadraceError, match="no zeitgeist run with seed 2"):
-        prepare(place, Marker("zeitgeist", 2), resume=True)
+        prepare(place, DemoMarker("zeitgeist", 2), resume=True)

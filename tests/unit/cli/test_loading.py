@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.loading import load_pipeline
+from headrace.cli.targets import load_pipeline
 from headrace.errors import InvalidPipeline
 
 MODULE = """

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.unit.engine.support import driver_of, run
 
-from headrace.cli.loading import load_pipeline
 from headrace.cli.main import cli
 from headrace.cli.replay import parsed_key
+from headrace.cli.targets import load_pipeline
 from headrace.log.store import DiskStore
 
 SHOP = """

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from headrace.cli.spark import settings_for
-from headrace.engine.quiet import LOG_NAME, write_log_settings
-from headrace.engine.session import default_master, reason_in
+from headrace.engine.spark.jvm_noise import LOG_NAME, write_log_settings
+from headrace.engine.spark.session import default_master, reason_in
 
 
 def test_the_default_master_retries_tasks() -> None:

@@ -19,7 +19,7 @@ from headrace.demo.queries import (
     make_log,
     write_log,
 )
-from headrace.model.time import DAY, HOUR, duration
+from headrace.model.values.time import DAY, HOUR, duration
 
 
 @pytest.fixture(scope="module")

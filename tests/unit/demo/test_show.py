@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from headrace.demo.model import BUCKET
-from headrace.demo.outcome import Outcome, Row, Tail, read_outcome
+from headrace.demo.outcome import DemoOutcome, Row, Tail, read_outcome
 from headrace.demo.queries import SearchLog, make_log
 from headrace.demo.reference import Finding, reference, region_counts
 from headrace.demo.show import Announcer, closing_lines, opening_lines
-from headrace.model.time import MINUTE
+from headrace.model.values.time import MINUTE
 
 
 def row(finding: Finding) -> Row:
@@ -23,10 +23,10 @@ def log() -> SearchLog:
 
 
 @pytest.fixture(scope="module")
-def outcome(log: SearchLog) -> Outcome:
+def outcome(log: SearchLog) -> DemoOutcome:
     records = list(log.records(late=False))
     regions = region_counts(records).items()
-    return Outcome(
+    return DemoOutcome(
         [row(finding) for finding in reference(records)],
         [{"region": region, "bucket": bucket, "count": n} for (region, bucket), n in regions],
         log.late,
@@ -39,7 +39,7 @@ def write(directory: Path, epoch: int, rows: list[Row]) -> None:
     (place / "part-x.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
 
 
-def test_a_perfect_run_is_told_as_one(log: SearchLog, outcome: Outcome) -> None:
+def test_a_perfect_run_is_told_as_one(log: SearchLog, outcome: DemoOutcome) -> None:
     text = "\n".join(closing_lines(log, outcome, Path("/somewhere")))
     assert "Precision 1.00" in text
     assert "Recall    1.00: 7 of 7 events were found." in text
@@ -49,9 +49,9 @@ def test_a_perfect_run_is_told_as_one(log: SearchLog, outcome: Outcome) -> None:
     assert "/somewhere" in text
 
 
-def test_a_poor_run_is_told_as_one_too(log: SearchLog, outcome: Outcome) -> None:
+def test_a_poor_run_is_told_as_one_too(log: SearchLog, outcome: DemoOutcome) -> None:
     wrong = Finding("dip", "watch repair", 100 * BUCKET, 5)
-    poor = Outcome([row(wrong)], outcome.regions, 3)
+    poor = DemoOutcome([row(wrong)], outcome.regions, 3)
     text = "\n".join(closing_lines(log, poor, Path("/somewhere")))
     assert "Precision 0.00" in text
     assert "Recall    0.00" in text
@@ -60,7 +60,7 @@ def test_a_poor_run_is_told_as_one_too(log: SearchLog, outcome: Outcome) -> None
     assert "THESE DIFFER" in text
 
 
-def test_regions_are_drawn_by_the_hour(log: SearchLog, outcome: Outcome) -> None:
+def test_regions_are_drawn_by_the_hour(log: SearchLog, outcome: DemoOutcome) -> None:
     lines = closing_lines(log, outcome, Path("/somewhere"))
     (europe,) = [line for line in lines if line.strip().startswith("europe")]
     bars = europe.split()[1]

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace import Computation, state
-from headrace.engine.driver import Driver
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.local import run_epoch
+from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.engine.local import run_epoch
-from headrace.engine.options import Options
-from headrace.engine.planning import Run
 from headrace.log.store import MemoryStore, Store
 from headrace.model.sink import Sink
 from headrace.model.source import Source
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Report, TaskPlan
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.next_step import Run
+from headrace.plan.epoch import Report, WorkOrder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
@@ -64,10 +64,10 @@ class Local:
     def __init__(self, topology: Topology, store: Store, parallelism: int = 2) -> None:
         self.runtime = Runtime(topology, store, WorkerCache())
         self.parallelism = parallelism
-        self.disturb: Callable[[TaskPlan, list[Report]], Sequence[Report]] | None = None
-        self.tasks: list[TaskPlan] = []
+        self.disturb: Callable[[WorkOrder, list[Report]], Sequence[Report]] | None = None
+        self.tasks: list[WorkOrder] = []
 
-    def run(self, task: TaskPlan) -> Sequence[Report]:
+    def run(self, task: WorkOrder) -> Sequence[Report]:
         self.tasks.append(task)
         reports = run_epoch(self.runtime, task)
         return reports if self.disturb is None else self.disturb(task, reports)

@@ -15,7 +15,7 @@ from tests.spark.support import rows as output
 from tests.spark.support import run_local, state_of
 
 from headrace import Computation, Map, Pipeline, agg, sinks, sources, state, tumbling
-from headrace.model.time import END
+from headrace.model.values.time import END
 from headrace.testing import Harness
 
 

@@ -17,15 +17,15 @@ import pytest
 from tests.unit.engine.support import Clock, Crash, die, driver_of, run
 
 from headrace import failpoints, sources
-from headrace.engine.driver import Driver
-from headrace.engine.loop import Conduct, run_loop
-from headrace.engine.outages import is_outage
-from headrace.engine.replay import replay_epoch
+from headrace.engine.driver.driver import Driver
+from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.replay.replay import replay_epoch
 from headrace.errors import SourceError
 from headrace.log.store import DiskStore
 from headrace.model.source import Source
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import jsonl
 
 LINES = [f"line-{i}" for i in range(10)]

@@ -8,14 +8,14 @@ import pytest
 from tests.unit.engine.support import Crash, counting, driver_of, run
 
 from headrace import Computation, failpoints
-from headrace.engine import driver as driver_module
-from headrace.engine.collection import collect
-from headrace.engine.driver import Driver
-from headrace.engine.recovery import recover
+from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver.collection import collect
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.recovery import recover
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.log.store import DiskStore, MemoryStore
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.segment import Segment
@@ -133,7 +133,7 @@ def test_files_that_a_writer_left_half_written_long_ago_go(tmp_path, monkeypatch
     half.write_bytes(b"")
     collected(driver)
     assert half.exists()
-    monkeypatch.setattr("headrace.engine.collection.LEFTOVER_AGE_S", -1.0)
+    monkeypatch.setattr("headrace.engine.driver.collection.LEFTOVER_AGE_S", -1.0)
     collected(driver)
     assert not half.exists()
 

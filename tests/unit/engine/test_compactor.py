@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.unit.engine.support import counting, driver_of, run
 
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.compactor import RETRY_AFTER, Compactor
-from headrace.engine.driver import Driver
+from headrace.engine.driver.compactor import RETRY_AFTER, Compactor
+from headrace.engine.driver.driver import Driver
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log import paths
 from headrace.plan.epoch import Plan

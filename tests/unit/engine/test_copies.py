@@ -13,12 +13,12 @@ from tests.unit.engine.support import Clock, Crash, counting, die, driver_of, ru
 from tests.unit.engine.test_delivery import VALUES, Diary, epochs_of, two_sinks
 
 from headrace import failpoints
-from headrace.engine.driver import Driver
-from headrace.engine.planning import Finish
+from headrace.engine.driver.driver import Driver
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, SinkError
 from headrace.log import paths
 from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.sink import Sink
+from headrace.plan.decisions.next_step import Finish
 from headrace.sinks import jsonl, memory
 
 

@@ -15,11 +15,11 @@ from tests.unit.engine.support import counting, driver_of, run
 from headrace import Pipeline, replay, sinks
 from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
+from headrace.log.content import digest_of
 from headrace.log.store import DiskStore
 from headrace.model.source import Range, Reading, Source, Timing, Workspace
 from headrace.sinks import jsonl
 from headrace.state import compaction
-from headrace.state.segment import digest_of
 
 VALUES = [i * 7 % 10 for i in range(60)]
 
@@ -81,7 +81,7 @@ def test_no_file_of_a_checkpoint_or_an_output_has_a_second_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log, segments, merges, staged rows, claims, marks: all of them."""
-    monkeypatch.setattr("headrace.engine.driver.COLLECT_EVERY", 1)
+    monkeypatch.setattr("headrace.engine.driver.driver.COLLECT_EVERY", 1)
     monkeypatch.setattr(compaction, "RUN_MIN", 2)
     ran(tmp_path, retain_epochs=3)
     found = [path for path in tmp_path.rglob("*") if path.is_file()]

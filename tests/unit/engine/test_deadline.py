@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from headrace.engine.deadline import BUDGET_MIN_S, Deadline
+from headrace.engine.spark.deadline import BUDGET_MIN_S, Deadline
 
 
 class Context:

@@ -11,15 +11,15 @@ import pytest
 from tests.unit.engine.support import Count, Crash, counting, die, driver_of, run
 
 from headrace import failpoints
-from headrace.engine import driver as driver_module
+from headrace.engine.driver import driver as driver_module
 from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError
 from headrace.log import paths
-from headrace.log.epochlog import seal
 from headrace.log.identity import Identity
+from headrace.log.sealed import seal
 from headrace.log.store import DiskStore, MemoryStore
-from headrace.model.rows import Rows
 from headrace.model.sink import Delivery, Opening, Sink
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.model.values.rows import Rows
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import jsonl
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory

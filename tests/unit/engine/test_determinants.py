@@ -8,15 +8,15 @@ from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, service
 from headrace.causal.journal import Journal
-from headrace.engine import driver as driver_module
-from headrace.engine.determinants import collect_determinants, make_ready
+from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver.determinants import collect_determinants, make_ready
 from headrace.errors import Fenced
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.model.services import CallOptions
 from headrace.model.source import Range
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Commit, Counters, Determinant, Plan, ReadTask, SplitState
 from headrace.plan.ledger import DETERMINANTS_EPOCHS, Ledger
 from headrace.plan.watermarks import Mark

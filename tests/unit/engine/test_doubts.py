@@ -6,9 +6,9 @@ import pytest
 from tests.unit.engine.support import Clock, Count, counting, driver_of
 
 from headrace import Computation, session, to, tumbling, whole
-from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.log.store import MemoryStore
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import generate, memory
 

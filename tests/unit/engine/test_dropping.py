@@ -9,13 +9,13 @@ import pytest
 from tests.unit.engine.support import driver_of, run
 
 from headrace import Checkpoint, Computation, Map, state
-from headrace.engine.dropping import drop_state
-from headrace.engine.lease import DONE, Lease, LeaseKeeper, Pulse, write_lease
-from headrace.engine.past import kept_epochs
+from headrace.engine.leading.lease import DONE, Lease, LeaseKeeper, Pulse, write_lease
+from headrace.engine.replay.drop import drop_state
+from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState
 from headrace.log.store import MemoryStore
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 

@@ -12,23 +12,23 @@ import pytest
 from tests.unit.engine.support import Clock, Crash, die, driver_of, run
 
 from headrace import failpoints, sources
-from headrace.engine import finished
-from headrace.engine.driver import Driver
-from headrace.engine.finished import to_merge
-from headrace.engine.loop import Conduct, run_loop
+from headrace.engine.driver import finished_input
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.finished_input import to_merge
+from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.errors import CorruptCheckpoint, SourceError
 from headrace.log.epochlog import EpochLog
 from headrace.log.store import DiskStore
 from headrace.model.source import Range, Reading, Source, Timing
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import RecordFile
 from headrace.sinks import memory as memory_sink
-from headrace.sources import finding
+from headrace.sources.files import file_set
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finished, "SEAL_ROWS", 4)
+    monkeypatch.setattr(finished_input, "SEAL_ROWS", 4)
 
 
 class Folder:
@@ -214,16 +214,16 @@ def test_runs_of_files_no_larger_than_what_they_join_are_merged() -> None:
     assert sizes(4, 5) == 0
     assert sizes(4, 4, 8, 16) == 3
     assert sizes(4, 4, 9) == 1
-    assert sizes(4, finished.MERGE_ROWS_MAX) == 0
-    assert sizes(finished.MERGE_ROWS_MAX, 1) == 0
+    assert sizes(4, finished_input.MERGE_ROWS_MAX) == 0
+    assert sizes(finished_input.MERGE_ROWS_MAX, 1) == 0
 
 
 def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.sources.walking.ENTRIES", 2)
-    monkeypatch.setattr(finding, "LOOK_S", 0.0)
-    monkeypatch.setattr(finding, "LOOK_SHARE", 0.0)
+    monkeypatch.setattr("headrace.sources.files.directories.ENTRIES", 2)
+    monkeypatch.setattr(file_set, "LOOK_S", 0.0)
+    monkeypatch.setattr(file_set, "LOOK_SHARE", 0.0)
     folder = Folder(tmp_path)
     names = [f"{number:03d}.txt" for number in range(8)]
     folder.put(*names)

@@ -12,7 +12,7 @@ from tests.unit.pipelines import at
 from headrace import Computation, InvalidPipeline, Pipeline, SinkError, failpoints, sinks, sources
 from headrace import state as field
 from headrace.log.store import MemoryStore
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.testing import Harness
 
 BEFORE_THE_PLAN = ["before-plan-write"]

@@ -21,15 +21,15 @@ from tests.unit.engine.test_outages import (
 )
 
 from headrace import Pipeline, sources
-from headrace.engine.driver import Driver
+from headrace.engine.driver.driver import Driver
 from headrace.engine.job import Job
-from headrace.engine.lease import Lease, read_lease, write_lease
-from headrace.engine.loop import Conduct
-from headrace.engine.outages import HICCUP_S, QUICK_TRIES
+from headrace.engine.leading.lease import Lease, read_lease, write_lease
+from headrace.engine.leading.loop import Conduct
 from headrace.errors import StoreError
 from headrace.log.store import MemoryStore
 from headrace.model.sink import Delivery, Opening, Sink
-from headrace.pipeline.topology import Topology
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.transient import HICCUP_S, QUICK_TRIES
 
 __all__ = ["quick"]  # a fixture
 

@@ -12,14 +12,14 @@ from tests.unit.engine.support import Crash, counting, die, driver_of, run
 from headrace import failpoints
 from headrace.causal.journal import Journal
 from headrace.causal.outside import ANSWER
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.lease import Pulse
-from headrace.engine.loop import Conduct, Control, run_loop
-from headrace.engine.outages import HICCUP_S, part_of
-from headrace.engine.patience import Patience
+from headrace.engine.leading.lease import Pulse
+from headrace.engine.leading.loop import Conduct, RunControl, run_loop
+from headrace.engine.leading.retry import Retry
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, SinkError, StoreError
 from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.services import CALL
+from headrace.plan.decisions.transient import HICCUP_S, part_of
 from headrace.plan.epoch import Determinant
 from headrace.plan.progress import Notice
 from headrace.sinks import jsonl
@@ -72,7 +72,7 @@ def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> 
     topology = counting(VALUES, jsonl(tmp_path / "out"))
     standby = driver_of(topology, DiskStore(tmp_path / "state"), open=False)
     conduct = Conduct(give_up_s=None, lease_s=0.1, standby=True, on_notice=hear)
-    run_loop(standby, stopping, lambda: 1, conduct, Control(stopping))
+    run_loop(standby, stopping, lambda: 1, conduct, RunControl(stopping))
     tries = [n for n in notices if "cannot take over" in n.text]
     assert 2 <= len(tries) <= 7
     assert "the checkpoint is away" in notices[-1].text or "the sink is away" in notices[-1].text
@@ -95,7 +95,7 @@ def test_a_leader_that_waits_for_what_is_away_is_not_stuck() -> None:
 
 def test_an_outage_is_told_as_soon_as_it_has_lasted_though_each_try_takes_long() -> None:
     now, told = [0.0], []
-    patience = Patience(None, threading.Event(), lambda *n: told.append(n), clock=lambda: now[0])
+    patience = Retry(None, threading.Event(), lambda *n: told.append(n), clock=lambda: now[0])
     patience._stopping.wait = lambda seconds: False  # type: ignore[method-assign]
     patience.wait(StoreError("no"))
     assert not told
@@ -106,7 +106,7 @@ def test_an_outage_is_told_as_soon_as_it_has_lasted_though_each_try_takes_long()
 
 def test_giving_up_is_told_once_though_waits_lie_within_waits() -> None:
     now = [0.0]
-    patience = Patience(10.0, threading.Event(), clock=lambda: now[0])
+    patience = Retry(10.0, threading.Event(), clock=lambda: now[0])
 
     def later(seconds: float) -> bool:
         now[0] += seconds
@@ -257,7 +257,7 @@ def test_a_standby_makes_nothing_in_the_place_of_a_checkpoint_that_went_away(
     standby.follow()
     # Between its last look and its first act.
     monkeypatch.setattr(
-        "headrace.engine.driver.require_present",
+        "headrace.engine.driver.driver.require_present",
         lambda store, checkpoint: (tmp_path / "state").rename(tmp_path / "away"),
     )
     with pytest.raises(StoreError, match="is gone: is it still mounted"):

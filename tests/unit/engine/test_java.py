@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.java import check_java, install_command, java_version
+from headrace.engine.spark.java import check_java, install_command, java_version
 from headrace.errors import HeadraceError
 
 

@@ -12,22 +12,22 @@ from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_outages import Told, until
 
 from headrace.engine.job import Job
-from headrace.engine.lease import (
+from headrace.engine.leading.lease import (
     DONE,
     HELD,
     RELEASED,
-    Finished,
+    KeepWaiting,
+    LeaderFinished,
     Lease,
     LeaseKeeper,
     Pulse,
     TakeOver,
-    Waiting,
     Watcher,
     read_lease,
     write_lease,
 )
-from headrace.engine.loop import Conduct
-from headrace.engine.standby import StoodBack
+from headrace.engine.leading.loop import Conduct
+from headrace.engine.leading.standby import StoodBack
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.log.store import MemoryStore
@@ -43,13 +43,13 @@ def test_a_lease_that_is_renewed_never_lapses() -> None:
     watcher = Watcher(3.0)
     for second in range(100):
         verdict = watcher.look(4, lease(count=second // 2), float(second))
-        assert verdict == Waiting("leader generation 4 is alive, epoch 118")
+        assert verdict == KeepWaiting("leader generation 4 is alive, epoch 118")
 
 
 def test_a_lease_that_stands_still_lapses_after_its_own_length_by_the_watchers_clock() -> None:
     watcher = Watcher(60.0)
-    assert isinstance(watcher.look(4, lease(), 1000.0), Waiting)
-    assert isinstance(watcher.look(4, lease(), 1002.9), Waiting)
+    assert isinstance(watcher.look(4, lease(), 1000.0), KeepWaiting)
+    assert isinstance(watcher.look(4, lease(), 1002.9), KeepWaiting)
     verdict = watcher.look(4, lease(), 1003.0)
     assert isinstance(verdict, TakeOver)
     assert (verdict.generation, "silent for 3.0 s" in verdict.text) == (4, True)
@@ -57,9 +57,9 @@ def test_a_lease_that_stands_still_lapses_after_its_own_length_by_the_watchers_c
 
 def test_a_newer_generation_in_the_log_gets_its_time_to_write_a_lease() -> None:
     watcher = Watcher(3.0)
-    assert isinstance(watcher.look(4, lease(), 0.0), Waiting)
-    assert isinstance(watcher.look(5, lease(), 2.9), Waiting)
-    assert isinstance(watcher.look(5, lease(), 5.8), Waiting)
+    assert isinstance(watcher.look(4, lease(), 0.0), KeepWaiting)
+    assert isinstance(watcher.look(5, lease(), 2.9), KeepWaiting)
+    assert isinstance(watcher.look(5, lease(), 5.8), KeepWaiting)
     assert watcher.look(5, lease(), 5.9).generation == 5  # type: ignore[union-attr]
 
 
@@ -68,12 +68,12 @@ def test_what_a_woken_older_leader_writes_does_not_count() -> None:
     watcher.look(5, lease(5, 10), 0.0)
     for second in range(1, 4):
         verdict = watcher.look(5, lease(4, 100 + second), float(second))
-    assert isinstance(verdict, Waiting), "its own lease was overwritten: time to write it again"
+    assert isinstance(verdict, KeepWaiting), "its own lease was overwritten: time to write it again"
     assert isinstance(watcher.look(5, lease(4, 200), 4.0), TakeOver)
 
 
 def test_a_leader_that_is_done_ends_the_standby_and_one_that_let_go_is_followed_at_once() -> None:
-    assert isinstance(Watcher(3.0).look(4, lease(state=DONE), 0.0), Finished)
+    assert isinstance(Watcher(3.0).look(4, lease(state=DONE), 0.0), LeaderFinished)
     verdict = Watcher(3.0).look(4, lease(state=RELEASED), 0.0)
     assert isinstance(verdict, TakeOver) and "has let go (asked)" in verdict.text
 
@@ -82,13 +82,13 @@ def test_time_in_which_the_checkpoint_was_away_does_not_count() -> None:
     watcher = Watcher(3.0)
     watcher.look(4, lease(), 0.0)
     watcher.unreadable()
-    assert isinstance(watcher.look(4, lease(), 100.0), Waiting)
+    assert isinstance(watcher.look(4, lease(), 100.0), KeepWaiting)
     assert isinstance(watcher.look(4, lease(), 103.0), TakeOver)
 
 
 def test_without_a_leader_a_standby_begins_itself_after_a_while() -> None:
     watcher = Watcher(3.0)
-    assert watcher.look(0, None, 0.0) == Waiting("nobody has begun; waiting for a leader")
+    assert watcher.look(0, None, 0.0) == KeepWaiting("nobody has begun; waiting for a leader")
     assert watcher.look(0, None, 3.0).generation == 0  # type: ignore[union-attr]
 
 
@@ -244,8 +244,8 @@ def test_a_standby_far_behind_reads_the_log_anew_where_it_was_trimmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 4)
-    monkeypatch.setattr("headrace.engine.driver.SNAPSHOT_EVERY", 2)
-    monkeypatch.setattr("headrace.engine.driver.COLLECT_EVERY", 1)
+    monkeypatch.setattr("headrace.engine.driver.driver.SNAPSHOT_EVERY", 2)
+    monkeypatch.setattr("headrace.engine.driver.driver.COLLECT_EVERY", 1)
     store, diary = MemoryStore(), Diary()
     leader = driver_of(counting(VALUES, diary), store, retain_epochs=2)
     run(leader, 2)

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from headrace.engine import lent_process
+from headrace.engine.spark import python_worker
 
 
 def test_acknowledging_keeps_every_connection_open_and_usable() -> None:
@@ -18,7 +18,7 @@ def test_acknowledging_keeps_every_connection_open_and_usable() -> None:
             socket.create_connection(server.getsockname()) as ours,
             server.accept()[0] as theirs,
         ):
-            lent_process.acknowledge_at_once()
+            python_worker.acknowledge_at_once()
             theirs.sendall(b"rows")
             assert ours.recv(4) == b"rows"
 
@@ -45,7 +45,7 @@ def test_two_small_writes_no_longer_wait_for_a_delayed_acknowledgement() -> None
             writer.start()
             assert ours.recv(1) == b"c"
             if acknowledge:
-                lent_process.acknowledge_at_once()
+                python_worker.acknowledge_at_once()
             assert ours.recv(1) == b"r"
             writer.join()
             return time.perf_counter() - began
@@ -56,16 +56,16 @@ def test_two_small_writes_no_longer_wait_for_a_delayed_acknowledgement() -> None
 def test_what_is_alive_after_a_task_is_left_out_of_collections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lent_process, "_tasks", 0)
+    monkeypatch.setattr(python_worker, "_tasks", 0)
     try:
-        lent_process.spare_collection()
+        python_worker.spare_collection()
         assert gc.get_freeze_count() > 1000
     finally:
         gc.unfreeze()
 
 
 def test_now_and_then_everything_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent_process, "_tasks", lent_process.COLLECT_EVERY - 1)
+    monkeypatch.setattr(python_worker, "_tasks", python_worker.COLLECT_EVERY - 1)
     gc.freeze()
-    lent_process.spare_collection()
+    python_worker.spare_collection()
     assert gc.get_freeze_count() == 0

@@ -7,7 +7,7 @@ import json
 from tests.unit.engine import support
 
 from headrace import Pipeline, agg, sources
-from headrace.engine.modules import modules_of
+from headrace.engine.spark.shipping.modules import modules_of
 
 
 def test_functions_travel_with_their_module_and_installed_ones_do_not():

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.near import NearStore, near_directory
+from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.log import paths
+from headrace.log.content import digest_of
 from headrace.log.store import DiskStore
-from headrace.state.segment import digest_of
 
 DATA = b"as if it were a segment"
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.engine.offers import Sources
+from headrace.engine.driver.injectors import Sources
 from headrace.log.store import MemoryStore
 from headrace.model.source import Range, Reading, Source, Timing
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark

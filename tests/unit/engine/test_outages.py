@@ -13,11 +13,9 @@ import pytest
 from tests.unit.engine.support import Clock, counting, driver_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
 
-from headrace.engine import outages
 from headrace.engine.job import Job
-from headrace.engine.loop import Conduct, run_loop
-from headrace.engine.outages import QUICK_TRIES, SLOWEST_S, delay_s, is_outage, part_of
-from headrace.engine.patience import Patience, StopAsked
+from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.retry import Retry, StopAsked
 from headrace.errors import (
     CorruptCheckpoint,
     EpochFailed,
@@ -29,6 +27,8 @@ from headrace.errors import (
     UserCodeError,
 )
 from headrace.log.store import DiskStore, MemoryStore
+from headrace.plan.decisions import transient
+from headrace.plan.decisions.transient import QUICK_TRIES, SLOWEST_S, delay_s, is_outage, part_of
 from headrace.plan.progress import Notice
 from headrace.sinks import foreach, jsonl
 
@@ -103,7 +103,7 @@ class Patient:
         self.told: list[tuple[str, str]] = []
         self.stopping = threading.Event()
         monkeypatch.setattr(self.stopping, "wait", self._wait)
-        self.patience = Patience(
+        self.patience = Retry(
             give_up_s,
             self.stopping,
             lambda kind, text: self.told.append((kind, text)),
@@ -176,9 +176,9 @@ def test_a_stop_ends_the_wait_and_a_newer_driver_too(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short, so that outages can be."""
-    monkeypatch.setattr(outages, "QUICK_S", 0.002)
-    monkeypatch.setattr(outages, "SLOW_S", 0.02)
-    monkeypatch.setattr(outages, "SLOWEST_S", 0.05)
+    monkeypatch.setattr(transient, "QUICK_S", 0.002)
+    monkeypatch.setattr(transient, "SLOW_S", 0.02)
+    monkeypatch.setattr(transient, "SLOWEST_S", 0.05)
     monkeypatch.setattr("headrace.log.epochlog._RETRIES", 2)
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from headrace.engine.pace import FIRST, RECORDS_MAX, RECORDS_MIN, Pace
+from headrace.plan.decisions.pace import FIRST, RECORDS_MAX, RECORDS_MIN, Pace
 
 
 def settled(target: float, overhead: float, per_record: float, epochs: int = 60) -> Pace:

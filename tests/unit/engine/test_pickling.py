@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from headrace import InvalidPipeline
-from headrace.engine.pickling import dumps
+from headrace.engine.spark.shipping.pickling import dumps
 
 PROGRAM = """
 import sys

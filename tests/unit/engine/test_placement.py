@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.engine.placement import best, excess, guards, lacking, moved, standbys_of
+from headrace.plan.decisions.placement import best, excess, guards, lacking, moved, replicas_of
 
 
 def test_slots_beyond_an_executors_share_are_excess() -> None:
@@ -22,16 +22,16 @@ def test_the_most_even_anchor_is_the_best_and_among_those_the_one_that_moves_lea
 def test_a_standby_is_never_the_executor_that_it_stands_by_for() -> None:
     home = ("a", "b", "c")
     others = [("a", "c", "b"), ("b", "b", "a")]
-    assert standbys_of(home, others, 1) == [("b",), ("c",), ("b",)]
-    assert standbys_of(home, others, 2) == [("b",), ("c",), ("b", "a")]
+    assert replicas_of(home, others, 1) == [("b",), ("c",), ("b",)]
+    assert replicas_of(home, others, 2) == [("b",), ("c",), ("b", "a")]
     assert lacking(home, others, 1) == 0
     assert lacking(home, others, 2) == 2
 
 
 def test_an_executors_duties_are_dealt_over_its_slots() -> None:
     home = ("a", "a", "b", "b")
-    standbys = standbys_of(home, [("b", "b", "a", "a")], 1)
-    assert guards(home, standbys) == {2: [0], 3: [1], 0: [2], 1: [3]}
+    replicas = replicas_of(home, [("b", "b", "a", "a")], 1)
+    assert guards(home, replicas) == {2: [0], 3: [1], 0: [2], 1: [3]}
 
 
 def test_an_executor_without_a_slot_cannot_stand_by() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace import Computation
-from headrace.engine.planning import (
+from headrace.model.source import Range
+from headrace.model.values.time import BEGINNING, END
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.next_step import (
     FINAL_ROUNDS_MAX,
     Finish,
     Offer,
@@ -15,10 +19,6 @@ from headrace.engine.planning import (
     decide,
     missing,
 )
-from headrace.model.source import Range
-from headrace.model.time import BEGINNING, END
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
 from headrace.plan.epoch import OutboxFile, SplitState
 from headrace.plan.ledger import Ledger, SlotLedger
 from headrace.plan.ring import Ring

@@ -8,18 +8,18 @@ import pytest
 from tests.unit.engine.support import Clock, driver_of, run
 
 from headrace import Computation, service
-from headrace.engine.reaching import reach_of
 from headrace.errors import UserCodeError
 from headrace.model.source import Range, Timing
-from headrace.model.time import BEGINNING
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.pipeline.topology import Topology
+from headrace.model.values.time import BEGINNING
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
 from headrace.plan import ledger as ledger_module
 from headrace.plan.epoch import InjectorPlan, Reach, ReadTask
 from headrace.plan.ledger import Ledger
+from headrace.plan.watermark_bounds import reach_of
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 
 class Pass(Computation):

@@ -10,14 +10,14 @@ import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import Computation, failpoints, state
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.recovery import SNAPSHOT_EVERY, History, recover
+from headrace.engine.driver.recovery import SNAPSHOT_EVERY, History, recover
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, Fenced, SourceError, StoreError, UserCodeError
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
 from headrace.log.store import MemoryStore
 from headrace.model.source import Range, Reading, Source, Timing, positions
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sources import memory, text
 
 VALUES = [i * 7 % 10 for i in range(300)]

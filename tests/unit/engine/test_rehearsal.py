@@ -9,10 +9,10 @@ import pytest
 from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, Pipeline, sinks, sources, state, tumbling
-from headrace.engine.local import run_epoch
-from headrace.engine.opening import rings_for
-from headrace.engine.rehearsal import rehearsal
+from headrace.engine.driver.local import run_epoch
+from headrace.engine.driver.takeover import rings_for
 from headrace.log.store import DiskStore
+from headrace.plan.decisions.rehearsal import rehearsal
 from headrace.state.cache import WorkerCache
 from headrace.worker.runtime import Runtime
 

@@ -29,14 +29,14 @@ from headrace import (
     state,
     to,
 )
-from headrace.engine.collection import collect
-from headrace.engine.driver import Driver
-from headrace.engine.past import kept_epochs
-from headrace.engine.pins import pinned, pins_of
-from headrace.engine.replay import replay_epoch
+from headrace.engine.driver.collection import collect
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.pins import pinned, pins_of
+from headrace.engine.replay.epoch_at import kept_epochs
+from headrace.engine.replay.replay import replay_epoch
 from headrace.log import paths
 from headrace.log.store import DiskStore, MemoryStore
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.testing import CRASH, Harness
 
 SECOND = 1_000_000

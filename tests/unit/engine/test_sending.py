@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from headrace import Computation, InvalidPipeline, Pipeline, sinks, sources, state
-from headrace.engine.sending import pickled, require_picklable
+from headrace.engine.spark.shipping.shipment import pickled, require_picklable
 from headrace.testing import Harness
 
 LOCK = threading.Lock()

@@ -7,9 +7,9 @@ from tests.unit.engine.support import counting, driver_of
 
 from headrace import HeadraceError, Pipeline, SinkError, StoreError, sinks, sources
 from headrace.engine.job import Job
-from headrace.engine.showing import DEBUG, brief
+from headrace.engine.spark.tracebacks import DEBUG, brief
 from headrace.log.store import MemoryStore
-from headrace.worker import traces
+from headrace.worker.watching import tracebacks
 
 
 def raised_by(function):
@@ -25,7 +25,7 @@ def shown(error):
 def deep_in_the_engine():
     # Runs a function of the engine's own, so that its frame lies between.
     try:
-        traces.trace_of(None)
+        tracebacks.trace_of(None)
     except Exception as error:
         raise StoreError("the disk is full") from error
 

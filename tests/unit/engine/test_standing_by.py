@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
-from headrace.engine.driver import Driver
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.local import read_all, reports_in
+from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.engine.local import read_all, reports_in
-from headrace.engine.near import NearStore
-from headrace.engine.options import Options
-from headrace.engine.tasks import WorkOrder, _run
+from headrace.engine.spark.segment_copies import NearStore
+from headrace.engine.spark.tasks import SparkOrder, _run
 from headrace.errors import CorruptCheckpoint
 from headrace.log.store import DiskStore
-from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Report, TaskPlan
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Report, WorkOrder
 from headrace.state.cache import WorkerCache
-from headrace.worker.envelope import Envelope
+from headrace.worker.exchange.envelope import Envelope
 from headrace.worker.runtime import Runtime
 
 
@@ -39,16 +39,16 @@ class Executors:
     spark = None
     parallelism = 2
 
-    def __init__(self, topology: Topology, root: Path, near: Path, standbys: bool) -> None:
+    def __init__(self, topology: Topology, root: Path, near: Path, replicas: bool) -> None:
         self.topology = topology
         self.stores = {name: NearStore(str(root), near / name) for name in "ab"}
         self.runtimes = {n: Runtime(topology, s, WorkerCache()) for n, s in self.stores.items()}
         self.place = {0: "a", 1: "b"}
-        self.guards = {1: {0: [1], 1: [0]}} if standbys else {}
+        self.guards = {1: {0: [1], 1: [0]}} if replicas else {}
 
-    def run(self, task: TaskPlan) -> Sequence[Report]:
+    def run(self, task: WorkOrder) -> Sequence[Report]:
         rows = read_all(self.runtimes["b"], task)
-        order = WorkOrder(task, guards=self.guards)
+        order = SparkOrder(task, guards=self.guards)
         found: list[Envelope] = []
         for slot, name in self.place.items():
             mine = [row for row in rows if row.partition == slot]
@@ -62,7 +62,7 @@ class Executors:
         pass
 
 
-def started(tmp_path: Path, standbys: bool) -> tuple[Driver, Executors]:
+def started(tmp_path: Path, replicas: bool) -> tuple[Driver, Executors]:
     p = Pipeline("standing by")
     values = [{"key": f"k{i % 10}", "at": i} for i in range(100)]
     p.read("in", sources.memory(values, timestamp="at"))
@@ -70,7 +70,7 @@ def started(tmp_path: Path, standbys: bool) -> tuple[Driver, Executors]:
     p.stream("counts").write(sinks.jsonl(tmp_path / "out"))
     topology = p.freeze()
     root = tmp_path / "checkpoint"
-    executors = Executors(topology, root, tmp_path / "near", standbys)
+    executors = Executors(topology, root, tmp_path / "near", replicas)
     options = Options(background=False, slots=2, epoch_records=10)
     store = DiskStore(root)
     driver = Driver(topology, fingerprint(topology.graph), store, executors, options)
@@ -90,7 +90,7 @@ def lose_a(tmp_path: Path, executors: Executors) -> None:
 
 
 def test_a_standby_takes_over_though_the_store_has_lost_the_state(tmp_path: Path) -> None:
-    driver, executors = started(tmp_path, standbys=True)
+    driver, executors = started(tmp_path, replicas=True)
     driver.step()  # what epoch 4 left is fetched when epoch 5 begins
     before = executors.stores["b"].far_reads
     # As a second worker of the same executor would: nothing but the directory is shared.
@@ -108,8 +108,8 @@ def test_a_standby_takes_over_though_the_store_has_lost_the_state(tmp_path: Path
     driver.close()
 
 
-def test_without_standbys_the_state_is_missed(tmp_path: Path) -> None:
-    driver, executors = started(tmp_path, standbys=False)
+def test_without_replicas_the_state_is_missed(tmp_path: Path) -> None:
+    driver, executors = started(tmp_path, replicas=False)
     lose_a(tmp_path, executors)
     with pytest.raises(CorruptCheckpoint, match=r"is missing from the checkpoint"):
         driver.step()
@@ -117,8 +117,8 @@ def test_without_standbys_the_state_is_missed(tmp_path: Path) -> None:
 
 
 def test_copies_do_not_pile_up_where_nobody_guards_anybody(tmp_path: Path) -> None:
-    """As with standbys of which one executor is left: it still writes copies."""
-    driver, executors = started(tmp_path, standbys=False)
+    """As with replicas of which one executor is left: it still writes copies."""
+    driver, executors = started(tmp_path, replicas=False)
     executors.place[0] = "b"
     while driver.ledger.epoch < 9 or driver.ledger.segments() == set():
         driver.step()

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from tests.unit.engine.support import Local, counting, driver_of
 
-from headrace.engine.verdict import Dropped, judge
 from headrace.errors import HeadraceError, InvalidRecord, UserCodeError
 from headrace.model.source import Range
-from headrace.pipeline.topology import Topology
-from headrace.plan.epoch import Commit, Report, TaskPlan
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.verdict import RunAgain, judge
+from headrace.plan.epoch import Commit, Report, WorkOrder
 from headrace.plan.watermarks import Mark
 from headrace.worker.level import TORN
 
 
 @pytest.fixture
-def epoch() -> tuple[Topology, TaskPlan, list[Report]]:
+def epoch() -> tuple[Topology, WorkOrder, list[Report]]:
     """An honest epoch: one reader, two slots."""
     topology = counting([1, 2, 3, 4])
     driver = driver_of(topology)
@@ -60,34 +60,34 @@ def test_a_report_twice_with_equal_digests_is_one_output_whoever_made_it(epoch) 
 def test_a_missing_label_drops_the_epoch(epoch, label: str) -> None:
     topology, task, reports = epoch
     verdict = judge(topology, task, [r for r in reports if r.label != label])
-    assert verdict == Dropped(f"no report of {label}")
+    assert verdict == RunAgain(f"no report of {label}")
 
 
 def test_a_label_with_two_digests_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
     other = changed(reports, SLOT, digest="another")
     verdict = judge(topology, task, [*reports, *other])
-    assert isinstance(verdict, Dropped) and "two different outputs" in verdict.reason
+    assert isinstance(verdict, RunAgain) and "two different outputs" in verdict.reason
 
 
 def test_a_consumer_that_saw_another_digest_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
     verdict = judge(topology, task, changed(reports, SLOT, saw={READER: "another"}))
-    assert isinstance(verdict, Dropped) and "not the reported one" in verdict.reason
+    assert isinstance(verdict, RunAgain) and "not the reported one" in verdict.reason
     verdict = judge(topology, task, changed(reports, SLOT, saw={"nobody": "x"}))
-    assert isinstance(verdict, Dropped)
+    assert isinstance(verdict, RunAgain)
 
 
 def test_slots_that_saw_different_watermarks_drop_the_epoch(epoch) -> None:
     topology, task, reports = epoch
     verdict = judge(topology, task, changed(reports, SLOT, input_mark=99))
-    assert isinstance(verdict, Dropped) and "watermarks" in verdict.reason
+    assert isinstance(verdict, RunAgain) and "watermarks" in verdict.reason
 
 
 def test_a_torn_input_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
     verdict = judge(topology, task, changed(reports, SLOT, error=TORN, message="torn"))
-    assert verdict == Dropped("torn")
+    assert verdict == RunAgain("torn")
 
 
 def test_an_error_wins_over_what_it_tore_and_the_first_label_over_the_others(epoch) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, StoreError
 from headrace.log import paths
-from headrace.log.epochlog import COMMIT, GENERATION, PLAN, EpochLog, seal
+from headrace.log.epochlog import COMMIT, GENERATION, PLAN, EpochLog
 from headrace.log.identity import claim_identity, read_identity
+from headrace.log.sealed import seal
 from headrace.log.store import DiskStore, MemoryStore, Store
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import InvalidPipeline, InvalidRecord
-from headrace.model.codec import Codec, decode_value, packed, packed_exactly
+from headrace.model.values.codec import Codec, decode_value, packed, packed_exactly
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import InvalidRecord
-from headrace.model.keys import KEY_BYTES_MAX, decode_key, encode_key, encode_part, hash_key
+from headrace.model.values.keys import KEY_BYTES_MAX, decode_key, encode_key, encode_part, hash_key
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBERS = st.integers(-(2**63), 2**64 - 1)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import IncompatibleState, InvalidRecord, Map
-from headrace.model.codec import Codec
-from headrace.model.keys import encode_part
-from headrace.model.time import END
+from headrace.model.values.codec import Codec
+from headrace.model.values.keys import encode_part
+from headrace.model.values.time import END
 
 
 class Cells(dict):

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 
 COLUMNS = {
     "decimal": pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),

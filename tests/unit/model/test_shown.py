@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model.shown import encodable, is_nested, shown
+from headrace.model.values.shown import encodable, is_nested, shown
 
 
 def nested(depth: int, kind: type = list) -> object:

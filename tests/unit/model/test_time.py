@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from headrace.model.time import DAY, END, HOUR, MINUTE, SECOND, duration, instant
+from headrace.model.values.time import DAY, END, HOUR, MINUTE, SECOND, duration, instant
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from headrace.model.time import SECOND
+from headrace.model.values.time import SECOND
 from headrace.observe.progress import LiveView, PlainView, summary_lines, watch
 from headrace.plan.progress import EpochProgress, RunSummary
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.model.time import DAY, END, HOUR, MILLISECOND, MINUTE, SECOND
-from headrace.observe.wording import show_bytes, show_lag, show_rate, show_span, show_time
+from headrace.model.values.time import DAY, END, HOUR, MILLISECOND, MINUTE, SECOND
+from headrace.observe.text import show_bytes, show_lag, show_rate, show_span, show_time
 
 
 @pytest.mark.parametrize(

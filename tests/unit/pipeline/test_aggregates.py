@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline, UserCodeError, agg, sources, whole
-from headrace.model.rows import Rows, one_batch
-from headrace.pipeline.operators.aggregates import Aggregate
-from headrace.pipeline.operators.grouping import Groups
-from headrace.pipeline.operators.records import Records
+from headrace.model.values.rows import Rows, one_batch
+from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.columns.groups import Groups
+from headrace.operators.columns.records import Records
 from headrace.testing import CRASH, Harness
 
 

@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace import (
-    IncompatibleState,
-    Pipeline,
-    agg,
-    hopping,
-    session,
-    sliding,
-    sources,
-    tumbling,
-)
+from headrace import IncompatibleState, Pipeline, agg, hopping, session, sliding, sources, tumbling
 from headrace.testing import Harness
 
 

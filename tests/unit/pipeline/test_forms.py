@@ -15,7 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace import InvalidPipeline, InvalidRecord, Pipeline, UserCodeError, sources, to
-from headrace.pipeline.operators.expressions import columns_read, is_column
+from headrace.operators.columns.expressions import columns_read, is_column
 from headrace.testing import Harness
 
 X = pc.field("x")

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.model.rows import Rows
-from headrace.pipeline.operators.grouping import group
-from headrace.pipeline.operators.join_side import SideRows, matching, new_pairs
+from headrace.model.values.rows import Rows
+from headrace.operators.columns.groups import group
+from headrace.operators.joins.rows import SideRows, matching, new_pairs
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 COLUMNS = {

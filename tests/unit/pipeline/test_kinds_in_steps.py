@@ -13,18 +13,8 @@ from typing import Any
 
 import pytest
 
-from headrace import (
-    Pipeline,
-    agg,
-    hopping,
-    session,
-    sliding,
-    sources,
-    to,
-    tumbling,
-    whole,
-)
-from headrace.model.kinds import ordered
+from headrace import Pipeline, agg, hopping, session, sliding, sources, to, tumbling, whole
+from headrace.model.values.kinds import ordered
 from headrace.testing import CRASH, Harness
 
 VALUES: list[Any] = [

@@ -30,8 +30,8 @@ from headrace import (
     to,
     tumbling,
 )
-from headrace.pipeline.operators.grouping import Groups
-from headrace.pipeline.operators.sketches import DistinctApproximate
+from headrace.operators.aggregates.sketches import DistinctApproximate
+from headrace.operators.columns.groups import Groups
 from headrace.testing import CRASH, Harness
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline, agg, hopping, sliding, sources
-from headrace.pipeline.operators import partials, runs
-from headrace.pipeline.operators.aggregates import Count
-from headrace.pipeline.operators.partials import Partials
+from headrace.operators.aggregates.aggregates import Count
+from headrace.operators.windows import merge_ranges, partials
+from headrace.operators.windows.partials import Partials
 from headrace.testing import Harness
 
 
@@ -26,7 +26,7 @@ def test_runs_of_rows_add_up(seed: int) -> None:
     rows = Partials(zeros, zeros, zeros, values, zeros, np.arange(size), [pa.array(values)])
     first = np.array([dice.randrange(size) for _ in range(40)])
     lengths = np.array([dice.randint(1, size - at) for at in first.tolist()])
-    found = runs.merge_runs([Count(None)], rows, first, lengths, {})
+    found = merge_ranges.merge_runs([Count(None)], rows, first, lengths, {})
     pairs = list(zip(first.tolist(), lengths.tolist(), strict=True))
     assert found.count.tolist() == [int(values[at : at + n].sum()) for at, n in pairs]
     assert found.parts[0].to_pylist() == found.count.tolist()
@@ -35,7 +35,9 @@ def test_runs_of_rows_add_up(seed: int) -> None:
 
 def test_rows_up_to_counts_by_key_and_time() -> None:
     keys, times = np.array([0, 0, 2, 2]), np.array([5, 9, -3, 9])
-    found = runs.rows_up_to(keys, times, np.array([2, 0, 1, 0, 2]), np.array([9, 5, 0, 4, -4]))
+    found = merge_ranges.rows_up_to(
+        keys, times, np.array([2, 0, 1, 0, 2]), np.array([9, 5, 0, 4, -4])
+    )
     assert found.tolist() == [4, 1, 2, 0, 2]
 
 

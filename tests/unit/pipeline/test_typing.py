@@ -56,7 +56,7 @@ def test_mypy_knows_the_values_of_typed_streams(tmp_path: Path) -> None:
         timeout=280,
     )
     said = done.stdout
-    assert 'Revealed type is "headrace.pipeline.stream.Stream[snippet.Click]"' in said, said
+    assert 'Revealed type is "headrace.pipeline.fluent.stream.Stream[snippet.Click]"' in said, said
     assert said.count('Stream[str]"') == 3, said
     assert 'Stream[int]"' in said, said
     assert '"Click" has no attribute "usr"; maybe "user"?' in said

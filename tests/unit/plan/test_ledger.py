@@ -8,14 +8,14 @@ from headrace.plan.epoch import (
     Adoption,
     Commit,
     Counters,
-    Entry,
     OutboxFile,
     Plan,
+    SegmentEntry,
     SlotDelta,
     SplitState,
 )
 from headrace.plan.ledger import CHAINS_KEPT, Ledger, SlotLedger, next_chain, recut
-from headrace.plan.ring import WHOLE, Interval, Ring
+from headrace.plan.ring import WHOLE, KeyInterval, Ring
 from headrace.plan.watermarks import Mark
 
 ONE, TWO = Ring.even(1), Ring.even(2)
@@ -94,7 +94,7 @@ def test_the_bases_of_a_plan_with_another_ring_are_what_its_commit_will_build_on
 
 
 def test_a_ring_that_moved_makes_chains_that_no_cache_has_seen() -> None:
-    slots = {0: SlotLedger((Entry("s", WHOLE, 1, 1, 1),), ((0, ""), (1, "c")), 5, 9)}
+    slots = {0: SlotLedger((SegmentEntry("s", WHOLE, 1, 1, 1),), ((0, ""), (1, "c")), 5, 9)}
     moved = recut(slots, ONE, TWO)
     back = recut(moved, TWO, ONE)
     chains = {slots[0].chains[-1][1], moved[0].chains[-1][1], moved[1].chains[-1][1]}
@@ -103,7 +103,7 @@ def test_a_ring_that_moved_makes_chains_that_no_cache_has_seen() -> None:
 
 
 def test_a_ring_of_the_same_intervals_changes_nothing() -> None:
-    slots = {0: SlotLedger((Entry("s", WHOLE, 1, 1, 1),))}
+    slots = {0: SlotLedger((SegmentEntry("s", WHOLE, 1, 1, 1),))}
     assert recut(slots, ONE, Ring.even(1)) is slots
 
 
@@ -111,7 +111,7 @@ def test_an_adopted_merge_stands_where_its_run_stood() -> None:
     ledger = Ledger()
     for epoch in (1, 2, 3):
         ledger.committed(commit(epoch, segments={0: f"s{epoch}"}), epoch)
-    merged = Entry("m", WHOLE, 2, 1, 1)
+    merged = SegmentEntry("m", WHOLE, 2, 1, 1)
     adoption = Adoption("C", 0, ("s1", "s2"), merged)
     ledger.committed(commit(4, segments={0: "s4"}, adoptions=[adoption]), 4)
     assert segments_of(ledger, 0) == ["s4", "s3", "m"]
@@ -185,4 +185,4 @@ def test_a_ledger_survives_the_json_of_a_snapshot() -> None:
     found = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
     assert found == ledger
     assert found.slots["C"][0].entries[-1].interval.high == 2**64
-    assert Interval(0, 2**64 - 1).high == 2**64
+    assert KeyInterval(0, 2**64 - 1).high == 2**64

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.model.keys import encode_key
-from headrace.model.rows import Rows
+from headrace.model.values.keys import encode_key
+from headrace.model.values.rows import Rows
 from headrace.plan import parcel as parcels
 from headrace.plan.parcel import Parcel
 

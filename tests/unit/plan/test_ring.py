@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from headrace.model.keys import HASH_SPACE
-from headrace.plan.ring import WHOLE, Interval, Ring
+from headrace.model.values.keys import HASH_SPACE
+from headrace.plan.ring import WHOLE, KeyInterval, Ring
 
 EDGES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
 
@@ -28,13 +28,13 @@ def test_intervals_of_all_slots_cover_the_key_space_without_gap_or_overlap() -> 
     found = sorted(i for slot in ring.slots for i in ring.intervals(slot))
     assert found[0].low == 0 and found[-1].high == HASH_SPACE
     assert all(a.high == b.low for a, b in pairwise(found))
-    assert ring.intervals(2) == (Interval.between(0, 100), Interval.between(5000, 2**63))
+    assert ring.intervals(2) == (KeyInterval.between(0, 100), KeyInterval.between(5000, 2**63))
     assert ring.slots == (0, 1, 2)
 
 
 def test_the_overlap_of_intervals_is_what_they_share() -> None:
-    a = Interval.between(10, 20)
-    assert a.overlap(Interval.between(15, 30)) == Interval.between(15, 20)
-    assert a.overlap(Interval.between(20, 30)) is None
+    a = KeyInterval.between(10, 20)
+    assert a.overlap(KeyInterval.between(15, 30)) == KeyInterval.between(15, 20)
+    assert a.overlap(KeyInterval.between(20, 30)) is None
     assert WHOLE.overlap(a) == a == a.overlap(WHOLE)
-    assert Interval.between(5, 6).overlap(Interval.between(5, 6)) == Interval(5, 5)
+    assert KeyInterval.between(5, 6).overlap(KeyInterval.between(5, 6)) == KeyInterval(5, 5)

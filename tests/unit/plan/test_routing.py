@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import InvalidRecord
-from headrace.model.keys import decode_key, encode_key, hash_key
-from headrace.model.rows import Rows
-from headrace.pipeline.keying import KeySpec
+from headrace.model.key_spec import KeySpec
+from headrace.model.values.keys import decode_key, encode_key, hash_key
+from headrace.model.values.rows import Rows
 from headrace.plan.ring import Ring
 from headrace.plan.routing import keyed, route
 

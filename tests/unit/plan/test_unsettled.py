@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headrace.model.source import Range
-from headrace.model.time import END
+from headrace.model.values.time import END
 from headrace.plan.epoch import (
     Commit,
     Counters,

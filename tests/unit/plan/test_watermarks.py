@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from headrace.model.source import Range
-from headrace.model.time import BEGINNING, END
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, TaskPlan
+from headrace.model.values.time import BEGINNING, END
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, WorkOrder
+from headrace.plan.units import host_mark
 from headrace.plan.watermarks import (
     BUCKETS_MAX,
     FINAL,
@@ -19,7 +20,6 @@ from headrace.plan.watermarks import (
     merge,
 )
 from headrace.sources import memory
-from headrace.worker.inputs import host_mark
 
 
 def test_the_lowest_bound_counts_and_else_the_farthest_reached() -> None:
@@ -80,7 +80,7 @@ def injector(
         for split, part, last, _ in reads
     ]
     plan = Plan(1, 0, 0, "", tasks, {"s": InjectorPlan(marks, reached, final)}, {})
-    task = TaskPlan(plan, "", {}, {"s": committed}, {}, {})
+    task = WorkOrder(plan, "", {}, {"s": committed}, {}, {})
     after = {t[0].label: read[3] for t, read in zip(tasks, reads, strict=True)}
     return host_mark(topology, task, "s", after)
 

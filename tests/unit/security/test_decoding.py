@@ -32,10 +32,19 @@ from headrace.log.store import DiskStore
 SOURCE = Path(headrace.__file__).parent
 
 ALLOWED = {
-    ("engine/sending.py", "cloudpickle"): "ships the pipeline to Spark's workers",
-    ("engine/pickling.py", "cloudpickle"): "pickles for it, classes of schemas included",
-    ("engine/tasks.py", "cloudpickle"): "opens what engine/sending.py pickled, which Spark carries",
-    ("worker/failed.py", "pickle"): "copies a key's records in memory, to undo a hook that failed",
+    ("engine/spark/shipping/shipment.py", "cloudpickle"): "ships the pipeline to Spark's workers",
+    (
+        "engine/spark/shipping/pickling.py",
+        "cloudpickle",
+    ): "pickles for it, classes of schemas included",
+    (
+        "engine/spark/tasks.py",
+        "cloudpickle",
+    ): "opens what engine/spark/shipping/shipment.py pickled, which Spark carries",
+    (
+        "worker/records/failed_hook.py",
+        "pickle",
+    ): "copies a key's records in memory, to undo a hook that failed",
 }
 """(file, what it uses) -> why. What is unpickled there was pickled by this program, and travels
 in memory or inside Spark's own tasks: never through a file of ours."""
@@ -181,8 +190,8 @@ def test_a_pickle_in_any_file_of_a_checkpoint_is_never_run(
 def test_a_pickle_in_a_logged_answer_is_never_run(tmp_path: Path, watched: None) -> None:
     from headrace.causal import web
     from headrace.causal.journal import Journal
-    from headrace.model.codec import Codec
     from headrace.model.services import CALL
+    from headrace.model.values.codec import Codec
 
     evil = pickle.dumps(Evil(tmp_path / "mark"))
     with pytest.raises((msgspec.DecodeError, HeadraceError, TypeError, ValueError)):
@@ -209,9 +218,9 @@ def _answer(value: bytes) -> Any:
 
 
 def test_a_pickle_in_a_work_order_or_in_arrow_is_never_run(tmp_path: Path, watched: None) -> None:
-    from headrace.engine.tasks import _order_decoder
-    from headrace.state.segment import digest_of
-    from headrace.worker.reports import decode_report
+    from headrace.engine.spark.tasks import _order_decoder
+    from headrace.log.content import digest_of
+    from headrace.worker.exchange.reports import decode_report
 
     evil = pickle.dumps(Evil(tmp_path / "mark"))
     for decode in (_order_decoder.decode, decode_report):

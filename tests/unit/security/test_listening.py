@@ -35,7 +35,7 @@ def test_a_run_opens_no_socket_that_others_can_reach(tmp_path: Path) -> None:
 
 
 USES_SOCKETS = {
-    "engine/lent_process.py": "sets an option on the connections that Spark has opened",
+    "engine/spark/python_worker.py": "sets an option on the connections that Spark has opened",
     "bench/cluster.py": "asks for free loopback ports for the Spark that a benchmark starts",
 }
 

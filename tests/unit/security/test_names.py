@@ -13,7 +13,7 @@ from headrace import Computation, InvalidPipeline, Pipeline, SinkError, sinks, s
 from headrace.log import paths
 from headrace.log.store import DiskStore
 from headrace.sinks.files import Claim
-from headrace.sinks.high_water import Mark
+from headrace.sinks.high_water import HighWaterMark
 from headrace.sinks.parquet import partition_component
 
 EVIL = [
@@ -83,7 +83,7 @@ def test_a_value_that_names_a_directory_of_parquet_files_stays_inside(
 
 
 def test_a_staged_part_that_names_a_way_out_is_refused(tmp_path: Path) -> None:
-    from headrace.sinks.staging import _inside
+    from headrace.sinks.epoch_directory import _inside
 
     for directory in ("../x", "/etc", "k=1/../../x"):
         with pytest.raises(SinkError, match="damaged"):
@@ -98,9 +98,9 @@ def test_a_claim_that_names_a_directory_elsewhere_is_refused(tmp_path: Path) -> 
     (tmp_path / "secret").mkdir()
     for staging in ("../../secret", "/etc", "other"):
         claim = sink._claims / f"{1:012d}"
-        claim.write_bytes(msgspec.json.encode(Claim(staging, Mark("checkpoint"))))
+        claim.write_bytes(msgspec.json.encode(Claim(staging, HighWaterMark("checkpoint"))))
         with pytest.raises(SinkError, match="is not in _staging"):
-            sink._claim(1, Claim(f"{1:012d}.mine", Mark("checkpoint")))
+            sink._claim(1, Claim(f"{1:012d}.mine", HighWaterMark("checkpoint")))
     assert (tmp_path / "secret").is_dir()
 
 

@@ -9,12 +9,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from headrace import failpoints, sinks
-from headrace.engine.outages import is_outage
 from headrace.errors import CorruptCheckpoint, SinkError
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
+from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import Delivery, Opening, Part, Sink
+from headrace.sinks.epoch_directory import label_name
 from headrace.sinks.high_water import MARKERS_KEPT, HighWater
-from headrace.sinks.staging import label_name
 
 OPENING = Opening("id", 1, 0, "")
 
@@ -85,7 +85,7 @@ def test_a_damaged_part_is_not_published(tmp_path: Path) -> None:
 
 def test_an_epoch_of_many_files_opens_a_few_at_a_time(tmp_path: Path, monkeypatch) -> None:
     """And syncs each of them before it is shown."""
-    monkeypatch.setattr("headrace.sinks.staging.OPEN_FILES_MAX", 3)
+    monkeypatch.setattr("headrace.sinks.epoch_directory.OPEN_FILES_MAX", 3)
     opened_now: set[int] = set()
     most, synced = [0], set()
     really, sync, close = os.open, os.fsync, os.close

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace import sinks
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 from headrace.sinks.parquet import partition_component
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)

@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 
 from headrace import sinks
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.rows import Rows
+from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 
 OPENING = Opening("id", 1, 0, "")

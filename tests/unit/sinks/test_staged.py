@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptCheckpoint
-from headrace.model.rows import Rows
-from headrace.sinks.staged import dump, load
+from headrace.model.values.rows import Rows
+from headrace.sinks.rows_file import dump, load
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 VALUES = st.recursive(

@@ -15,9 +15,9 @@ import pytest
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Source, Workspace
-from headrace.sources import lines
-from headrace.sources.files import OrderedFileSource
-from headrace.sources.sequence import Extent, encode_extents
+from headrace.sources.files import lines
+from headrace.sources.files.sequence import Extent, encode_extents
+from headrace.sources.files.source import OrderedFileSource
 
 
 def put(path: Path, text: str = "x\n") -> Path:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Range, Reading, Source, Workspace
-from headrace.sources import lines
+from headrace.sources.files import lines
 
 
 def read_all(source: Source, split: str, records: int) -> Reading:
@@ -202,7 +202,7 @@ def test_a_column_that_types_names_must_be_there(tmp_path: Path) -> None:
 def test_a_header_longer_than_a_block_is_found_from_any_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.sources.csv_records.SAMPLE_BYTES", 8)
+    monkeypatch.setattr("headrace.sources.files.csv_rows.SAMPLE_BYTES", 8)
     monkeypatch.setattr(lines, "SAMPLE_BYTES", 8)
     path = tmp_path / "in.csv"
     path.write_text("a long name,another long name\n" + "1,2\n" * 10)

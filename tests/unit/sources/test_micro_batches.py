@@ -16,8 +16,8 @@ import pytest
 
 from headrace.errors import SourceError
 from headrace.model.source import Timing
-from headrace.sources.micro_batches import QueryRun
-from headrace.sources.structured import StructuredSource
+from headrace.sources.spark.micro_batches import QueryRun
+from headrace.sources.spark.streaming import StructuredSource
 
 QUERY = "5355cec1-d1f2-4fdd-9083-143e15a37cc0"
 BEFORE = 2**40

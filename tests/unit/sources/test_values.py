@@ -16,7 +16,7 @@ import pytest
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError, UserCodeError
 from headrace.model.source import Source, Workspace
-from headrace.model.time import SECOND
+from headrace.model.values.time import SECOND
 
 
 def prepared(source: Source, tmp_path: Path) -> Source:

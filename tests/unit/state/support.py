@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from headrace.log import paths
+from headrace.log.content import digest_of
 from headrace.log.store import Store
-from headrace.model.keys import encode_key, hash_key
-from headrace.model.time import END
-from headrace.plan.epoch import Entry
-from headrace.plan.ring import WHOLE, Interval
-from headrace.state.segment import FIELD, TIMER, Cell, Segment, digest_of, encode_segment
+from headrace.model.values.keys import encode_key, hash_key
+from headrace.model.values.time import END
+from headrace.plan.epoch import SegmentEntry
+from headrace.plan.ring import WHOLE, KeyInterval
+from headrace.state.segment import FIELD, TIMER, Cell, Segment, encode_segment
 from headrace.state.view import SlotView, Stored
 
 
@@ -40,21 +41,21 @@ def written(
     cells: Iterable[Cell],
     epoch: int,
     *,
-    interval: Interval = WHOLE,
+    interval: KeyInterval = WHOLE,
     last_epoch: int | None = None,
     label: str = "C/0",
-) -> Entry:
+) -> SegmentEntry:
     """A segment in a store, and its manifest entry."""
     cells = list(cells)
     data = encode_segment(cells)
     file = paths.content_name(epoch, label, digest_of(data), ".arrow")
     name = f"{paths.state_directory('C')}/{file}"
     store.write(name, data)
-    return Entry(name, interval, last_epoch or epoch, len(cells), len(data))
+    return SegmentEntry(name, interval, last_epoch or epoch, len(cells), len(data))
 
 
 def view_of(
-    store: Store, entries: Sequence[Entry], intervals: Sequence[Interval] = (WHOLE,)
+    store: Store, entries: Sequence[SegmentEntry], intervals: Sequence[KeyInterval] = (WHOLE,)
 ) -> SlotView:
     """A view over entries."""
     segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}

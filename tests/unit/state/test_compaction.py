@@ -8,19 +8,21 @@ import pytest
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.log.store import MemoryStore
-from headrace.model.keys import encode_key, hash_key
-from headrace.plan.epoch import Entry
+from headrace.model.values.keys import encode_key, hash_key
+from headrace.plan.epoch import SegmentEntry
 from headrace.plan.ledger import SlotLedger, recut
-from headrace.plan.ring import WHOLE, Interval, Ring
+from headrace.plan.ring import WHOLE, KeyInterval, Ring
 from headrace.state.compaction import RUN_MIN, choose, hull_of, is_bottom, merge
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 
 
-def entry(epoch: int, size: int, interval: Interval = WHOLE) -> Entry:
-    return Entry(f"s{epoch}-{interval.low}", interval, epoch, 1, size)
+def entry(epoch: int, size: int, interval: KeyInterval = WHOLE) -> SegmentEntry:
+    return SegmentEntry(f"s{epoch}-{interval.low}", interval, epoch, 1, size)
 
 
-def merged(store: MemoryStore, run: list[Entry], entries: list[Entry], expired: int = 0) -> Entry:
+def merged(
+    store: MemoryStore, run: list[SegmentEntry], entries: list[SegmentEntry], expired: int = 0
+) -> SegmentEntry:
     """The entry that takes a run's place."""
     parts = [(Segment.open(store, e.segment), e.interval) for e in run]
     batch = merge(parts, bottom=is_bottom(run, entries), expired_before=expired)
@@ -63,7 +65,7 @@ def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldo
         "large": lambda: 5 << 20,
         "wild": lambda: int(2 ** dice.uniform(8, 26)),
     }[sizes]
-    entries: list[Entry] = []
+    entries: list[SegmentEntry] = []
     added = rewritten = 0
     most = 0
     for epoch in range(1, 2001):
@@ -75,7 +77,7 @@ def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldo
             rewritten += total
             last = max(e.last_epoch for e in run)
             kept = [e for e in entries if e not in run]
-            merge_result = Entry(f"m{epoch}", WHOLE, last, 1, total)
+            merge_result = SegmentEntry(f"m{epoch}", WHOLE, last, 1, total)
             entries = sorted([*kept, merge_result], key=lambda e: -e.last_epoch)
         most = max(most, len(entries))
     assert most <= 24
@@ -167,10 +169,10 @@ def test_a_deleted_key_stays_deleted_after_split_compaction_of_one_side_and_merg
 
 
 def test_the_hull_of_a_run_is_never_wider_than_its_entries() -> None:
-    run = [entry(1, 1, Interval(5, 10)), entry(2, 1, Interval(8, 20))]
-    assert hull_of(run) == Interval(5, 20)
-    assert is_bottom(run, [*run, entry(0, 1, Interval(21, 30))])
-    assert not is_bottom(run, [*run, entry(0, 1, Interval(20, 30))])
+    run = [entry(1, 1, KeyInterval(5, 10)), entry(2, 1, KeyInterval(8, 20))]
+    assert hull_of(run) == KeyInterval(5, 20)
+    assert is_bottom(run, [*run, entry(0, 1, KeyInterval(21, 30))])
+    assert not is_bottom(run, [*run, entry(0, 1, KeyInterval(20, 30))])
     assert is_bottom(run, [*run, entry(3, 1)])
 
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log.content import digest_of
 from headrace.log.paths import content_name
 from headrace.log.store import MemoryStore
 from headrace.model.source import Seen
 from headrace.state import record
-from headrace.state.record import Record, encode_record, table_of
-from headrace.state.segment import digest_of
+from headrace.state.record import FinishedFile, encode_record, table_of
 
 NAMES = st.text("ab\0é/", max_size=3)
 PARTS = st.tuples(NAMES, NAMES)
@@ -22,9 +22,9 @@ SEEN = st.one_of(
 )
 
 
-def opened(*tables: pa.Table) -> Record:
+def opened(*tables: pa.Table) -> FinishedFile:
     data, _ = encode_record(tables)
-    return Record(
+    return FinishedFile(
         f"read/s/{content_name(1, 'read', digest_of(data), '.arrow')}", pa.py_buffer(data)
     )
 
@@ -71,7 +71,7 @@ def test_a_damaged_or_foreign_file_is_refused() -> None:
     assert rows == 1
     name = f"read/s/{content_name(1, 'read', digest_of(data), '.arrow')}"
     with pytest.raises(CorruptCheckpoint, match="is damaged"):
-        Record(name, pa.py_buffer(data[:-1]))
+        FinishedFile(name, pa.py_buffer(data[:-1]))
     for metadata, error in (
         ({}, CorruptCheckpoint),
         ({b"headrace": b"segment", b"format": b"1"}, CorruptCheckpoint),
@@ -82,9 +82,9 @@ def test_a_damaged_or_foreign_file_is_refused() -> None:
             pass
         other = out.getvalue().to_pybytes()
         with pytest.raises(error):
-            Record(
+            FinishedFile(
                 f"read/s/{content_name(1, 'read', digest_of(other), '.arrow')}", pa.py_buffer(other)
             )
     store = MemoryStore()
     with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):
-        Record.open(store, name)
+        FinishedFile.open(store, name)

@@ -5,8 +5,8 @@ import pytest
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.log.store import MemoryStore
-from headrace.model.keys import encode_key, hash_key
-from headrace.plan.ring import Interval
+from headrace.model.values.keys import encode_key, hash_key
+from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import MapCells
 
@@ -58,10 +58,10 @@ def test_last_epochs_decide_and_not_the_order_of_entries(store: MemoryStore) -> 
 
 def test_a_segment_counts_only_inside_its_entrys_interval(store: MemoryStore) -> None:
     where = hash_key(encode_key("a"))
-    inside = written(store, [field("a", "n", b"1")], 1, interval=Interval(where, where))
-    outside = written(store, [field("a", "n", b"2")], 2, interval=Interval(where + 1, where + 9))
+    inside = written(store, [field("a", "n", b"1")], 1, interval=KeyInterval(where, where))
+    outside = written(store, [field("a", "n", b"2")], 2, interval=KeyInterval(where + 1, where + 9))
     assert fetched(view_of(store, [inside, outside]), "a")[0].fields["n"][0] == b"1"
-    view = view_of(store, [inside], [Interval(0, where - 1)])
+    view = view_of(store, [inside], [KeyInterval(0, where - 1)])
     assert fetched(view, "a")[0].fields == {}
 
 

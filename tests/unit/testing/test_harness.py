@@ -21,7 +21,7 @@ from headrace import (
     state,
     to,
 )
-from headrace.model.time import END, MINUTE
+from headrace.model.values.time import END, MINUTE
 from headrace.testing import CRASH, Harness
 from headrace.testing.harness import START
 

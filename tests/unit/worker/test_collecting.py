@@ -8,7 +8,7 @@ import pytest
 
 from headrace import Computation, Pipeline, sources
 from headrace.testing import Harness
-from headrace.worker.collecting import THRESHOLDS, seldom_collecting
+from headrace.worker.garbage import THRESHOLDS, seldom_collecting
 
 
 def test_tables_run_while_collections_are_seldom_and_hooks_per_record_as_usual() -> None:

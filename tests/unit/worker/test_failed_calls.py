@@ -13,15 +13,7 @@ from typing import Any
 import pytest
 from tests.unit.pipelines import at, one
 
-from headrace import (
-    CallUncertain,
-    Computation,
-    ServiceError,
-    UserCodeError,
-    service,
-    state,
-    to,
-)
+from headrace import CallUncertain, Computation, ServiceError, UserCodeError, service, state, to
 from headrace.testing import Harness
 
 Act = Callable[[], Any]

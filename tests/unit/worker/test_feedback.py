@@ -3,7 +3,7 @@
 from tests.unit.pipelines import at
 
 from headrace import Computation, Pipeline, sources, state
-from headrace.model.time import END
+from headrace.model.values.time import END
 from headrace.testing import CRASH, Harness
 
 
@@ -154,7 +154,7 @@ def test_a_computation_fed_by_feedback_alone_follows_what_feeds_the_cycle():
 
 
 def test_a_loop_that_never_drains_is_capped_at_the_end_and_reported(monkeypatch):
-    monkeypatch.setattr("headrace.engine.planning.FINAL_ROUNDS_MAX", 5)
+    monkeypatch.setattr("headrace.plan.decisions.next_step.FINAL_ROUNDS_MAX", 5)
 
     class AtTheEnd(Computation):
         def process_record(self, record, ctx):

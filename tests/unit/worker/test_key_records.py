@@ -15,16 +15,16 @@ import pytest
 from tests.unit.pipelines import at, one
 
 from headrace import Computation, Pipeline, UserCodeError, sources, state, to
-from headrace.model.codec import packed
-from headrace.model.keys import decode_key, encode_key
 from headrace.model.record import Record
-from headrace.model.rows import Rows
-from headrace.model.schema import Schema
+from headrace.model.values.codec import packed
+from headrace.model.values.keys import decode_key, encode_key
+from headrace.model.values.rows import Rows
+from headrace.model.values.schema import Schema
 from headrace.plan.parcel import Parcel
 from headrace.testing import Harness
-from headrace.worker import sorted_cells
-from headrace.worker.arrivals import Arrival, Grouped
-from headrace.worker.key_records import KeyRecords, OrderedRecords
+from headrace.worker.records import sorted_cells
+from headrace.worker.records.arrivals import Arrival, Grouped
+from headrace.worker.records.key_records import KeyRecords, OrderedRecords
 
 
 def rows_of(count: int) -> list[dict[str, Any]]:

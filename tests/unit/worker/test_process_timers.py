@@ -7,7 +7,7 @@ import pytest
 from tests.unit.pipelines import at, one
 
 from headrace import Computation, InvalidPipeline, Map, Pipeline, UserCodeError, sources, state
-from headrace.model.time import END
+from headrace.model.values.time import END
 from headrace.testing import CRASH, Harness
 
 

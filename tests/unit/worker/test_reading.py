@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import InvalidRecord
-from headrace.model.schema import Schema
 from headrace.model.source import Reading, Timing, positions
-from headrace.worker.reading import stamp
+from headrace.model.values.schema import Schema
+from headrace.worker.reader import stamp
 
 WALL = 1
 

@@ -20,7 +20,7 @@ from headrace import (
     to,
 )
 from headrace.engine.fingerprint import fingerprint
-from headrace.model.schema import Schema
+from headrace.model.values.schema import Schema
 from headrace.testing import Harness
 
 

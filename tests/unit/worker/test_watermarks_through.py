@@ -6,7 +6,7 @@ import pytest
 from tests.unit.pipelines import at, one
 
 from headrace import Computation, Pipeline, sources, state, to
-from headrace.model.time import END
+from headrace.model.values.time import END
 from headrace.testing import Harness
 
 

@@ -18,8 +18,8 @@ from time import perf_counter
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.bench.session import bench_session
-from headrace.bench.system import BARE, BARE_ONE_STAGE, Measurement, Task
+from headrace.bench.frame.session import bench_session
+from headrace.bench.frame.system import BARE, BARE_ONE_STAGE, Measurement, Task
 from headrace.errors import HeadraceError
 
 

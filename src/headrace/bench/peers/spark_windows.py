@@ -13,9 +13,9 @@ from pyarrow.dataset import dataset
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headrace.bench.frame.session import bench_session
+from headrace.bench.frame.system import WINDOWS_NATIVE, Measurement, Task
 from headrace.bench.peers.streaming import INPUT_DDL, facts, measured_epoch_ms
-from headrace.bench.session import bench_session
-from headrace.bench.system import WINDOWS_NATIVE, Measurement, Task
 from headrace.bench.workload import TOP, window_us, windowed_counts
 
 

@@ -33,8 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.bench.session import bench_session
-from headrace.bench.system import Measurement, Task
+from headrace.bench.frame.session import bench_session
+from headrace.bench.frame.system import Measurement, Task
 from headrace.bench.workload import COUNTS_SCHEMA, KeyedCount
 from headrace.errors import HeadraceError
 

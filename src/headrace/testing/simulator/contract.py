@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.engine.checkpoint import Checkpoint
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.workers import Hook
+from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.drivers.workers import Hook
 
 
 class Workload(Protocol):
@@ -20,11 +20,11 @@ class Workload(Protocol):
 
     def pipeline(self) -> PipelineBuilder: ...
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None: ...
-    def check(self, outcome: Outcome) -> None: ...
+    def check(self, outcome: SimulationOutcome) -> None: ...
 
 
 @dataclass
-class Outcome:
+class SimulationOutcome:
     """What is left at the end of a schedule."""
 
     outputs: dict[str, dict[int, list[Row]]]

@@ -13,27 +13,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.engine.driver import Driver
-from headrace.engine.options import Options
-from headrace.engine.planning import Finish
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.options import Options
 from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
 from headrace.model.context import Context
 from headrace.model.record import Record
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.testing.simulator.chance import Chance
-from headrace.testing.simulator.disk import Directory, File, Node, SimulatedDisk
-from headrace.testing.simulator.fiber import Fiber, Killed
-from headrace.testing.simulator.log_checker import LogChecker, Violation
-from headrace.testing.simulator.sink import SimulatedSink
-from headrace.testing.simulator.source import SimulatedSource
-from headrace.testing.simulator.substrate import SimulatedSubstrate
-from headrace.testing.simulator.syscalls import Fault, Syscalls
-from headrace.testing.simulator.workers import Workers
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.plan.decisions.next_step import Finish
+from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
+from headrace.testing.simulator.drivers.workers import Workers
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
+from headrace.testing.simulator.machine.fiber import Fiber, Killed
+from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
+from headrace.testing.simulator.machine.world import SimulatedStore, Tuning, simulated_world
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
-from headrace.testing.simulator.world import SimulatedStore, Tuning, simulated_world
+from headrace.testing.simulator.workloads.sink import SimulatedSink
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 START_US = 1_700_000_000_000_000
 TURNS_MAX = 5_000
@@ -51,7 +51,7 @@ class Sieve(Computation):
             ctx.produce({"n": record.value["n"], "seen": self.seen})
 
 
-class Side:
+class CopiedRun:
     """A checkpoint, and the driver that runs over it now."""
 
     def __init__(self, copies: Copies, root: str, epoch_records: int, lives: int) -> None:
@@ -100,7 +100,7 @@ class Copies:
         self._now = START_US
         self._tuning = Tuning(chance)
         self._tuning.collect_every = 1_000_000  # so that both histories can be read to the end
-        self._running: Side | None = None
+        self._running: CopiedRun | None = None
         self._haste = self.random.choice((0.01, 0.01, 0.05, 0.3))
         """How likely a turn ends before a call."""
         self._first = self.random.choice((0.1, 0.5, 0.5, 0.9))
@@ -152,9 +152,9 @@ class Copies:
 
     # The course of things -------------------------------------------------
 
-    def _begin(self) -> list[Side]:
+    def _begin(self) -> list[CopiedRun]:
         """A driver dies after some epochs, and its checkpoint is copied."""
-        first = Side(self, ORIGINAL, self.random.randint(3, 6), 1)
+        first = CopiedRun(self, ORIGINAL, self.random.randint(3, 6), 1)
         first.begin(None)
         for _ in range(self.random.randint(1, 4)):
             self._turn(first)
@@ -165,10 +165,10 @@ class Copies:
         self.disk.root.names[COPY.strip("/")] = _copied(self.disk.directory(ORIGINAL))
         self.chance.note(f"{ORIGINAL} is copied to {COPY}")
         cuts = self.random.sample(range(1, 8), 2)
-        sides = [Side(self, ORIGINAL, cuts[0], 3), Side(self, COPY, cuts[1], 3)]
+        sides = [CopiedRun(self, ORIGINAL, cuts[0], 3), CopiedRun(self, COPY, cuts[1], 3)]
         return sides
 
-    def _until_end(self, sides: list[Side]) -> None:
+    def _until_end(self, sides: list[CopiedRun]) -> None:
         for side in sorted(sides, key=lambda side: self.random.random()):
             side.begin(self._some_death())
             self._turn(side)  # it opens
@@ -182,7 +182,7 @@ class Copies:
     def _some_death(self) -> int | None:
         return self.random.randint(1, 400) if self.random.random() < 0.3 else None
 
-    def _turn(self, side: Side) -> None:
+    def _turn(self, side: CopiedRun) -> None:
         self._now += self.random.randint(1, 1_000_000)
         self._running = side
         try:
@@ -220,7 +220,7 @@ class Copies:
 
     # What must be true ----------------------------------------------------
 
-    def _check(self, sides: list[Side]) -> None:
+    def _check(self, sides: list[CopiedRun]) -> None:
         histories = {side.root: self._commits(side.root) for side in sides}
         ended = [side.root for side in sides if side.finished]
         if len(ended) > 1:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.errors import InvalidPipeline
-from headrace.pipeline.builder import PipelineBuilder
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.runner import SimulationFailed, Verdict, judge
 
 Records = Sequence[Any] | Mapping[str, Sequence[Any]]
@@ -21,7 +21,7 @@ def simulate(
     records: Mapping[str, Records],
     *,
     seeds: int | Iterable[int] = 100,
-    check: Callable[[Outcome], None] | None = None,
+    check: Callable[[SimulationOutcome], None] | None = None,
     compare: bool = True,
 ) -> list[Verdict]:
     """Runs a pipeline under seeded schedules of faults; raises SimulationFailed at the first.
@@ -35,7 +35,7 @@ def simulate(
     - `records`: for every source's stream the values it brings, as a list, or as a
       dict of lists, one for each split. About 10 to 50 are enough.
     - `seeds`: how many, from 0 on, or which.
-    - `check`: looks at the `Outcome` of a seed: `.outputs[sink][epoch]`, a list of
+    - `check`: looks at the `SimulationOutcome` of a seed: `.outputs[sink][epoch]`, a list of
       (value, timestamp) with values as JSON shows them; `.checkpoint` with `.get` and
       `.scan`; `.hooks`, the calls of user code. It raises AssertionError where it
       finds something wrong.
@@ -66,7 +66,9 @@ def simulate(
     return verdicts
 
 
-def _judged(own: _Own, seed: int, *, faults: bool = True) -> tuple[Verdict, Outcome | None]:
+def _judged(
+    own: _Own, seed: int, *, faults: bool = True
+) -> tuple[Verdict, SimulationOutcome | None]:
     return judge(seed, lambda _: own, f"simulate(..., seeds=[{seed}])", faults=faults)
 
 
@@ -77,7 +79,7 @@ class _Own:
         self,
         pipeline: Callable[[], PipelineBuilder],
         records: dict[str, dict[str, list[Any]]],
-        check: Callable[[Outcome], None] | None = None,
+        check: Callable[[SimulationOutcome], None] | None = None,
         expected: dict[str, list[str]] | None = None,
     ) -> None:
         self.records: dict[str, dict[str, list[Any]]] = {}
@@ -105,7 +107,7 @@ class _Own:
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
         """Only the end is looked at."""
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """The user's own check, and the rows of a calm run."""
         if self._expected is not None:
             found = self.rows(outcome)
@@ -118,7 +120,7 @@ class _Own:
             except AssertionError as error:
                 raise Violation(f"the check failed: {error}") from error
 
-    def rows(self, outcome: Outcome) -> dict[str, list[str]]:
+    def rows(self, outcome: SimulationOutcome) -> dict[str, list[str]]:
         """Sink -> its rows, in an order that does not depend on anything."""
         return {
             sink: sorted(

@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.testing.simulator.chance import Chance
-from headrace.testing.simulator.contract import Outcome, Workload
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.copies import Copies
-from headrace.testing.simulator.log_checker import Violation
+from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.simulation import Simulation
 from headrace.testing.simulator.workloads import WORKLOADS
 
@@ -92,12 +92,12 @@ def judge(
     *,
     faults: bool = True,
     outer: Sequence[str] = (),
-) -> tuple[Verdict, Outcome | None]:
+) -> tuple[Verdict, SimulationOutcome | None]:
     """One schedule over a workload made with the seed's dice."""
     chance = Chance(seed, faults=faults, outer=outer)
     workload = make(chance.random)
     complaint: str | None = None
-    outcome: Outcome | None = None
+    outcome: SimulationOutcome | None = None
     # What the engine warns about here is what it was made to suffer.
     logging.disable(logging.WARNING)
     try:

@@ -11,31 +11,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from headrace.engine.checkpoint import Checkpoint
-from headrace.engine.guarantees import skips
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.paths import safe
 from headrace.log.store import DiskStore
-from headrace.pipeline.graph import Outlet
-from headrace.pipeline.topology import Topology
-from headrace.testing.simulator.chance import Chance
-from headrace.testing.simulator.conducted import ConductedLife
-from headrace.testing.simulator.consumer import Consumer
-from headrace.testing.simulator.contract import Outcome, Workload
-from headrace.testing.simulator.deliveries import Deliveries
-from headrace.testing.simulator.disk import SimulatedDisk
-from headrace.testing.simulator.fiber import Fiber
-from headrace.testing.simulator.interference import Interference
-from headrace.testing.simulator.leases import Leases
-from headrace.testing.simulator.life import Life
-from headrace.testing.simulator.log_checker import LogChecker, Violation
-from headrace.testing.simulator.outages import Outages
-from headrace.testing.simulator.sink import SimulatedSink
-from headrace.testing.simulator.source import SimulatedSource
-from headrace.testing.simulator.substrate import SimulatedSubstrate
-from headrace.testing.simulator.surroundings import Surroundings
-from headrace.testing.simulator.syscalls import Syscalls
-from headrace.testing.simulator.workers import Hook, Workers
-from headrace.testing.simulator.world import SimulatedStore, Tuning, simulated_world
+from headrace.pipeline.graph.graph import Outlet
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.skips import skips
+from headrace.testing.simulator.checkers.consumer import Consumer
+from headrace.testing.simulator.checkers.deliveries import Deliveries
+from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.contract import SimulationOutcome, Workload
+from headrace.testing.simulator.drivers.conducted import ConductedLife
+from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
+from headrace.testing.simulator.drivers.surroundings import Surroundings
+from headrace.testing.simulator.drivers.workers import Hook, Workers
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.faults.interference import Interference
+from headrace.testing.simulator.faults.leases import Leases
+from headrace.testing.simulator.faults.outages import Outages
+from headrace.testing.simulator.machine.disk import SimulatedDisk
+from headrace.testing.simulator.machine.fiber import Fiber
+from headrace.testing.simulator.machine.syscalls import Syscalls
+from headrace.testing.simulator.machine.world import SimulatedStore, Tuning, simulated_world
+from headrace.testing.simulator.workloads.sink import SimulatedSink
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 START = 1_700_000_000_000_000
 TURNS_MAX = 400
@@ -67,7 +67,7 @@ class Simulation:
         if attach is not None:
             attach(self)
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Runs it; raises Violation where a promise was broken."""
         meets = self._interference
         with simulated_world(
@@ -331,7 +331,7 @@ class Simulation:
         if not self.lives[-1].finished:
             raise Violation("the last driver did not come to the end")
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SimulationOutcome:
         self.log.catch_up()
         self.log.check_files()
         self.consumer.check_complete()
@@ -346,7 +346,7 @@ class Simulation:
                 made += self.substrate.attempts.get((commit["epoch"], label, digest), [])
             hooks.append(made)
         outputs = {name: output.epochs for name, output in self.consumer.outputs.items()}
-        return Outcome(
+        return SimulationOutcome(
             outputs,
             Checkpoint(self.store),
             hooks,

@@ -11,7 +11,7 @@ from random import Random
 from headrace.testing.simulator.contract import Workload
 from headrace.testing.simulator.workloads.calls import Calls
 from headrace.testing.simulator.workloads.diamond import Diamond
-from headrace.testing.simulator.workloads.dice import Dice
+from headrace.testing.simulator.workloads.dice import DiceWorkload
 from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
 from headrace.testing.simulator.workloads.levels import AtLeastOnce, AtMostOnce
 from headrace.testing.simulator.workloads.ties import Ties
@@ -22,7 +22,7 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "ordered-ids": OrderedIds,
     "transfers": Transfers,
     "diamond": Diamond,
-    "dice": Dice,
+    "dice": DiceWorkload,
     "calls": Calls,
     "ties": Ties,
     "at-least-once": AtLeastOnce,

@@ -30,13 +30,13 @@ from headrace.model.record import Record, Timer
 from headrace.model.services import service
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 if TYPE_CHECKING:
     from headrace.testing.simulator.simulation import Simulation
@@ -251,7 +251,7 @@ class Calls:
             if row["lookup"] == UNCERTAIN or row["rate"] == UNCERTAIN:
                 raise Violation(f"{what} is uncertain, though it may be called again: {row}")
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """Every record once; states, commits and the log of calls tell what was published."""
         self.outside.check()
         expected = {f"{i}" for i in range(self.count)}
@@ -265,7 +265,7 @@ class Calls:
         self._check_commits(outcome)
         self._check_journal()
 
-    def _check_commits(self, outcome: Outcome) -> None:
+    def _check_commits(self, outcome: SimulationOutcome) -> None:
         """An answer that travels with the commit is the one that the epoch used."""
         for commit in outcome.commits:
             logged: list[Told] = []

@@ -16,13 +16,13 @@ from headrace.model.map import Map
 from headrace.model.record import Record
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 
 class Gate(Computation):
@@ -97,7 +97,7 @@ class Diamond:
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
         """Nothing to say of a single epoch."""
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """Each record has made each of its rounds once, both ways."""
         done = [value for rows in outcome.outputs["done"].values() for value, _ in rows]
         expected = [{"id": r["id"], "rounds": r["rounds"]} for r in self._input]

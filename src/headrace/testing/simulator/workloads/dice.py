@@ -14,13 +14,13 @@ from headrace.model.context import Context
 from headrace.model.record import Record
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 _dice = Random()
 
@@ -47,7 +47,7 @@ class Player(Computation):
         ctx.produce({"player": ctx.key, "total": self.total})
 
 
-class Dice:
+class DiceWorkload:
     """The workload."""
 
     name = "dice"
@@ -94,7 +94,7 @@ class Dice:
         if expected != found:
             raise Violation(f"epoch {epoch}: rolls add up to {expected}, totals say {found}")
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """Each record rolled once, and states tell what was published."""
         rolls = [roll for rolls in self._rolls.values() for roll in rolls]
         if sorted(roll["id"] for roll in rolls) != list(range(self.count)):

@@ -18,14 +18,14 @@ from headrace.model.map import Map
 from headrace.model.record import Record, Timer
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.model.time import END
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.model.values.time import END
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 DELAY_US = 35
 """From a record to its timer."""
@@ -107,7 +107,7 @@ class UnorderedIds:
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
         """Nothing to say of a single epoch."""
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """Every effect once, in order; the state is that of the reference."""
         self._check_output(outcome)
         self._check_walls(outcome)
@@ -115,7 +115,7 @@ class UnorderedIds:
         self._check_hooks(outcome)
         self._check_watermarks(outcome)
 
-    def _check_output(self, outcome: Outcome) -> None:
+    def _check_output(self, outcome: SimulationOutcome) -> None:
         expected: dict[int, list[tuple[int, str, str]]] = {}
         for record in self._input:
             for kind, at in (("record", record["at"]), ("timer", record["at"] + ECHO_US)):
@@ -133,7 +133,7 @@ class UnorderedIds:
         for key, rows in expected.items():
             _compare(f"out, key {key}", sorted(rows), found.get(key, []))
 
-    def _check_walls(self, outcome: Outcome) -> None:
+    def _check_walls(self, outcome: SimulationOutcome) -> None:
         """A wall-time timer fires once, or still waits."""
         fired = [value["id"] for rows in outcome.outputs["walls"].values() for value, _ in rows]
         waiting = [
@@ -141,7 +141,7 @@ class UnorderedIds:
         ]
         _compare("wall-time timers", sorted(r["id"] for r in self._input), sorted(fired + waiting))
 
-    def _check_state(self, outcome: Outcome) -> None:
+    def _check_state(self, outcome: SimulationOutcome) -> None:
         counts: dict[int, int] = {}
         numbers: dict[int, int] = {}
         for record in self._input:
@@ -154,7 +154,7 @@ class UnorderedIds:
         second = {key: s.get("number") for key, s in outcome.checkpoint.scan("Second")}
         _compare("Second.number", numbers, second)
 
-    def _check_hooks(self, outcome: Outcome) -> None:
+    def _check_hooks(self, outcome: SimulationOutcome) -> None:
         """By the calls themselves: each once, and timers in order per key."""
         calls: dict[tuple[str, str], int] = {}
         last: dict[object, int] = {}
@@ -175,7 +175,7 @@ class UnorderedIds:
         _compare("records", once, sorted(name for kind, name in calls if kind == "record"))
         _compare("event timers", once, sorted(name for kind, name in calls if kind == "event"))
 
-    def _check_watermarks(self, outcome: Outcome) -> None:
+    def _check_watermarks(self, outcome: SimulationOutcome) -> None:
         """No watermark is past a timer that has not fired, or a record that has not come."""
         unread = {record["id"]: record["at"] for record in self._input}
         pending: dict[str, int] = {}

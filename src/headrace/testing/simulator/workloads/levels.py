@@ -17,13 +17,13 @@ from headrace.model.context import Context
 from headrace.model.record import Record
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 
 class Tally(Computation):
@@ -60,7 +60,7 @@ class AtLeastOnce:
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
         """Nothing to say of a single epoch."""
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """Every record counts once, and each committed epoch is shown whole at least once."""
         made = [hook.what["id"] for hooks in outcome.hooks for hook in hooks]
         if sorted(made) != list(range(self.count)):
@@ -79,7 +79,7 @@ class AtMostOnce(AtLeastOnce):
 
     name = "at-most-once"
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """Every record is counted or skipped, and no row shown twice (`Deliveries`: the rest)."""
         made = [hook.what["id"] for hooks in outcome.hooks for hook in hooks]
         skipped: list[int] = []
@@ -107,7 +107,7 @@ class AtMostOnce(AtLeastOnce):
             raise Violation(f"shown twice: {twice}")
 
 
-def _check_counts(outcome: Outcome, made: list[int]) -> None:
+def _check_counts(outcome: SimulationOutcome, made: list[int]) -> None:
     found = {key: s["count"] for key, s in outcome.checkpoint.scan("Tally")}
     expected = dict(Counter(name % 4 for name in made))
     if found != expected:

@@ -15,18 +15,18 @@ from headrace.model.context import Context
 from headrace.model.record import Record
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 WINDOW_US = 80
 
 
-class Stamp(Computation, ordered=True):
+class NumberArrivals(Computation, ordered=True):
     """Moves every record to the end of its window."""
 
     seen: int = state(0)
@@ -70,7 +70,7 @@ class Ties:
         p = PipelineBuilder(self.name)
         timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
         p.read("in", SimulatedSource(timing, self.records["in"]))
-        p.compute(Stamp, inputs={"in": "key"}, outputs="stamped")
+        p.compute(NumberArrivals, inputs={"in": "key"}, outputs="stamped")
         p.compute(Number, inputs={"stamped": lambda v: v["id"] % 2}, outputs="numbered")
         p.stream("numbered").write(Memory())
         return p
@@ -78,7 +78,7 @@ class Ties:
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
         """Nothing to say of a single epoch."""
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """One order: by window, then by the key that made it, then as that key made it."""
         expected: dict[int, list[int]] = {}
         right = sorted(self._input, key=lambda r: (window_end(r["at"]), r["key"], r["at"]))

@@ -10,13 +10,13 @@ from headrace.model.context import Context
 from headrace.model.record import Record
 from headrace.model.source import Timing
 from headrace.model.state import state
-from headrace.pipeline.builder import PipelineBuilder
+from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
-from headrace.testing.simulator.consumer import Row
-from headrace.testing.simulator.contract import Outcome
-from headrace.testing.simulator.log_checker import Violation
-from headrace.testing.simulator.source import SimulatedSource
+from headrace.testing.simulator.checkers.consumer import Row
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.source import SimulatedSource
 
 ACCOUNTS = 10
 
@@ -73,7 +73,7 @@ class Transfers:
         if total:
             raise Violation(f"after epoch {epoch} the balances sum to {total}: {self._balances}")
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SimulationOutcome) -> None:
         """The final balances are those of the reference."""
         expected = dict.fromkeys(range(ACCOUNTS), 0)
         sent = dict.fromkeys(range(ACCOUNTS), 0)

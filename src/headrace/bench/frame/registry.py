@@ -1,0 +1,54 @@
+"""Where each system lives.
+
+Each is imported only when it is asked for: a process that measures one system must
+not pay for loading the others, and only the peers need the `bench` extra.
+"""
+
+from __future__ import annotations
+
+from headrace.bench.frame.system import System
+from headrace.errors import HeadraceError
+
+
+def load_system(name: str) -> System:
+    """Import the system called `name`."""
+    match name:
+        case "headrace":
+            from headrace.bench.ours import KEYED_COUNT
+
+            return KEYED_COUNT
+        case "headrace-trivial":
+            from headrace.bench.ours import TRIVIAL
+
+            return TRIVIAL
+        case "spark-native":
+            from headrace.bench.peers.spark_native import SPARK_NATIVE
+
+            return SPARK_NATIVE
+        case "spark-native-windows":
+            from headrace.bench.peers.spark_windows import SPARK_WINDOWS
+
+            return SPARK_WINDOWS
+        case "spark-tws":
+            from headrace.bench.peers.spark_tws import SPARK_TWS
+
+            return SPARK_TWS
+        case "spark-tws-row":
+            from headrace.bench.peers.spark_tws_row import SPARK_TWS_ROW
+
+            return SPARK_TWS_ROW
+        case "spark-bare":
+            from headrace.bench.peers.spark_bare import SPARK_BARE
+
+            return SPARK_BARE
+        case "spark-bare-one-stage":
+            from headrace.bench.peers.spark_bare import SPARK_BARE_ONE_STAGE
+
+            return SPARK_BARE_ONE_STAGE
+        case "exactly-once" | "exactly-once-bare" | "at-most-once":
+            from headrace.bench.services import SYSTEMS
+
+            return SYSTEMS[name]
+    raise HeadraceError(
+        f"no system is registered as {name!r}; add it to headrace.bench.frame.registry"
+    )

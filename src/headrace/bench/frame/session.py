@@ -1,0 +1,49 @@
+"""The Spark session on which a system is measured.
+
+One place, so that peers and Headrace get the same cores, the same heap and the
+same disk. What is set here is what a careful user would set on a machine of that
+size; left at its default of 200, the number of shuffle partitions alone would
+make every peer look many times slower than it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from headrace.bench.frame.system import Task
+
+DRIVER_MEMORY = "4g"
+
+
+@contextmanager
+def bench_session(
+    task: Task, name: str, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Run Spark with `task.workload.slots` cores and all its files under the scratch."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    slots = task.workload.slots
+    builder = (
+        SparkSession.builder.master(f"local[{slots}]")
+        .appName(f"headrace-bench-{name}")
+        .config("spark.driver.memory", DRIVER_MEMORY)
+        .config("spark.local.dir", str(task.scratch_dir / "spark-local"))
+        .config("spark.sql.warehouse.dir", str(task.scratch_dir / "warehouse"))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(slots))
+    )
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,77 @@
+"""Collection of files that no commit needs any more (protocol C8).
+
+A file goes only if its epoch is closed, no commit of the retention window names
+it, no pin names it, and every sink has acknowledged its epoch. Orphans of failed attempts go the
+same way, and are swept again and again, as zombies write late.
+"""
+
+from __future__ import annotations
+
+from headrace.engine.driver.determinants import collect_determinants
+from headrace.engine.driver.pins import pins_of
+from headrace.engine.driver.recovery import History
+from headrace.failpoints import reach
+from headrace.log import paths
+from headrace.log.epochlog import EpochLog
+from headrace.log.store import Store
+
+LEFTOVER_AGE_S = 3600.0
+
+
+def collect(store: Store, log: EpochLog, history: History, acknowledged: int) -> int:
+    """Deletes what nobody needs; gives how many files went."""
+    reach("before-collect")
+    gone = 0
+    closed = history.ledger.epoch
+    ledger = history.ledger
+    needed: set[str] = set().union(*history.segments, ledger.segments(), ledger.records())
+    oldest = history.commits[0][1].epoch if history.commits else 0
+    pins = pins_of(store)
+    needed |= pins.files
+    for directory in [f"{d}/{c}" for d in (paths.STATE, paths.READ) for c in store.list(d)]:
+        for name in store.list(directory):
+            full = f"{directory}/{name}"
+            if full not in needed and _epoch(name) <= closed:
+                store.delete(full)
+                gone += 1
+        gone += _sweep(store, directory)
+    keep_from = min(oldest, acknowledged + 1)
+    for directory in [paths.OUTBOX, *(f"{paths.STAGED}/{s}" for s in store.list(paths.STAGED))]:
+        named = _named(history, directory)
+        for name in store.list(directory):
+            epoch = _epoch(name)
+            orphan = oldest <= epoch <= closed and name not in named
+            if (epoch < keep_from or orphan) and f"{directory}/{name}" not in pins.files:
+                store.delete(f"{directory}/{name}")
+                gone += 1
+        gone += _sweep(store, directory)
+    for name in store.list(paths.WORK):  # left by a driver that died while its job ran
+        if _epoch(name) <= closed:
+            store.delete(f"{paths.WORK}/{name}")
+            gone += 1
+    gone += collect_determinants(store, history, pins.determinants)
+    needed_from = history.needed_from()
+    log.trim(needed_from if pins.log_from is None else min(needed_from, pins.log_from))
+    reach("after-collect")
+    return gone
+
+
+def _named(history: History, directory: str) -> set[str]:
+    """Staged and outbox files that commits of the window name."""
+    if directory == paths.OUTBOX:
+        return {f.name for _, commit in history.commits for f in commit.outbox}
+    return {f.name for _, commit in history.commits for f in commit.staged}
+
+
+def _epoch(name: str) -> int:
+    try:
+        return paths.parse_content_name(name)[0]
+    except ValueError:
+        return 2**62  # not ours: left alone
+
+
+def _sweep(store: Store, directory: str) -> int:
+    leftovers = store.temporaries(directory, LEFTOVER_AGE_S)
+    for name in leftovers:
+        store.delete(f"{directory}/{name}")
+    return len(leftovers)

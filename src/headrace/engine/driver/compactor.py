@@ -1,0 +1,203 @@
+"""Background compaction: merges runs of segments while epochs go on.
+
+A result is written under a temporary name and gets the number of the epoch that
+is open when it is adopted (protocol C2): if its run has changed meanwhile, it is
+thrown away. It never blocks an epoch: where a merge fails, for whatever reason, its
+run stays as it is and is tried again later. Only damage to the state itself is told
+at once, as whoever reads that segment next would tell it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from headrace.engine.driver.recovery import History
+from headrace.errors import CorruptCheckpoint
+from headrace.log import paths
+from headrace.log.content import digest_of
+from headrace.log.store import Store
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Adoption, Plan, SegmentEntry
+from headrace.plan.ledger import Ledger
+from headrace.plan.ring import KeyInterval
+from headrace.state import compaction
+from headrace.state.segment import Segment, encode_batch
+
+RETRY_AFTER = 32
+"""How many epochs a slot is left alone after its merge failed; twice as many the next time."""
+_DOUBLINGS_MAX = 6
+
+_logger = logging.getLogger("headrace.compaction")
+
+
+class MergePiece(msgspec.Struct, frozen=True):
+    """A part of a merged run's hull."""
+
+    interval: KeyInterval
+    temporary: str
+    digest: str
+    rows: int
+    bytes: int
+
+
+class MergeResult(msgspec.Struct, frozen=True):
+    """A merged run that waits to be adopted."""
+
+    computation: str
+    slot: int
+    run: tuple[SegmentEntry, ...]
+    pieces: tuple[MergePiece, ...]
+    bottom: bool
+
+
+class Compactor:
+    """Finds, merges, offers. With `background=False` it merges at once, for tests."""
+
+    def __init__(self, store: Store, topology: Topology, *, background: bool) -> None:
+        self._store = store
+        self._topology = topology
+        self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
+        self._running: dict[tuple[str, int], Future[MergeResult]] = {}
+        self._not_before: dict[tuple[str, int], int] = {}
+        self._failures: dict[tuple[str, int], int] = {}
+        self.adopted = 0
+
+    def consider(self, history: History) -> None:
+        """Starts merging where a slot has gathered enough segments."""
+        for name, slots in history.ledger.slots.items():
+            for slot, state in slots.items():
+                place = (name, slot)
+                if place in self._running:
+                    continue
+                if history.ledger.epoch < self._not_before.get(place, 0):
+                    continue
+                run = compaction.choose(state.entries)
+                if run:
+                    self._start(name, slot, run, state.entries, self._expired(history, name))
+
+    def adoptions(self, plan: Plan, ledger: Ledger) -> list[Adoption]:
+        """Finished merges whose runs are still there unchanged, named for the open epoch."""
+        found: list[Adoption] = []
+        for place, future in list(self._running.items()):
+            if not future.done():
+                continue
+            del self._running[place]
+            try:
+                result = future.result()
+                if _still_there(result, plan, ledger):
+                    found += self._adopt(plan.epoch, result)
+                    self.adopted += 1
+                    self._failures.pop(place, None)
+                else:
+                    for piece in result.pieces:
+                        self._store.delete(piece.temporary)
+            except Exception as error:
+                if isinstance(error, CorruptCheckpoint):
+                    # A file that was missing may have been away with the whole checkpoint.
+                    missing = isinstance(error.__context__, FileNotFoundError)
+                    if place in self._failures or not missing:
+                        raise
+                self._failed(place, plan.epoch, error)
+        return found
+
+    def _failed(self, place: tuple[str, int], epoch: int, error: Exception) -> None:
+        failures = self._failures[place] = self._failures.get(place, 0) + 1
+        wait = RETRY_AFTER << min(failures - 1, _DOUBLINGS_MAX)
+        self._not_before[place] = epoch + wait
+        _logger.warning(
+            "computation %r, slot %d: its segments could not be merged (%s: %s); the epochs go on "
+            "without, and it is tried again in %d epochs",
+            *place, type(error).__name__, error, wait,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Waits for what is running; temporary results are swept later."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _adopt(self, epoch: int, result: MergeResult) -> list[Adoption]:
+        """An adoption for each piece; the first takes the run away."""
+        directory = paths.state_directory(result.computation)
+        last = max(entry.last_epoch for entry in result.run)
+        replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
+        found: list[Adoption] = []
+        for number, piece in enumerate(result.pieces):
+            label = f"{result.computation}/{result.slot}~{number or ''}"
+            file = paths.content_name(epoch, label, piece.digest, ".arrow")
+            self._store.rename(piece.temporary, f"{directory}/{file}")
+            entry = SegmentEntry(
+                f"{directory}/{file}", piece.interval, last, piece.rows, piece.bytes, result.bottom
+            )
+            gone = replaces if not found else ()
+            found.append(Adoption(result.computation, result.slot, gone, entry))
+        return found
+
+    def _start(
+        self,
+        name: str,
+        slot: int,
+        run: Sequence[SegmentEntry],
+        entries: Sequence[SegmentEntry],
+        expired: int,
+    ) -> None:
+        bottom = compaction.is_bottom(run, entries)
+        if self._pool is not None:
+            future = self._pool.submit(self._merge, name, slot, tuple(run), bottom, expired)
+        else:
+            future = Future()
+            try:
+                future.set_result(self._merge(name, slot, tuple(run), bottom, expired))
+            except Exception as error:
+                future.set_exception(error)  # met when it is asked for, as from the background
+        self._running[name, slot] = future
+
+    def _merge(
+        self, name: str, slot: int, run: tuple[SegmentEntry, ...], bottom: bool, expired: int
+    ) -> MergeResult:
+        segments = {e.segment: Segment.open(self._store, e.segment) for e in run}
+        found: list[MergePiece] = []
+        intervals = compaction.pieces(run, segments)
+        for number, interval in enumerate(intervals, 1):
+            parts = [
+                (segments[entry.segment], shared)
+                for entry in run
+                if (shared := entry.interval.overlap(interval)) is not None
+            ]
+            batch = compaction.merge(parts, bottom=bottom, expired_before=expired)
+            if not batch.num_rows and (found or number < len(intervals)):
+                continue  # one entry is enough to say that the run is gone
+            data = encode_batch(batch)
+            temporary = f"{paths.state_directory(name)}/.merged-{secrets.token_hex(6)}.tmp"
+            self._store.write(temporary, data)
+            found.append(
+                MergePiece(interval, temporary, digest_of(data), batch.num_rows, len(data))
+            )
+        return MergeResult(name, slot, run, tuple(found), bottom)
+
+    def _expired(self, history: History, name: str) -> int:
+        """Until when rows had expired already at the oldest epoch kept (C7)."""
+        if not history.marks:
+            return 0
+        ins, wall = history.marks[0]
+        node = self._topology.graph.nodes.get(name)
+        by_wall = node is not None and node.shape.options.clock == "wall"
+        return wall if by_wall else ins.get(name, 0)
+
+
+def _still_there(result: MergeResult, plan: Plan, ledger: Ledger) -> bool:
+    """Whether the run's entries are unchanged, also under the rings of the open epoch.
+
+    An epoch that moves the ring cuts entries before it adopts: a result would then
+    reach beyond its slot, and a later merge of slots would find it there.
+    """
+    name = result.computation
+    if name in plan.rings and plan.rings[name] != ledger.rings.get(name):
+        return False
+    slots = ledger.slots.get(name, {})
+    current = slots[result.slot].entries if result.slot in slots else ()
+    return all(entry in current for entry in result.run)

@@ -1,0 +1,317 @@
+"""Delivery of committed epochs to sinks: in epoch order, again after a crash until acknowledged.
+
+A sink that has lost its memory (its output directory was deleted, it is new in the
+pipeline) cannot be given everything again: what every sink had acknowledged was
+collected. It starts at the oldest epoch whose rows are all still staged, and a
+warning says so. A sink that is ahead of the checkpoint is refused: the checkpoint
+was put back to an older copy, and its next epochs would be skipped without a word.
+
+Two copies of one checkpoint may run at once, with one id and the same numbers of epochs.
+Who finds an epoch delivered that it has just committed itself, and not handed over, looks
+into its log: a newer driver has it from there, and this one is fenced; or nobody has, and
+the epoch is a copy's. Where both hand it over at once, the sink tells by the commit that
+a claim or a mark names (`Sink.verify`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from headrace.engine.driver.takeover import require_present
+from headrace.errors import (
+    CorruptCheckpoint,
+    HeadraceError,
+    IncompatibleState,
+    SinkError,
+    StoreError,
+)
+from headrace.failpoints import reach
+from headrace.log import paths
+from headrace.log.content import digest_of
+from headrace.log.store import Store
+from headrace.model.sink import Delivery, Opening, Part
+from headrace.pipeline.graph.graph import Outlet
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Commit, StagedFile
+
+_logger = logging.getLogger("headrace.delivery")
+
+Through = Callable[[Callable[[], object]], object]
+"""Tries an act, perhaps again and again while something is away."""
+
+
+class Deliverer:
+    """Hands epochs to every sink of a pipeline."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        store: Store,
+        checkpoint: str,
+        spark: Any,
+        check: Callable[[], None],
+    ) -> None:
+        """`check` raises Fenced where a newer driver has taken over."""
+        self._outlets = topology.graph.outlets
+        self._at_most_once = {
+            o.name for o in self._outlets.values() if topology.is_at_most_once(o.stream)
+        }
+        """Sinks that are handed an epoch's rows once, come what may."""
+        self._check = check
+        self._handed: set[tuple[str, int]] = set()
+        """(sink, epoch) of those, that this driver has handed over and not heard back of."""
+        self._passed_over: set[tuple[str, int]] = set()
+        """The same, of epochs that were not handed over again; they are counted once."""
+        self.undelivered = 0
+        """Rows that were not delivered again, though nobody knows whether they had arrived."""
+        self._store = store
+        self._checkpoint = checkpoint
+        self._place = store.root or ""
+        self._spark = spark
+        self._unread: StoreError | None = None
+        """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
+        self._waiting: list[Commit] = []
+        """Committed epochs that some sink has refused so far, oldest first."""
+        self._begun: set[str] = set()
+        """Sinks that this driver has begun to hand the first of those to."""
+
+    def open(self, generation: int, committed: int, commits: Mapping[int, str]) -> None:
+        """A driver has taken over; `commits` are the nonces that it knows, by epoch."""
+        for outlet in self._outlets.values():
+            directory = f"{paths.SINKS}/{paths.safe(outlet.name)}"
+            self._store.make_directory(directory)
+            where = os.path.join(self._store.root or "", directory)
+            with _named(outlet):
+                outlet.sink.open(
+                    Opening(self._checkpoint, generation, committed, where, commits, self._place)
+                )
+            water = outlet.sink.high_water()
+            if water > committed:
+                raise IncompatibleState(
+                    f"sink {outlet.name!r} has epoch {water}, but the checkpoint is at epoch "
+                    f"{committed}: was it put back to an older copy? Give the sink a fresh place, "
+                    "or restore the checkpoint under a new id"
+                )
+
+    def catch_up(self, commits: Sequence[Commit], retained: int = 1) -> None:
+        """Delivers the retained epochs, oldest first, that a sink does not have.
+
+        Of the last `retained` epochs nobody can have collected anything.
+        """
+        for outlet in self._outlets.values():
+            water = _high_water(outlet)
+            lacking = [commit for commit in commits if commit.epoch > water]
+            if outlet.name in self._at_most_once:
+                for commit in lacking:
+                    self._pass_over(outlet, commit)
+                continue
+            kept = self._still_staged(outlet.name, lacking)
+            lost = lacking[: len(lacking) - len(kept)]
+            if lost and lost[-1].epoch > commits[-1].epoch - retained:
+                self._refuse_lost(outlet.name, lost[-1])
+            if kept and kept[0].epoch > water + 1:
+                _logger.warning(
+                    "sink %r says that its last epoch is %d; epochs up to %d were delivered "
+                    "before and are no longer kept, so it goes on at epoch %d",
+                    outlet.name, water, kept[0].epoch - 1, kept[0].epoch,
+                )  # fmt: skip
+            for commit in kept:
+                self._deliver_to(outlet, commit, _high_water(outlet))
+
+    def deliver(self, commit: Commit, through: Through = lambda act: act()) -> None:
+        """Delivers an epoch, after those that a sink refused, to every sink that lacks it.
+
+        `through` may try again where a sink is away.
+        """
+        self._waiting.append(commit)
+        through(self.settle)
+
+    def settle(self) -> None:
+        """Delivers what some sink has refused; nothing where all have everything.
+
+        No epoch is committed before that: the next driver looks for undelivered epochs
+        in the retention window alone, which may be as short as one.
+        """
+        while self._waiting:
+            for outlet in self._outlets.values():
+                self._deliver_own(outlet, self._waiting[0])
+            self._waiting.pop(0)
+            self._begun.clear()
+
+    def _deliver_own(self, outlet: Outlet, commit: Commit) -> None:
+        """Delivers an epoch that this driver has committed: nobody else can have, or it is over."""
+        water = _high_water(outlet)
+        mine = commit.epoch if outlet.name in self._begun else commit.epoch - 1
+        if water > mine:
+            self._check()  # whoever took over has its generation in the log before it delivers
+            with _named(outlet):
+                outlet.sink.verify(commit.epoch, commit.nonce)  # where it can, it says more
+            raise IncompatibleState(
+                f"sink {outlet.name!r} has epoch {water}, which neither this driver has delivered "
+                "nor another of this checkpoint: a copy of it writes there, too. This one has the "
+                f"id {self._checkpoint} and lies at {self._place or 'no path'}. Let that copy go "
+                "on and delete this one, or give this one another place to write to"
+            )
+        self._begun.add(outlet.name)
+        self._deliver_to(outlet, commit, water)
+
+    def _deliver_to(self, outlet: Outlet, commit: Commit, water: int) -> None:
+        if water >= commit.epoch:
+            with _named(outlet):
+                outlet.sink.verify(commit.epoch, commit.nonce)
+            return
+        reach("before-delivery")
+        place = (outlet.name, commit.epoch)
+        if place in self._handed:
+            self._pass_over(outlet, commit)
+            return
+        if outlet.name in self._at_most_once:
+            self._handed.add(place)
+        strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
+        self._hand_over(outlet, commit, strong, weak=False)
+        self._handed.discard(place)
+
+    def _pass_over(self, outlet: Outlet, commit: Commit) -> None:
+        """Passes an epoch over: its rows may have arrived, and must not a second time."""
+        place = (outlet.name, commit.epoch)
+        rows = sum(file.rows for file in commit.staged if file.sink == outlet.name)
+        if rows and place not in self._passed_over:
+            # Counted first: a sink may note the epoch and raise all the same.
+            self._passed_over.add(place)
+            self.undelivered += rows
+            _logger.warning(
+                "sink %r, epoch %d: whether its %d rows had arrived is not known, so they are not "
+                "delivered again (at-most-once)",
+                outlet.name, commit.epoch, rows,
+            )  # fmt: skip
+        self._hand_over(outlet, commit, [], weak=False, complete=False)  # its high-water goes on
+        self._handed.discard(place)
+
+    def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
+        """The newest of these commits, back to the first whose rows were collected."""
+        there = set(self._store.list(paths.staged_directory(sink)))
+        kept: list[Commit] = []
+        for commit in reversed(commits):
+            if any(f.sink == sink and not f.weak and f.name not in there for f in commit.staged):
+                break
+            kept.append(commit)
+        kept.reverse()
+        return kept
+
+    def _refuse_lost(self, sink: str, commit: Commit) -> None:
+        """Rows that were never collected are missing: to go on would lose them without a word."""
+        there = set(self._store.list(paths.staged_directory(sink)))
+        self._require_present()
+        for file in commit.staged:
+            if file.sink == sink and not file.weak and file.name not in there:
+                where = self._store.where(f"{paths.staged_directory(sink)}/{file.name}")
+                raise CorruptCheckpoint(
+                    f"{where} is missing: {file.rows} rows of epoch {commit.epoch}, which sink "
+                    f"{sink!r} does not have. Restore the file from a copy; if it is lost for "
+                    "good, give the sink another name, and it begins with the next epoch"
+                )
+
+    def deliver_weak(self, commit: Commit, through: Through = lambda act: act()) -> None:
+        """Delivers what weak productions made, before the commit is written.
+
+        `through` waits here, where something is away: the job has lost nothing, and one that
+        began anew would run every hook again, and show the other sinks their rows twice.
+        """
+        for outlet in self._outlets.values():
+            weak = [f for f in commit.staged if f.sink == outlet.name and f.weak]
+            if weak:
+                through(partial(self._hand_over, outlet, commit, weak, weak=True))
+
+    def acknowledged(self) -> int:
+        """The last epoch that every sink has."""
+        waters = [_high_water(outlet) for outlet in self._outlets.values()]
+        return min(waters, default=2**62)
+
+    def close(self) -> None:
+        """The run has ended."""
+        for outlet in self._outlets.values():
+            outlet.sink.close()
+
+    def _hand_over(
+        self,
+        outlet: Outlet,
+        commit: Commit,
+        files: Iterable[StagedFile],
+        *,
+        weak: bool,
+        complete: bool = True,
+    ) -> None:
+        epoch = commit.epoch
+        parts = [self._part(outlet.name, file) for file in sorted(files, key=lambda f: f.label)]
+        delivery = Delivery(
+            epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place, complete
+        )
+        try:
+            with _named(outlet):
+                outlet.sink.deliver(delivery)
+        except Exception as error:
+            of_sink = isinstance(error, StoreError) and error is not self._unread
+            if isinstance(error, HeadraceError) and not of_sink:
+                raise
+            raise SinkError(
+                f"sink {outlet.name!r} refused epoch {epoch}: {type(error).__name__}: {error}. "
+                + (
+                    "It was a weak delivery, before the commit; the epoch has not happened"
+                    if weak
+                    else "The epoch is committed, and is delivered when the pipeline starts again"
+                )
+            ) from error
+
+    def _require_present(self) -> None:
+        """A file that is missing because the whole checkpoint is away is waited for."""
+        try:
+            require_present(self._store, self._checkpoint)
+        except StoreError as error:
+            self._unread = error
+            raise
+
+    def _part(self, sink: str, file: StagedFile) -> Part:
+        name = f"{paths.staged_directory(sink)}/{file.name}"
+
+        def read() -> bytes:
+            try:
+                data = self._store.read(name)
+            except StoreError as error:
+                self._unread = error
+                raise
+            except FileNotFoundError:
+                self._require_present()
+                raise
+            if digest_of(data) != file.digest:
+                raise CorruptCheckpoint(
+                    f"{self._store.where(name)} is damaged: {file.rows} rows for sink {sink!r} "
+                    "whose digest is not the committed one. Restore the file from a copy; nothing "
+                    "of it was delivered"
+                )
+            return data
+
+        return Part(file.label, file.digest, read)
+
+
+@contextmanager
+def _named(outlet: Outlet) -> Iterator[None]:
+    """Says which sink refused, where it is not this checkpoint's: a sink knows its place only."""
+    try:
+        yield
+    except IncompatibleState as error:
+        raise IncompatibleState(f"sink {outlet.name!r}: {error}") from error
+
+
+def _high_water(outlet: Outlet) -> int:
+    """The last epoch that a sink has."""
+    try:
+        return outlet.sink.high_water()
+    except (StoreError, OSError) as error:
+        raise SinkError(
+            f"sink {outlet.name!r} cannot be asked for its last epoch: {error}"
+        ) from error

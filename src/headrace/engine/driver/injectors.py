@@ -1,0 +1,228 @@
+"""What sources have to offer: the driver's side of injectors, where their I/O happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.engine.driver.finished_input import FinishedSplits
+from headrace.errors import SourceError
+from headrace.log import paths
+from headrace.log.store import Store
+from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
+from headrace.model.values.time import BEGINNING, END
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.changed_input import FINISHED, Compared, compare_split, refused
+from headrace.plan.decisions.next_step import Offer, missing
+from headrace.plan.epoch import Sealing, SplitState
+from headrace.plan.ledger import Ledger
+
+CHECKS = 128
+"""About so many finished parts are looked at, in turn, when a source without an end is asked."""
+
+
+class Sources:
+    """All injectors of a pipeline."""
+
+    def __init__(self, topology: Topology, store: Store, spark: Any) -> None:
+        self._sources: dict[str, Source] = {
+            name: injector.source for name, injector in topology.graph.injectors.items()
+        }
+        self._store = store
+        self._spark = spark
+        self._record = FinishedSplits(store)
+        self._fresh: dict[str, set[str]] = {name: set() for name in self._sources}
+        """Splits that are listed, and known not to be in the record."""
+        self._closed: dict[str, set[str]] = {name: set() for name in self._sources}
+        """Splits that are listed, or expected, though the record has them."""
+        self._settled: dict[tuple[str, str], tuple[int, bool]] = {}
+        self._released: dict[tuple[str, str], int] = {}
+        self._first_seen: dict[tuple[str, str], int] = {}
+        self._turn = 0
+        self._times: dict[tuple[str, str, str], int] = {}
+        """When what has the same bytes as ever was last written to."""
+
+    def prepare(self) -> None:
+        """Called once before the first plan of a run."""
+        for name, source in self._sources.items():
+            directory = f"{paths.SOURCES}/{paths.safe(name)}"
+            self._store.make_directory(directory)
+            where = os.path.join(self._store.root or "", directory)
+            source.prepare(Workspace(where, self._spark))
+
+    def compare(self, ledger: Ledger, accept: Sequence[str]) -> Compared:
+        """Compares all that was read with what is there; SourceError where it must not be so."""
+        found = Compared()
+        for stream, source in self._sources.items():
+            known, parts = ledger.splits.get(stream, {}), set(source.parts())
+            expected = ((split, "") for split in source.timing.expected)
+            sealed = self._record.find(ledger, stream, [*parts, *expected])
+            self._closed[stream] = {split for split, name in sealed if not name}
+            seen: dict[str, dict[str, Seen]] = {}
+            for (split, name), read in sealed.items():
+                if read is not None and (split, name) in parts:
+                    seen.setdefault(split, {})[name] = read
+            for split, state in known.items():
+                own = {name: s for name, s in state.seen.items() if (split, name) in parts}
+                seen[split] = {**seen.get(split, {}), **own}
+            for split in sorted(seen):
+                state = known.get(split, FINISHED)
+                compare_split(stream, source, split, state, seen[split], accept, found)
+            source.finished(self._closed[stream])
+        found.notices += [
+            f"--accept-changed {name}: nothing of that name has changed; is it still needed?"
+            for name in accept
+            if name not in found.accepted
+        ]
+        return found
+
+    def seal(self, epoch: int, ledger: Ledger) -> dict[str, Sealing]:
+        """Writes down finished splits that leave the ledger with the commit of this epoch."""
+        return self._record.seal(epoch, ledger)
+
+    def close(self) -> None:
+        """The run has ended."""
+        for source in self._sources.values():
+            source.close()
+
+    def offers(self, ledger: Ledger, records: int, parts: int, wall: int) -> dict[str, Offer]:
+        """What every injector could read next, about `records` records in all."""
+        share = max(1, records // len(self._sources))
+        return {
+            name: self._offer(name, source, ledger, share, parts, wall)
+            for name, source in self._sources.items()
+        }
+
+    def settle(
+        self, ledger: Ledger, released: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
+        """Tells sources how far they are committed, and how far no kept epoch needs them."""
+        before, self._released = self._released, {}
+        for name, positions in (released or {}).items():
+            for split, position in positions.items():
+                if name in self._sources:
+                    self._released[name, split] = position
+                    if before.get((name, split)) != position:
+                        self._sources[name].release(split, position)
+        told, self._settled = self._settled, {}
+        for name, source in self._sources.items():
+            ended = []
+            for split, state in ledger.splits.get(name, {}).items():
+                self._settled[name, split] = (state.position, state.finished)
+                before_it = told.get((name, split))
+                if before_it is None or before_it[0] != state.position:
+                    source.settle(split, state.position)
+                if state.finished and (before_it is None or not before_it[1]):
+                    ended.append(split)
+            source.finished(ended)
+            # Once in the record they are neither listed nor in the ledger, and yet not missing.
+            self._closed[name].update(set(source.timing.expected).intersection(ended))
+
+    def _offer(
+        self, name: str, source: Source, ledger: Ledger, share: int, parts: int, wall: int
+    ) -> Offer:
+        known = ledger.splits.get(name, {})
+        splits: dict[str, int] = {}
+        news: dict[str, int] = {}
+        for split in self._listed(name, source, ledger):
+            state = known.get(split)
+            own = source.low_watermark(split, state.position if state else source.first(split))
+            splits[split] = BEGINNING if own is None else own
+            if state is None:
+                news[split] = self._first_seen.setdefault((name, split), wall)
+            else:
+                news[split] = state.news
+                self._first_seen.pop((name, split), None)
+        for split, state in known.items():
+            # One that is expected may come back, and holds the watermark until then.
+            lost = split not in splits and split not in source.timing.expected
+            if lost and not state.finished:
+                raise SourceError(
+                    f"stream {name!r}: {split!r} of {source.describe()} is gone, but is not yet "
+                    "read to its end: put it back, or start a new checkpoint"
+                )
+        # Asked before the ranges: what arrives in between is then offered, or the answer is no.
+        caught_up = source.caught_up()
+        waiting = _too_far_ahead(source.timing, splits, known, news, wall)
+        ranges: dict[str, Sequence[Range]] = {}
+        each = max(1, share // max(1, len(splits) - len(waiting)))
+        for split in splits:
+            if split in waiting:
+                continue
+            state = known.get(split)
+            if state is not None:
+                self._check(name, source, split, state.seen)
+            start = state.position if state is not None else source.first(split)
+            found = source.plan(split, start, each)
+            if found is not None:
+                ranges[split] = source.parallel(split, found, parts)
+        missed = missing(source.timing, splits, known, self._closed[name])
+        ended = source.bounded and not splits and not missed
+        return Offer(splits, ranges, ended, news, caught_up, missed)
+
+    def _listed(self, stream: str, source: Source, ledger: Ledger) -> list[str]:
+        """The splits that are there and not finished; those whose file has changed are refused."""
+        known, closed = ledger.splits.get(stream, {}), self._closed[stream]
+        splits = source.splits()
+        unknown = [split for split in splits if split not in known and split not in closed]
+        new = [(split, "") for split in unknown if split not in self._fresh[stream]]
+        if new:
+            # One that was read to its end may have been moved away, and be here again.
+            sealed = self._record.find(ledger, stream, new)
+            for (split, name), seen in sealed.items():
+                closed.add(split)
+                self._check(stream, source, split, {} if seen is None else {name: seen})
+            source.finished([split for split, _ in sealed])
+        self._fresh[stream] = {split for split in unknown if split not in closed}
+        if not source.bounded:
+            ended = [split for split, state in known.items() if state.finished]
+            self._turn += CHECKS
+            for split in (ended[self._turn % len(ended) :] + ended)[:CHECKS] if ended else ():
+                self._check(stream, source, split, known[split].seen)
+            for (split, name), seen in self._record.in_turn(ledger, stream, CHECKS).items():
+                own = known[split].seen if split in known else {}
+                if seen is not None and name not in own:
+                    self._check(stream, source, split, {name: seen})
+        return [
+            split
+            for split in splits
+            if split not in closed and not (split in known and known[split].finished)
+        ]
+
+    def _check(self, stream: str, source: Source, split: str, read: Mapping[str, Seen]) -> None:
+        """Refuses to go on where something is not what was read; a look at its size and time.
+
+        Where a bounded source has changed after it was read, that was told at the start.
+        """
+        for name, seen in read.items():
+            place = (stream, split, name)
+            if place in self._times:
+                seen = msgspec.structs.replace(seen, time_ns=self._times[place])
+            now = source.compare(split, name, seen, closely=False)
+            if isinstance(now, Change):
+                if not now.told_only and not (seen.whole and source.bounded):
+                    raise refused(stream, now, seen)
+            elif now is not None and now.time_ns != seen.time_ns:
+                self._times[place] = now.time_ns
+
+
+def _too_far_ahead(
+    timing: Timing,
+    splits: Mapping[str, int],
+    known: Mapping[str, SplitState],
+    news: Mapping[str, int],
+    wall: int,
+) -> set[str]:
+    """Splits that wait because they run ahead of the slowest by more than max_skew (D5).
+
+    A split without news for the idle time holds nobody back; the slowest never waits.
+    """
+    if timing.max_skew_us is None:
+        return set()
+    marks = {s: known[s].mark.value if s in known else bound for s, bound in splits.items()}
+    awake = [s for s in marks if timing.idle_us is None or wall - news[s] < timing.idle_us]
+    slowest = min((marks[s] for s in awake), default=END)
+    return {s for s in awake if marks[s] > slowest + timing.max_skew_us}

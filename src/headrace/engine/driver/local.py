@@ -1,0 +1,62 @@
+"""The substrate without Spark: the same tasks, one after another, in this process.
+
+The harness runs on it; so do epochs that need no cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.plan.epoch import Report, WorkOrder
+from headrace.worker.exchange.envelope import REPORT, Envelope, partitions
+from headrace.worker.exchange.reports import decode_report
+from headrace.worker.level import run_level
+from headrace.worker.reader import run_reader
+from headrace.worker.runtime import Runtime
+
+
+def read_all(runtime: Runtime, task: WorkOrder) -> list[Envelope]:
+    """What all reader tasks send."""
+    return [e for number in range(len(task.plan.reads)) for e in run_reader(runtime, task, number)]
+
+
+def run_epoch(runtime: Runtime, task: WorkOrder) -> list[Report]:
+    """All tasks of an epoch, level by level."""
+    rows = read_all(runtime, task)
+    topology = runtime.topology
+    for level in range(1, topology.depth + 1):
+        arrived: list[list[Envelope]] = [[] for _ in range(partitions(topology, task.plan, level))]
+        for row in rows:
+            arrived[row.partition].append(row)
+        rows = [
+            sent
+            for slot, received in enumerate(arrived)
+            for sent in run_level(runtime, task, level, slot, received)
+        ]
+    return reports_in(rows)
+
+
+def reports_in(rows: Iterable[Envelope]) -> list[Report]:
+    """The reports among rows that reached the driver."""
+    return [decode_report(row.body) for row in rows if row.header.kind == REPORT]
+
+
+class LocalSubstrate:
+    """Runs epochs in this process."""
+
+    spark = None
+    parallelism = 1
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def run(self, task: WorkOrder) -> Sequence[Report]:
+        """All reports of an epoch."""
+        return run_epoch(self.runtime, task)
+
+    def gone(self) -> str | None:
+        """This process is there."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,202 @@
+"""From the log on disk to a ledger: read back to the last snapshot, fold what follows."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeVar
+
+import msgspec
+
+from headrace.errors import CorruptCheckpoint
+from headrace.log.epochlog import ACCEPT, COMMIT, DROP, GENERATION, PLAN, VOID, EpochLog, LogEntry
+from headrace.plan.decisions.changed_input import AcceptBody
+from headrace.plan.epoch import Commit, Drop, Plan, SplitState
+from headrace.plan.ledger import Ledger
+
+SNAPSHOT_EVERY = 32
+
+_READS_MAX = 3
+
+
+class CommitBody(msgspec.Struct):
+    """A commit entry: the commit, perhaps the next plan, now and then a snapshot."""
+
+    commit: Commit
+    next: Plan | None = None
+    snapshot: Ledger | None = None
+    retain: int = 0
+    """How many epochs the driver that wrote it keeps."""
+
+
+class VoidBody(msgspec.Struct):
+    """Why a plan was given up."""
+
+    epoch: int
+    reason: str
+    skipped: dict[str, dict[str, SplitState]] = {}
+    """Splits that count as read as far as the plan went: it will not run (at-most-once)."""
+    records: int = 0
+    """About how many records were skipped so."""
+
+
+class History:
+    """The ledger, and what the last commits named: the retention window."""
+
+    def __init__(self, retain: int) -> None:
+        self.ledger = Ledger()
+        self.retain = max(retain, 1)
+        self.commits: deque[tuple[int, Commit]] = deque(maxlen=self.retain)
+        self.segments: deque[set[str]] = deque(maxlen=self.retain)
+        self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
+        self.retained = self.retain
+        """So many of the last epochs no driver of the window can have collected."""
+        self._snapshots: list[int] = []
+        self.released: dict[str, dict[str, int]] = {}
+        """Stream -> split -> how far no kept epoch reads any more; told once of finished ones."""
+
+    def fold(self, position: int, entry: LogEntry) -> None:
+        """Takes in one entry."""
+        ledger = self.ledger
+        ledger.generation = max(ledger.generation, entry.generation)
+        if entry.kind == PLAN:
+            ledger.planned(_decoded(position, entry, Plan))
+        elif entry.kind == COMMIT:
+            body = _decoded(position, entry, CommitBody)
+            self.retained = min(self.retained, body.retain or 1)
+            self.committed(body.commit, position)
+            if body.snapshot is not None:
+                self.snapshotted(position)
+            if body.next is not None:
+                ledger.planned(body.next)
+        elif entry.kind == VOID:
+            void = _decoded(position, entry, VoidBody)
+            ledger.voided(void.skipped, void.records)
+        elif entry.kind == DROP:
+            ledger.dropped(_decoded(position, entry, Drop), position)
+        elif entry.kind == ACCEPT:
+            ledger.accepted(_decoded(position, entry, AcceptBody).splits)
+        elif entry.kind != GENERATION:
+            raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
+
+    def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
+        """Starts from a snapshot instead of from nothing."""
+        self.ledger = snapshot
+        self.released = {
+            stream: {split: state.position for split, state in splits.items()}
+            for stream, splits in snapshot.splits.items()
+        }
+        self.snapshotted(position)
+        self.retained = min(self.retained, body.retain or 1)
+        self._remember(position, body.commit)
+        if body.next is not None:
+            self.ledger.planned(body.next)
+
+    def committed(self, commit: Commit, position: int) -> None:
+        """Takes in a commit."""
+        if commit.epoch != self.ledger.epoch + 1:
+            raise CorruptCheckpoint(
+                f"log position {position} commits epoch {commit.epoch}, but the epoch before it "
+                f"is {self.ledger.epoch}: entries of the log are missing; restore them from a copy"
+            )
+        if self.commits and commit.follows != self.commits[-1][1].nonce:
+            raise CorruptCheckpoint(
+                f"log position {position} commits epoch {commit.epoch} after another epoch "
+                f"{self.ledger.epoch} than the one that lies before it: entries of two copies of "
+                "this checkpoint are mixed; restore the whole checkpoint from one of them"
+            )
+        self.ledger.committed(commit, position)
+        self._remember(position, commit)
+
+    def link(self, nonce: str) -> dict[str, str]:
+        """What names the next commit, and the one that it follows."""
+        return {"nonce": nonce, "follows": self.commits[-1][1].nonce if self.commits else ""}
+
+    def nonces(self) -> dict[int, str]:
+        """Epoch -> the nonce of its commit: of the window, and of the epoch before it."""
+        known = {commit.epoch: commit.nonce for _, commit in self.commits}
+        if self.commits and (oldest := self.commits[0][1]).follows:
+            known[oldest.epoch - 1] = oldest.follows
+        return known
+
+    def snapshotted(self, position: int) -> None:
+        """A commit carries a snapshot: recovery may begin there once the window has passed it."""
+        self._snapshots.append(position)
+
+    def needed_from(self) -> int:
+        """Where recovery of this window would begin to read: nothing from here on may go."""
+        oldest = self.commits[0][0] if self.commits else 0
+        before = [position for position in self._snapshots if position <= oldest]
+        if len(before) > 1:
+            self._snapshots = self._snapshots[len(before) - 1 :]
+        return before[-1] if before else 0
+
+    def _remember(self, position: int, commit: Commit) -> None:
+        self.commits.append((position, commit))
+        self.segments.append(self.ledger.segments() | self.ledger.records())
+        self.marks.append((dict(self.ledger.ins), self.ledger.wall))
+        if len(self.commits) < self.retain:
+            return
+        # The oldest commit that is kept: epochs after it can run again, and read on from there.
+        self.released = {
+            stream: {s: p for s, p in known.items() if s in self.ledger.splits.get(stream, {})}
+            for stream, known in self.released.items()
+        }
+        for stream, splits in self.commits[0][1].splits.items():
+            positions = {split: state.position for split, state in splits.items()}
+            self.released[stream] = {**self.released.get(stream, {}), **positions}
+
+
+def recover(log: EpochLog, retain: int) -> History:
+    """Reads the log; `log.position` is then its end.
+
+    It reads back to a snapshot that lies before the whole retention window, so that
+    the window after a crash is the one before it. While a log is being trimmed under
+    a reader, its oldest entries can be gone half-way: then it reads once more.
+    """
+    for _ in range(_READS_MAX):
+        history = _recover(log, History(retain))
+        if history is not None:
+            return history
+    raise CorruptCheckpoint(
+        "entries of the epoch log are missing, and no later one carries a snapshot: restore the "
+        "log from a copy; nothing has been changed"
+    )
+
+
+def _recover(log: EpochLog, history: History) -> History | None:
+    tail: list[tuple[int, LogEntry]] = []
+    commits = 0
+    base: tuple[int, CommitBody, Ledger] | None = None
+    for position, entry in log.backwards():
+        tail.append((position, entry))
+        if entry.kind == COMMIT:
+            commits += 1
+            body = _decoded(position, entry, CommitBody)
+            if body.snapshot is not None:
+                base = (len(tail), body, body.snapshot)
+                if commits >= history.retain:
+                    break
+    if base is None and tail and tail[-1][0] != 1:
+        return None
+    if base is not None and tail[-1][0] != 1:
+        count, body, snapshot = base
+        history.begin(tail[count - 1][0], body, snapshot)
+        newer = tail[: count - 1]
+    else:
+        newer = tail
+    for position, entry in reversed(newer):
+        history.fold(position, entry)
+    log.position = tail[0][0] if tail else 0
+    log.generation = max((entry.generation for _, entry in tail), default=0)
+    log.generation = max(log.generation, history.ledger.generation)
+    return history
+
+
+_Body = TypeVar("_Body")
+
+
+def _decoded(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(entry.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None

@@ -1,0 +1,93 @@
+"""What a driver sees to when it takes over a checkpoint."""
+
+from __future__ import annotations
+
+from headrace.engine.driver.recovery import VoidBody
+from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
+from headrace.log import paths
+from headrace.log.epochlog import ACCEPT, VOID, EpochLog
+from headrace.log.identity import read_identity
+from headrace.log.store import Store
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.changed_input import AcceptBody, Compared, reads_from
+from headrace.plan.ledger import Ledger
+from headrace.plan.ring import Ring
+
+
+def make_directories(store: Store, topology: Topology) -> None:
+    """Makes every directory that tasks write to: they never make one."""
+    for name in topology.keyed:
+        store.make_directory(paths.state_directory(name))
+    for name in topology.graph.outlets:
+        store.make_directory(paths.staged_directory(name))
+    store.make_directory(paths.OUTBOX)
+    store.make_directory(paths.WORK)
+    store.make_directory(paths.log_directory(1))
+
+
+def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:
+    """State follows a computation that was renamed, if it says what it was called."""
+    renamed: dict[str, str] = {}
+    for node in topology.keyed.values():
+        for alias in node.aliases:
+            if node.name not in ledger.slots and alias in ledger.slots:
+                ledger.rename(alias, node.name)
+                renamed[alias] = node.name
+    return renamed
+
+
+def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
+    """Feedback that waits for a consumer which is gone would be lost without a word (D6)."""
+    for consumer, files in ledger.outbox.items():
+        node = topology.keyed.get(consumer)
+        streams = {given.stream for given in node.inputs} if node else set()
+        for file in files:
+            if file.stream not in streams or file.stream not in topology.graph.feedback:
+                raise IncompatibleState(
+                    f"{file.rows} feedback records of {file.stream!r} wait for computation "
+                    f"{consumer!r}, which no longer reads them: run the pipeline as it was "
+                    'until it has caught up (until="caught_up"), then change it'
+                )
+
+
+def rings_for(
+    topology: Topology, ledger: Ledger, slots: int | None, parallelism: int
+) -> dict[str, Ring]:
+    """The rings as they are, or even ones where another number of slots is wanted."""
+    rings: dict[str, Ring] = {}
+    for node in topology.keyed.values():
+        wanted = node.slots or slots
+        known = ledger.rings.get(node.name)
+        if known is not None and (wanted is None or len(known.slots) == wanted):
+            rings[node.name] = known
+        else:
+            rings[node.name] = Ring.even(wanted or parallelism)
+    return rings
+
+
+def remember_changes(log: EpochLog, ledger: Ledger, found: Compared) -> list[str]:
+    """Writes down which changed input was accepted, so that every later driver knows.
+
+    Gives what is to be told. A plan that reads from such input names what it was: it goes first.
+    """
+    if found.states:
+        if (plan := ledger.open_plan) is not None and reads_from(plan, found.states):
+            why = "what it reads has changed, and that was accepted"
+            log.append(VOID, VoidBody(plan.epoch, why))
+            ledger.voided()
+        log.append(ACCEPT, AcceptBody(found.states))
+        ledger.accepted(found.states)
+    return found.notices
+
+
+def require_present(store: Store, checkpoint: str) -> None:
+    """StoreError where the checkpoint is not there: what fails then is nobody's fault."""
+    try:
+        identity = read_identity(store)
+    except CorruptCheckpoint as error:
+        raise StoreError(f"the checkpoint {store.root or ''} cannot be read: {error}") from error
+    if identity is None or identity.id != checkpoint:
+        raise StoreError(
+            f"the checkpoint {store.root or ''} is not there: is it still mounted, and where it "
+            "was?"
+        )

@@ -1,0 +1,1 @@
+"""Who leads: the loop of a run, its lease, its standbys, and waiting through outages."""

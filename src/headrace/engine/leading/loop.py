@@ -1,0 +1,260 @@
+"""The loop of a run: wait for one's turn, take over, epoch after epoch, let go.
+
+Opening fails at once: a path without permission or a full disk is told before anything runs.
+After that, what is away is waited for (`Conduct.give_up_s` says how long).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.engine.driver.driver import Driver
+from headrace.engine.hints import after_reading, before_running
+from headrace.engine.leading.lease import (
+    DONE,
+    RELEASED,
+    RENEWALS,
+    LeaderFinished,
+    LeaseKeeper,
+    Pulse,
+    Watcher,
+)
+from headrace.engine.leading.retry import Retry, StopAsked
+from headrace.engine.leading.standby import StoodBack, stand_by
+from headrace.errors import Fenced, SparkError
+from headrace.plan.decisions.next_step import Finish, Run, Wait
+from headrace.plan.decisions.transient import Outage, is_outage
+from headrace.plan.progress import Notice, RunSummary
+
+POLL_S = 0.2
+"""How often sources are asked for news while there is nothing to do."""
+POLL_STANDBY_S = 1.0
+
+_logger = logging.getLogger("headrace.run")
+
+
+class Conduct(msgspec.Struct, frozen=True):
+    """How a run behaves towards others: leaders, standbys and what is away."""
+
+    give_up_s: float | None = 0.0
+    """How long to wait for what is away; None: for ever."""
+    lease_s: float | None = None
+    """The length of the lease that a leader keeps; None: it keeps none."""
+    stuck_s: float | None = None
+    """Without a step for so long, outside of jobs, a leader no longer renews its lease."""
+    standby: bool = False
+    warm: Callable[[], None] = lambda: None
+    """Keeps what a standby will need warm."""
+    on_notice: Callable[[Notice], None] | None = None
+
+
+class RunControl:
+    """What others ask of a run, and what they see of it."""
+
+    def __init__(self, stopping: threading.Event | None = None) -> None:
+        self.stopping = stopping or threading.Event()
+        self.pausing = threading.Event()
+        self.phase = "starting"
+        """starting, standby, running, paused (by somebody), ended, failed."""
+        self.error: BaseException | None = None
+        """What it failed with."""
+        self.patience: Retry | None = None
+
+    @property
+    def outage(self) -> Outage | None:
+        """What is away, while the run waits for it."""
+        return self.patience.outage if self.patience is not None else None
+
+
+def run_loop(
+    driver: Driver,
+    stopping: threading.Event,
+    clock: Callable[[], int],
+    conduct: Conduct | None = None,
+    control: RunControl | None = None,
+) -> RunSummary:
+    """Epoch after epoch until the end, or until asked to stop."""
+    return _Loop(driver, clock, conduct or Conduct(), control or RunControl(stopping)).run()
+
+
+class _Loop:
+    """One run."""
+
+    def __init__(
+        self, driver: Driver, clock: Callable[[], int], conduct: Conduct, control: RunControl
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._conduct = conduct
+        self._control = control
+        self._pulse = Pulse(conduct.stuck_s)
+        self._patience = Retry(
+            conduct.give_up_s, control.stopping, self._tell, resting=self._pulse.rest
+        )
+        self._keeper: LeaseKeeper | None = None
+        control.patience = self._patience
+
+    def run(self) -> RunSummary:
+        """From the first look at the checkpoint to the last word."""
+        driver, control = self._driver, self._control
+        driver.on_job = self._pulse.job
+        driver.on_lead = self._begin_to_lead
+        try:
+            ended = self._take_turn()
+            if ended is None:
+                ended = self._lead()
+            return ended
+        except StopAsked:  # while it took over
+            self._let_go(RELEASED, "stopped")
+            return self._nothing_done("stopped")
+        except Fenced as error:
+            control.error = error
+            if self._keeper is not None:
+                self._keeper.abandon()
+            raise
+        except BaseException as error:
+            control.error = told = self._told(error)
+            self._let_go(RELEASED, f"{type(told).__name__}: {str(told)[:200]}")
+            if told is error:
+                raise
+            raise told from error
+        finally:
+            control.phase = "ended" if control.error is None else "failed"
+            driver.close()
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What to say of an error: where Spark is gone, whatever used it says so in its own way."""
+        if not isinstance(error, Exception) or isinstance(error, SparkError):
+            return error
+        gone = self._driver.substrate.gone()
+        return error if gone is None else SparkError(gone)
+
+    def _check(self) -> None:
+        """Raises where waiting is in vain: another driver leads, or Spark is gone."""
+        if gone := self._driver.substrate.gone():
+            raise SparkError(gone)
+        self._driver.log.check()
+
+    def _take_turn(self) -> RunSummary | None:
+        """Opens the driver; a standby first waits until the leader has gone."""
+        driver, conduct = self._driver, self._conduct
+        if not conduct.standby:
+            driver.patience = self._patience
+            driver.open()
+            return None
+        self._control.phase = "standby"
+        length_s = conduct.lease_s or POLL_STANDBY_S
+        watcher = Watcher(length_s)
+        poll_s = min(POLL_STANDBY_S, length_s / RENEWALS)
+        stopping = self._control.stopping
+        while True:
+            verdict = stand_by(driver, watcher, poll_s, stopping, self._tell, conduct.warm)
+            if verdict is None:
+                return self._nothing_done("stopped")
+            if isinstance(verdict, LeaderFinished):
+                return self._nothing_done("not_needed")
+            try:
+                driver.patience = self._patience
+                driver.open(verdict.generation)
+            except StoodBack:
+                self._tell("standby", "standby: another driver was first")
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                self._tell("standby", f"standby: cannot take over: {error}")
+                self._let_go(RELEASED, "could not begin")
+                self._keeper = None
+                self._patience.check = lambda: None  # it leads no more: whoever does is welcome
+                self._patience.wait(error)
+                watcher.unreadable()
+            else:
+                self._patience.over()
+                self._tell(
+                    "leading",
+                    f"leading as generation {driver.log.generation}, epoch {driver.ledger.epoch}",
+                )
+                return None
+
+    def _begin_to_lead(self) -> None:
+        """The generation is in the log: from now on others wait for this driver."""
+        driver, conduct = self._driver, self._conduct
+        self._pulse.beat()  # a standby has made no step, and is not stuck for that
+        self._patience.check = self._check
+        if conduct.lease_s is not None:
+            self._keeper = LeaseKeeper(
+                driver.store,
+                driver.log.generation,
+                conduct.lease_s,
+                lambda: driver.ledger.epoch,
+                self._pulse,
+            )
+
+    def _lead(self) -> RunSummary:
+        driver, control = self._driver, self._control
+        control.phase = "running"
+        for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
+            self._tell("doubt", text)
+        asked = False
+        try:
+            while not control.stopping.is_set():
+                self._pulse.beat()
+                if control.pausing.is_set():
+                    self._hold()
+                    continue
+                step = self._patience.through(driver.step)
+                self._patience.stepped()
+                if isinstance(step, Run) and not asked:
+                    counters = driver.counted()
+                    asked = bool(counters.records or counters.dead)
+                    for text in after_reading(driver.topology, driver.ledger, counters):
+                        self._tell("doubt", text)
+                if isinstance(step, Finish):
+                    self._let_go(DONE, step.reason)
+                    return driver.summary(step.reason)
+                if isinstance(step, Wait):
+                    pause = POLL_S
+                    if step.until is not None:
+                        pause = min(pause, max(0.001, (step.until - self._clock()) / 1e6))
+                    control.stopping.wait(pause)
+            driver.stop()
+        except StopAsked:
+            pass  # What was unsettled stays so: the next driver reads what lies there.
+        except Exception:
+            # A signal to all processes of a service ends Spark's JVM too. What was asked for is
+            # done all the same: the open plan stays for the next driver.
+            if not control.stopping.is_set() or not driver.substrate.gone():
+                raise
+        self._let_go(RELEASED, "stopped")
+        return driver.summary("stopped")
+
+    def _hold(self) -> None:
+        """Somebody asked for a pause: the open plan goes, as its job would not start at once."""
+        driver, control = self._driver, self._control
+        if control.phase != "paused":
+            self._patience.through(driver.stop)
+            control.phase = "paused"
+            self._tell("paused", f"paused after epoch {driver.ledger.epoch}, as asked")
+        control.stopping.wait(POLL_S)
+        if not control.pausing.is_set():
+            control.phase = "running"
+            self._tell("resumed", "going on, as asked")
+        else:
+            self._patience.through(driver.log.check)
+
+    def _let_go(self, state: str, reason: str) -> None:
+        if self._keeper is not None:
+            self._keeper.end(state, reason)
+
+    def _nothing_done(self, reason: str) -> RunSummary:
+        return RunSummary(self._driver.graph.name, 0, 0, 0, 0, reason)
+
+    def _tell(self, kind: str, text: str) -> None:
+        if self._conduct.on_notice is not None:
+            self._conduct.on_notice(Notice(self._driver.graph.name, kind, text))
+        else:
+            level = logging.WARNING if kind in ("away", "doubt") else logging.INFO
+            _logger.log(level, "%s: %s", self._driver.graph.name, text)

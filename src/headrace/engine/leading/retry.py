@@ -1,0 +1,159 @@
+"""Waits while something outside is away: tries again, says why, goes on when it is back.
+
+1. A few tries in quick succession, silently. Hiccups that follow each other, with no step in
+   between that went through undisturbed, share these: who waits for one thing after another says
+   so, too.
+2. Then the outage is told once: which part, since when, the error.
+3. Tries with growing intervals, up to half a minute, until it is over, until somebody asks the
+   run to stop, or until `give_up_s` has passed.
+
+Whoever waits keeps what it was doing: a plan stays open and is run again as it is, and an entry
+of the log is put again with the same nonce (protocol A2), however long it takes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.errors import Fenced, HeadraceError, SparkError
+from headrace.model.values.time import show_instant
+from headrace.plan.decisions.transient import (
+    HICCUP_S,
+    QUICK_TRIES,
+    Outage,
+    delay_s,
+    is_outage,
+    part_of,
+)
+
+_Given = TypeVar("_Given")
+
+Tell = Callable[[str, str], None]
+"""Takes a kind of notice and its text."""
+
+
+class StopAsked(Exception):
+    """Somebody asked the run to stop while it waited."""
+
+
+class Retry:
+    """How long a run waits for what is away. Not for ever where `give_up_s` says so."""
+
+    def __init__(
+        self,
+        give_up_s: float | None,
+        stopping: threading.Event,
+        tell: Tell = lambda kind, text: None,
+        *,
+        resting: Callable[[bool], None] = lambda waits: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.outage: Outage | None = None
+        """What is away now, once it is more than a hiccup."""
+        self.check: Callable[[], None] = lambda: None
+        """Raises Fenced where a newer driver has taken over meanwhile, SparkError without Spark."""
+        self._give_up_s = give_up_s
+        self._stopping = stopping
+        self._tell = tell
+        self._resting = resting
+        self._clock = clock
+        self._tries = 0
+        self._began = 0.0
+        self._began_wall = 0.0
+        self._unsaid = 0
+        """Tries of hiccups that came before this outage, and were never told."""
+        self._unsaid_s = 0.0
+        self._undisturbed = True
+        """Whether nothing was waited for since the last step."""
+
+    def through(self, act: Callable[[], _Given]) -> _Given:
+        """What `act` gives, tried until it is not kept from it by an outage."""
+        waited = False
+        while True:
+            try:
+                given = act()
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                waited = True
+                self.wait(error)
+            else:
+                if waited:
+                    self.over()
+                return given
+
+    def wait(self, error: Exception) -> None:
+        """Returns when it is time to try again; raises where it is time to give up."""
+        now = self._clock()
+        if self._tries == 0:
+            self._began, self._began_wall = now, time.time()
+        self._tries += 1
+        self._undisturbed = False
+        away_s = now - self._began
+        if self._give_up_s is not None and away_s >= self._give_up_s:
+            raise _given_up(error, away_s)
+        tries, silent_s = self._unsaid + self._tries, self._unsaid_s + away_s
+        if tries > QUICK_TRIES or silent_s >= HICCUP_S:
+            self._announce(error)
+        pause = delay_s(self._tries, random.random())
+        if self._give_up_s is not None:
+            pause = min(pause, self._give_up_s - away_s)
+        self._resting(True)
+        try:
+            if self._stopping.wait(pause):
+                raise StopAsked
+        finally:
+            self._resting(False)
+        try:
+            self.check()
+        except (Fenced, SparkError):
+            raise
+        except (OSError, HeadraceError):
+            pass  # The log is away as well: its own puts will tell.
+
+    def over(self) -> None:
+        """What was waited for has succeeded."""
+        away = self._clock() - self._began if self._tries else 0.0
+        if self.outage is not None:
+            self._tell("back", f"the {self.outage.part} is back after {away:,.0f} s; going on")
+            self._forget()
+        else:
+            self._unsaid += self._tries
+            self._unsaid_s += away
+        self.outage = None
+        self._tries = 0
+
+    def stepped(self) -> None:
+        """A step was made: if nothing disturbed it, what comes next is a hiccup of its own."""
+        if self._undisturbed:
+            self._forget()
+        self._undisturbed = True
+
+    def _forget(self) -> None:
+        self._unsaid, self._unsaid_s = 0, 0.0
+
+    def _announce(self, error: Exception) -> None:
+        part, said = part_of(error), str(error)
+        new = self.outage is None or self.outage.part != part
+        self.outage = Outage(part, self._began_wall, said, self._tries)
+        if new:
+            since = show_instant(int(self._began_wall) * 1_000_000)
+            self._tell(
+                "away",
+                f"paused: the {part} is away since {since} ({said[:500]}). Nothing is lost; it is "
+                "tried again until it is back",
+            )
+
+
+def _given_up(error: Exception, away_s: float) -> Exception:
+    if error.__cause__ is not None and str(error).startswith(f"{error.__cause__} (given up"):
+        return error  # by a wait inside of this one
+    if isinstance(error, HeadraceError) and away_s > 0:
+        told = type(error)(f"{error} (given up after {away_s:,.0f} s)")
+        told.__cause__ = error
+        return told
+    return error

@@ -1,0 +1,1 @@
+"""A checkpoint seen from outside: past epochs run again, state read, state dropped by hand."""

@@ -1,0 +1,170 @@
+"""How an epoch that ran again differs from its commit: by unit of work, key and field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.engine.replay.epoch_at import Past
+from headrace.errors import HeadraceError
+from headrace.log.overlay import Overlay
+from headrace.log.store import Store
+from headrace.model.values.codec import decode_value
+from headrace.model.values.keys import decode_key
+from headrace.plan.epoch import Report, unpack_determinants
+from headrace.plan.units import TORN
+from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
+from headrace.worker.watching.hook_recorder import HookCall
+
+DETAILS_MAX = 5
+
+
+class Difference(msgspec.Struct):
+    """A unit of work that made something else than the commit says."""
+
+    label: str
+    computation: str
+    """The computation, or the stream of a source."""
+    slot: int | None
+    details: list[str]
+    """What came out otherwise, as far as it can be told."""
+    repeats: bool = True
+    """Whether two replays of it agree; where not, the code is not deterministic."""
+    call: HookCall | None = None
+    """The first call of a hook in which two replays differ, and the same in the other."""
+    other: HookCall | None = None
+
+
+def differences(
+    past: Past, reports: Sequence[Report], store: Store, overlay: Overlay
+) -> list[Difference]:
+    """Units of work that differ, producers before consumers."""
+    found = []
+    digests = past.commit.digests
+    for report in reports:
+        if report.error == TORN:
+            continue  # a producer failed, which is told
+        if report.error is not None or digests.get(report.label) != report.digest:
+            details = list(_details(past, report, store, overlay))
+            found.append(Difference(report.label, report.host, report.slot, details))
+    made = {report.label for report in reports}
+    found += [
+        Difference(label, label.rpartition("/")[0], None, ["it did not run"])
+        for label in digests
+        if label not in made
+    ]
+    # What only consumed something else is a consequence, so causes come first.
+    labels = {d.label for d in found}
+    saw = {report.label: set(report.saw) for report in reports}
+    return sorted(found, key=lambda d: bool(saw.get(d.label, set()) & labels))
+
+
+def first_unlike(
+    calls: Sequence[HookCall], again: Sequence[HookCall]
+) -> tuple[HookCall | None, HookCall | None] | None:
+    """The first call of a hook that did something else the second time; None where all agree."""
+    others = {_where(call): call for call in again}
+    for call in calls:
+        other = others.pop(_where(call), None)
+        if other is None or _did(call) != _did(other):
+            return call, other
+    return (None, next(iter(others.values()))) if others else None
+
+
+def _where(call: HookCall) -> tuple[str, str, str, int]:
+    return call.label, call.computation, repr(call.key), call.ordinal
+
+
+def _did(call: HookCall) -> str:
+    return repr((call.before, call.after, call.produced, call.timers, call.asked, call.error))
+
+
+def _details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iterator[str]:
+    if report.error is not None:
+        yield f"it failed: {report.message.strip()}"
+        return
+    if report.label not in past.commit.digests:
+        yield "the epoch had no such unit of work"
+        return
+    yield from _state_details(past, report, store, overlay)
+    then = {(f.sink, f.label): f for f in past.commit.staged}
+    for file in report.staged:
+        before = then.get((file.sink, file.label))
+        if before is None:
+            yield f"sink {file.sink!r}: {file.rows} rows, where there were none"
+        elif before.rows != file.rows:
+            yield f"sink {file.sink!r}: {file.rows} rows, where there were {before.rows}"
+        elif before.digest != file.digest:
+            yield f"sink {file.sink!r}: {file.rows} rows, as many as then, with other contents"
+    here = {(f.sink, f.label) for f in report.staged}
+    for (sink, label), before in then.items():
+        if label == report.label and (sink, label) not in here:
+            yield f"sink {sink!r}: no rows, where there were {before.rows}"
+    then_asked = len(unpack_determinants(past.commit.determinants.get(report.label, b"")))
+    asked = len(unpack_determinants(report.determinants))
+    if asked != then_asked:
+        yield f"{asked} calls to the outside, where there were {then_asked}"
+
+
+def _state_details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iterator[str]:
+    """Cells of the slot's delta that differ."""
+    if report.slot is None or report.delta is None:
+        return
+    then = past.commit.deltas.get(report.host, {}).get(report.slot)
+    names = (then.segment if then else None, report.delta.segment)
+    if names[0] == names[1]:
+        return
+    try:
+        before, after = (_cells(s, name) for s, name in zip((store, overlay), names, strict=True))
+    except HeadraceError:
+        yield "its state differs; what it was is no longer kept"
+        return
+    differing = [c for c in dict.fromkeys([*before, *after]) if before.get(c) != after.get(c)]
+    for cell in sorted(differing)[:DETAILS_MAX]:
+        was, now = _shown(cell, before.get(cell)), _shown(cell, after.get(cell))
+        yield f"key {decode_key(cell[0])!r}: {_place(cell)} is {now} here, {was} in the commit"
+    if len(differing) > DETAILS_MAX:
+        yield f"and {len(differing) - DETAILS_MAX:,} more cells of state"
+
+
+_CellPlace = tuple[bytes, int, str, bytes]
+
+
+def _cells(store: Store, name: str | None) -> dict[_CellPlace, tuple[Any, ...]]:
+    if name is None:
+        return {}
+    batch = Segment.open(store, name).batch
+    columns = [batch.column(i).to_pylist() for i in (1, 2, 3, 4, 5, 6, 9)]
+    return {
+        (key, kind, field, entry): (value, time, gone)
+        for key, kind, field, entry, value, time, gone in zip(*columns, strict=True)
+    }
+
+
+def _place(cell: _CellPlace) -> str:
+    _, kind, field, entry = cell
+    if kind == FIELD:
+        return field
+    if kind == ENTRY:
+        return f"{field}[{decode_key(entry)!r}]"
+    if kind == TIMER:
+        return f"its {field} timer" if not entry else f"its {field} timer {_tag(entry)}"
+    return "a record that waits" if field else "its hold"
+
+
+def _tag(entry: bytes) -> str:
+    try:
+        return repr(decode_key(entry))
+    except (ValueError, IndexError, HeadraceError):
+        return "of its TTL"
+
+
+def _shown(cell: _CellPlace, found: tuple[Any, ...] | None) -> str:
+    if found is None:
+        return "unchanged"
+    value, time, gone = found
+    if gone:
+        return "gone"
+    return f"{decode_value(value)!r:.200}" if cell[1] in (FIELD, ENTRY) else f"at {time}"

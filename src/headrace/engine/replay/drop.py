@@ -1,0 +1,180 @@
+"""Taking state out of a stopped pipeline by hand: of some keys, or of a whole computation.
+
+This is the way out of a checkpoint that cannot go on: code raises over what is stored, or
+a segment is damaged and there is no copy of it. Nothing but the named state is lost.
+
+1. Nobody may lead: the lease is watched for its length, and a lease that moves is refused.
+2. A generation is appended, as by a driver that takes over: one that comes back is fenced.
+3. The segments that hold the keys are merged without them and written, synced.
+4. One entry of the log puts the merged segments in the place of the old ones. That is the
+   moment at which the state is gone; a crash before it leaves files that nobody names.
+
+The epoch stays the same, so sinks and sources do not notice. A plan that was left open says what
+is read and nothing of the state: the next driver runs it, or skips it (at-most-once), as ever.
+Past epochs can still be replayed while their segments are kept. Dropping a whole computation
+reads no segment.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.driver.recovery import History, recover
+from headrace.engine.leading.lease import HELD, KeepWaiting, Watcher, read_lease
+from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log import paths
+from headrace.log.content import digest_of
+from headrace.log.epochlog import DROP, EpochLog
+from headrace.log.identity import read_identity
+from headrace.log.store import Store
+from headrace.model.values.keys import encode_key, hash_key
+from headrace.model.values.time import BEGINNING
+from headrace.plan.epoch import Drop, SegmentEntry
+from headrace.plan.ledger import SlotLedger
+from headrace.plan.ring import KeyInterval
+from headrace.state.compaction import merge
+from headrace.state.segment import Segment, encode_batch
+
+LEASE_DEFAULT_S = 3.0
+"""How long to watch where no lease says how long it is."""
+_LOOK_S = 0.2
+_RETAIN = 16
+
+
+class DroppedState(msgspec.Struct, frozen=True):
+    """What was taken out."""
+
+    epoch: int
+    """The state is that of this epoch, without what was dropped."""
+    cells: int
+    """How many live cells (fields, entries, timers, waiting records) are gone."""
+    missing: tuple[Any, ...] = ()
+    """Keys that had no state."""
+
+
+def drop_state(
+    store: Store,
+    computation: str,
+    keys: Sequence[Any] | None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> DroppedState:
+    """Drops the state of these keys, or, where `keys` is None, of the whole computation."""
+    if read_identity(store) is None:
+        raise CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")
+    log = EpochLog(store, sleep)
+    history = recover(log, _RETAIN)
+    _check(history, computation, store)
+    _refuse_a_leader(store, log, sleep, clock)
+    for position, entry in log.take_over():
+        history.fold(position, entry)
+    ledger = history.ledger
+    slots = ledger.slots[computation]
+    if keys is None:
+        cells = sum(entry.rows for slot in slots.values() for entry in slot.entries)
+        drop = Drop(computation, dict.fromkeys(slots, ()), "the whole computation")
+        found = DroppedState(ledger.epoch, cells)
+    else:
+        drop, found = _without(store, history, computation, keys)
+    if drop.slots:
+        log.append(DROP, drop)
+    return found
+
+
+def _check(history: History, computation: str, store: Store) -> None:
+    if computation not in history.ledger.slots:
+        have = ", ".join(sorted(history.ledger.slots)) or "none"
+        raise IncompatibleState(
+            f"the checkpoint {store.root} has no computation {computation!r} with state; "
+            f"it has: {have}"
+        )
+
+
+def _refuse_a_leader(
+    store: Store, log: EpochLog, sleep: Callable[[float], None], clock: Callable[[], float]
+) -> None:
+    """Watches the lease as a standby does; refuses where somebody renews it."""
+    first = read_lease(store)
+    if first is None or first.state != HELD or first.generation < log.generation:
+        return
+    watcher = Watcher(LEASE_DEFAULT_S)
+    while isinstance(watcher.look(log.generation, now := read_lease(store), clock()), KeepWaiting):
+        if now is not None and (now.generation, now.count) != (first.generation, first.count):
+            raise IncompatibleState(
+                f"a pipeline runs on the checkpoint {store.root} (generation "
+                f"{now.generation}, epoch {now.epoch}): stop it first"
+            )
+        sleep(_LOOK_S)
+
+
+def _without(
+    store: Store, history: History, computation: str, keys: Sequence[Any]
+) -> tuple[Drop, DroppedState]:
+    """The slots of some keys, rewritten without them."""
+    ledger = history.ledger
+    ring = ledger.rings[computation]
+    wanted: dict[int, dict[bytes, Any]] = {}
+    for key in keys:
+        encoded = encode_key(key)
+        slot = int(ring.place(np.array([hash_key(encoded)], np.uint64))[0])
+        wanted.setdefault(slot, {})[encoded] = key
+    changed: dict[int, tuple[SegmentEntry, ...]] = {}
+    missing: list[Any] = []
+    cells = 0
+    for slot, named in wanted.items():
+        before = ledger.slots[computation][slot]
+        entries, gone = _rewritten(
+            store, ledger.epoch, f"{computation}/{slot}", ring.intervals(slot), before, set(named)
+        )
+        missing += [key for encoded, key in named.items() if encoded not in gone]
+        if gone:
+            cells += sum(gone.values())
+            changed[slot] = entries
+    shown = ", ".join(repr(key) for key in keys)
+    drop = Drop(computation, changed, f"the keys {shown}"[:1000])
+    return drop, DroppedState(ledger.epoch, cells, tuple(missing))
+
+
+def _rewritten(
+    store: Store,
+    epoch: int,
+    label: str,
+    intervals: Sequence[KeyInterval],
+    before: SlotLedger,
+    gone: set[bytes],
+) -> tuple[tuple[SegmentEntry, ...], dict[bytes, int]]:
+    """A slot's entries without some keys, and how many live cells each of them had."""
+    entries = sorted(before.entries, key=lambda e: -e.last_epoch)
+    segments = {e.segment: Segment.open(store, e.segment) for e in entries}
+    if not entries:
+        return (), {}
+    parts = [(segments[e.segment], e.interval) for e in entries]
+    # Nothing lies beneath all of them: deletions need not be kept.
+    merged = merge(parts, bottom=True, expired_before=BEGINNING)
+    named = pc.is_in(merged.column("key"), pa.array(sorted(gone), pa.binary()))
+    counts = {
+        row["values"]: row["counts"]
+        for row in pc.value_counts(merged.column("key").filter(named)).to_pylist()
+    }
+    if not counts:
+        return before.entries, {}
+    kept = merged.filter(pc.invert(named))
+    if not kept.num_rows:
+        return (), counts
+    data = encode_batch(kept)
+    # Of the open epoch: a driver that was paused while it collected takes files of closed ones.
+    name = paths.content_name(epoch + 1, label, digest_of(data), ".arrow")
+    segment = f"{os.path.dirname(entries[0].segment)}/{name}"
+    store.write(segment, data)
+    last = entries[0].last_epoch
+    made = [SegmentEntry(segment, i, last, kept.num_rows, len(data), True) for i in intervals]
+    return tuple(made), counts

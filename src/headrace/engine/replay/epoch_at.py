@@ -1,0 +1,194 @@
+"""What the log says about a past epoch: its plan, its commit, and the ledger before it.
+
+Which epochs can run again is not written anywhere: it follows from the log that is left
+and from the files that are there. At least those after the oldest commit that the
+retention setting keeps can; more, until collection comes round.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.engine.driver.recovery import CommitBody, History, VoidBody
+from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.log import paths
+from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, LogEntry
+from headrace.log.store import Store
+from headrace.plan.epoch import Commit, Plan
+from headrace.plan.ledger import Ledger
+
+
+class Past(msgspec.Struct):
+    """A committed epoch, and the state that it started from."""
+
+    epoch: int
+    plan: Plan
+    commit: Commit
+    ledger: Ledger
+    """As it was when the epoch ran."""
+    log_from: int
+    """The first position of the log that this was read from."""
+    voided: tuple[str, ...] = ()
+    """Why earlier plans of this epoch were given up."""
+
+    def files(self) -> set[str]:
+        """Every file of the checkpoint that running it again reads; answers are apart."""
+        segments = {
+            entry.segment
+            for slots in self.ledger.bases(self.plan.rings).values()
+            for base in slots.values()
+            for entry in base.entries
+        }
+        waiting = (file for files in self.ledger.outbox.values() for file in files)
+        return segments | {f"{paths.OUTBOX}/{file.name}" for file in waiting}
+
+
+def past_epoch(store: Store, epoch: int) -> Past:
+    """A committed epoch; IncompatibleState says what there is instead."""
+    log = EpochLog(store)
+    entries = _entries(log, epoch)
+    if not entries:
+        raise IncompatibleState("nothing has run on this checkpoint yet")
+    found = _found(entries, epoch)
+    if found is not None:
+        return found
+    last, _, open_plan, reasons = _state_of(entries)
+    if epoch > last:
+        raise IncompatibleState(_not_committed(epoch, last, open_plan, reasons.get(epoch, [])))
+    raise not_kept(store, epoch)
+
+
+def not_kept(store: Store, epoch: int) -> IncompatibleState:
+    """The refusal of an epoch whose files or log entries were collected."""
+    entries = _entries(EpochLog(store), 0)
+    _, retain, _, _ = _state_of(entries)
+    kept = kept_epochs(store, entries)
+    have = "none is" if not kept else f"{_spans(kept)} {'are' if len(kept) > 1 else 'is'}"
+    return IncompatibleState(
+        f"epoch {epoch} is not kept any more; {have}. The last run kept {max(retain - 1, 0)} "
+        "epochs: run with a larger retain_epochs= (headrace run --retain N) to keep more"
+    )
+
+
+def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None) -> list[int]:
+    """The epochs whose plan, commit and files are all there."""
+    if entries is None:
+        entries = _entries(EpochLog(store), 0)
+    there = {
+        f"{directory}/{name}"
+        for directory in [paths.OUTBOX, *(f"{paths.STATE}/{c}" for c in store.list(paths.STATE))]
+        for name in store.list(directory)
+    }
+    kept: list[int] = []
+    history, rest = _based(entries)
+    for position, entry in rest:
+        if entry.kind == COMMIT and history.ledger.open_plan is not None:
+            body = _commit(position, entry)
+            plan, ledger = history.ledger.open_plan, history.ledger
+            past = Past(body.commit.epoch, plan, body.commit, ledger, 0)
+            if past.files() <= there:
+                kept.append(past.epoch)
+        history.fold(position, entry)
+    return kept
+
+
+def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
+    """The log, oldest entry first, back to a snapshot from before `epoch` (0: all there is)."""
+    found: list[tuple[int, LogEntry]] = []
+    for position, entry in log.backwards():
+        found.append((position, entry))
+        if entry.kind == COMMIT:
+            body = _commit(position, entry)
+            if body.snapshot is not None and body.commit.epoch < epoch:
+                break
+    found.reverse()
+    return found
+
+
+def _based(
+    entries: list[tuple[int, LogEntry]],
+) -> tuple[History, list[tuple[int, LogEntry]]]:
+    """A history from nothing or from the first snapshot, and the entries after it."""
+    history = History(1)
+    if not entries or entries[0][0] == 1:
+        return history, entries
+    for place, (position, entry) in enumerate(entries):
+        if entry.kind == COMMIT:
+            body = _commit(position, entry)
+            if body.snapshot is not None:
+                history.begin(position, body, body.snapshot)
+                return history, entries[place + 1 :]
+    return history, []
+
+
+def _found(entries: list[tuple[int, LogEntry]], epoch: int) -> Past | None:
+    history, rest = _based(entries)
+    reasons: list[str] = []
+    for position, entry in rest:
+        if entry.kind == VOID:
+            body = _decoded(position, entry)
+            if body.epoch == epoch:
+                reasons.append(body.reason)
+        if entry.kind == COMMIT:
+            commit = _commit(position, entry).commit
+            plan = history.ledger.open_plan
+            if commit.epoch == epoch and plan is not None:
+                for old, new in commit.renamed.items():
+                    history.ledger.rename(old, new)  # as the driver had done when it ran
+                return Past(epoch, plan, commit, history.ledger, entries[0][0], tuple(reasons))
+        history.fold(position, entry)
+    return None
+
+
+def _state_of(
+    entries: list[tuple[int, LogEntry]],
+) -> tuple[int, int, Plan | None, dict[int, list[str]]]:
+    """(last epoch, retention, open plan, epoch -> why plans of it were voided)."""
+    last, retain = 0, 0
+    open_plan: Plan | None = None
+    reasons: dict[int, list[str]] = {}
+    for position, entry in entries:
+        if entry.kind == COMMIT:
+            body = _commit(position, entry)
+            last, retain, open_plan = body.commit.epoch, body.retain, body.next
+        elif entry.kind == PLAN:
+            open_plan = msgspec.json.decode(entry.body, type=Plan)
+        elif entry.kind == VOID:
+            void = _decoded(position, entry)
+            reasons.setdefault(void.epoch, []).append(void.reason)
+            open_plan = None
+    return last, retain, open_plan, reasons
+
+
+def _not_committed(epoch: int, last: int, open_plan: Plan | None, reasons: list[str]) -> str:
+    told = f"epoch {epoch} is not committed; the last one that is: {last or 'none'}."
+    if open_plan is not None and open_plan.epoch == epoch:
+        return f"{told} It is planned, and runs now or when the pipeline starts again"
+    if reasons:
+        return f"{told} Its plan was voided: {reasons[-1]}"
+    return told
+
+
+def _spans(epochs: list[int]) -> str:
+    """`3 to 7, 9`: numbers as people read them."""
+    spans: list[list[int]] = []
+    for epoch in epochs:
+        if spans and spans[-1][1] == epoch - 1:
+            spans[-1][1] = epoch
+        else:
+            spans.append([epoch, epoch])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in spans)
+
+
+def _commit(position: int, entry: LogEntry) -> CommitBody:
+    try:
+        return msgspec.json.decode(entry.body, type=CommitBody)
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None
+
+
+def _decoded(position: int, entry: LogEntry) -> VoidBody:
+    try:
+        return msgspec.json.decode(entry.body, type=VoidBody)
+    except msgspec.DecodeError as error:
+        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None

@@ -1,0 +1,286 @@
+"""A past epoch, run again here: same records, same clock, same dice, same answers.
+
+1. The log gives the plan, the commit and the ledger before it (`past`).
+2. The files it reads are pinned, and opened, so that nobody takes them away.
+3. The epoch runs in this process, over the checkpoint but never into it; the outside
+   answers what it answered then, and is not called.
+4. What every unit of work made must have the digest that the commit names.
+5. Where it has not, the epoch runs once more. If the two runs differ, the code does not
+   repeat itself, and the first hook that shows it is named. If they agree, code, input
+   or libraries are not what they were, and the state that came out otherwise is named.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.engine.driver.local import run_epoch
+from headrace.engine.driver.pins import pinned
+from headrace.engine.fingerprint import fingerprint
+from headrace.engine.replay.difference import Difference, differences, first_unlike
+from headrace.engine.replay.epoch_at import Past, not_kept, past_epoch
+from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, SourceError, by_name
+from headrace.log import paths
+from headrace.log.identity import read_identity
+from headrace.log.location import checkpoint_store, no_checkpoint
+from headrace.log.overlay import Overlay
+from headrace.log.store import Store
+from headrace.model.source import Workspace
+from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Report, WorkOrder
+from headrace.state.cache import WorkerCache
+from headrace.worker.watching.hook_recorder import HookCall, ObservedRuntime, Observer
+
+PIN_S = 3600.0
+DEBUG_PIN_S = 24 * 3600.0
+
+_REFUSED = ("SourceError", "StoreError", "CorruptCheckpoint", "IncompatibleState")
+"""Errors of a unit of work that say that the epoch cannot be run, not what it does."""
+
+
+class Replay(msgspec.Struct):
+    """What running an epoch again has shown."""
+
+    pipeline: str
+    epoch: int
+    wall: int
+    """The plan's clock."""
+    records: int
+    equal: bool
+    """Whether every unit of work made what the commit says."""
+    calls: list[HookCall]
+    """The calls of hooks that were asked for, in their order."""
+    calls_total: int
+    """How many there were; only so many are kept."""
+    differences: list[Difference]
+    warnings: list[str]
+
+
+def replay(
+    pipeline: PipelineBuilder,
+    *,
+    checkpoint: str | os.PathLike[str] | Store,
+    epoch: int,
+    computation: str | None = None,
+    key: Any = None,
+    debug: bool = False,
+) -> Replay:
+    """Runs a committed epoch again, and compares what it makes with its commit.
+
+    - `checkpoint`: where the pipeline has run. Nothing in it is changed, but for a pin while
+      this lasts.
+    - `computation`, `key`: whose hook calls to tell; all of them if not given.
+    - `debug`: stops in the debugger at the first such call.
+
+    No Spark is needed, and the outside is not called. Where user code depends on the order of
+    sets, start Python with PYTHONHASHSEED=0, as runs on Spark do.
+    """
+    topology = pipeline.freeze()
+    store = checkpoint_store(checkpoint)
+    return replay_epoch(topology, store, epoch, computation=computation, key=key, debug=debug)
+
+
+def replay_epoch(
+    topology: Topology,
+    store: Store,
+    epoch: int,
+    *,
+    computation: str | None = None,
+    key: Any = None,
+    debug: bool = False,
+    prepared: bool = False,
+) -> Replay:
+    """The same for a pipeline that is frozen; `prepared` says that its sources are."""
+    graph = topology.graph
+    identity = read_identity(store)
+    if identity is None:
+        raise no_checkpoint(store)
+    if identity.pipeline != graph.name:
+        raise IncompatibleState(
+            f"the checkpoint {store.root or ''} belongs to pipeline {identity.pipeline!r}, not "
+            f"{graph.name!r}"
+        )
+    if computation is not None and computation not in graph.nodes:
+        raise InvalidPipeline(
+            f"there is no computation {computation!r}; there are: {', '.join(graph.nodes)}"
+        )
+    past = past_epoch(store, epoch)
+    warnings = _warnings(topology, past)
+    _refuse_other_wiring(topology, past)
+    alone = one_at_a_time(topology)
+    task = _task(identity.id, past)
+    observer = Observer(computation, key, debug=debug)
+    seconds = DEBUG_PIN_S if debug else PIN_S
+    with (
+        pinned(
+            store,
+            f"replay of epoch {epoch}",
+            past.files(),
+            seconds=seconds,
+            log_from=past.log_from,
+            determinants=past.plan.determinants,
+        ),
+        _sources(alone, store, prepared),
+    ):
+        reports, overlay = _run(alone, store, task, past, observer)
+        found = differences(past, reports, store, overlay)
+        if found:
+            _explain(found, alone, store, task, past)
+    return Replay(
+        pipeline=graph.name,
+        epoch=epoch,
+        wall=past.plan.wall,
+        records=past.commit.counters.records,
+        equal=not found,
+        calls=observer.calls,
+        calls_total=observer.total,
+        differences=found,
+        warnings=warnings,
+    )
+
+
+def _run(
+    topology: Topology, store: Store, task: WorkOrder, past: Past, observer: Observer
+) -> tuple[list[Report], Overlay]:
+    overlay = Overlay(store)
+    if overlay.hold(past.files()):
+        raise not_kept(store, past.epoch)
+    answers = past.plan.determinants
+    if answers and store.root and f"{answers:012d}" not in store.list(paths.DETERMINANTS):
+        raise IncompatibleState(
+            f"epoch {past.epoch} called the outside, and what it answered is not kept any more; "
+            "a replay never calls: see retain_epochs= (headrace run --retain N)"
+        )
+    runtime = ObservedRuntime(topology, overlay, WorkerCache(), observer)
+    reports = run_epoch(runtime, task)
+    for report in reports:
+        if report.error in _REFUSED:
+            raise by_name(report.error)(
+                f"epoch {past.epoch} cannot be run again, {report.label}: {report.message}"
+            )
+        known = past.commit.inputs.get(report.label, report.input)
+        if report.error is None and report.input != known:
+            raise SourceError(
+                f"epoch {past.epoch} cannot be run again: what {report.label} read has changed "
+                "since, though its size and its ends are the same. Put the old file back"
+            )
+    return reports, overlay
+
+
+def _explain(
+    found: Sequence[Difference], topology: Topology, store: Store, task: WorkOrder, past: Past
+) -> None:
+    """Runs the epoch twice more, and names the first hook that does not repeat itself."""
+    first = found[0]
+    runs = []
+    for _ in range(2):
+        observer = Observer()
+        try:
+            _run(topology, store, task, past, observer)
+        except HeadraceError:
+            return
+        runs.append(observer.calls)
+    if (found_in := first_unlike(*runs)) is not None:
+        first.repeats = False
+        first.call, first.other = found_in
+
+
+def _task(checkpoint: str, past: Past) -> WorkOrder:
+    ledger, plan = past.ledger, past.plan
+    return WorkOrder(
+        plan=plan,
+        checkpoint=checkpoint,
+        ins=ledger.ins,
+        outs=ledger.outs,
+        bases=ledger.bases(plan.rings),
+        outbox=ledger.outbox,
+        answers=past.commit.determinants,
+    )
+
+
+def _warnings(topology: Topology, past: Past) -> list[str]:
+    found = []
+    if past.plan.fingerprint != fingerprint(topology.graph):
+        found.append("the code has changed since this epoch ran; differences are expected")
+    if sys.flags.hash_randomization:
+        found.append(
+            "this Python has a random hash seed, so code that depends on the order of a set may "
+            "differ: start it with PYTHONHASHSEED=0"
+        )
+    if past.voided:
+        count = len(past.voided)
+        found.append(
+            f"{count} earlier plan{'s' * (count > 1)} of this epoch came to nothing, at the last "
+            f"for: {past.voided[-1][:300]}"
+        )
+    return found
+
+
+def _refuse_other_wiring(topology: Topology, past: Past) -> None:
+    """A plan deals work to computations and streams by name: they must be there."""
+    for what, then, now in (
+        ("computations with state", set(past.plan.rings), set(topology.keyed)),
+        ("sources", set(past.plan.injectors), set(topology.graph.injectors)),
+    ):
+        if then != now:
+            gone, new = sorted(then - now), sorted(now - then)
+            told = [f"{', '.join(gone)} had part in it"] * bool(gone)
+            told += [f"{', '.join(new)} had not"] * bool(new)
+            raise IncompatibleState(
+                f"epoch {past.epoch} cannot be run with this pipeline, which has other {what}: "
+                f"{'; '.join(told)}. Take the code of that time"
+            )
+
+
+def one_at_a_time(topology: Topology) -> Topology:
+    """Keys one after the other: results are the same, and a debugger needs one thread."""
+    if all(node.concurrency == 1 for node in topology.graph.nodes.values()):
+        return topology
+    nodes = {name: replace(node, concurrency=1) for name, node in topology.graph.nodes.items()}
+    return Topology(replace(topology.graph, nodes=nodes))
+
+
+@contextmanager
+def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]:
+    """Sources that can read planned ranges again, each over a copy of its workspace."""
+    if prepared:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-replay-") as root:
+        for name, injector in topology.graph.injectors.items():
+            directory = os.path.join(root, paths.safe(name))
+            os.makedirs(directory)
+            if store.root is not None:
+                _mirror(
+                    Path(store.root, paths.SOURCES, paths.safe(name)),
+                    Path(directory),
+                    # Ours only read there. Others may write, and through a link into the original.
+                    links=type(injector.source).__module__.startswith("headrace.sources"),
+                )
+            try:
+                injector.source.look(Workspace(directory))
+            except HeadraceError as error:
+                raise SourceError(f"stream {name!r} cannot be read again: {error}") from error
+        try:
+            yield
+        except SourceError as error:  # in the words of the checkpoint, not of the copy
+            real = os.path.join(store.root or "", paths.SOURCES)
+            raise SourceError(str(error).replace(root, real)) from error
+
+
+def _mirror(original: Path, copy: Path, *, links: bool) -> None:
+    """The same directories, with copies of the files, or links to them where they are only read."""
+    if original.is_dir():
+        how = os.symlink if links else shutil.copy2
+        shutil.copytree(original, copy, copy_function=how, dirs_exist_ok=True)

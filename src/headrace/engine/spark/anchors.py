@@ -1,0 +1,235 @@
+"""Anchors: slots stay on their executor, though Spark places shuffle tasks at random.
+
+An anchor is a cached frame with one partition per slot and no rows. Joined with the
+shuffled rows it changes nothing about them, but Spark runs a task where the first
+of its cached inputs lies. Several anchors in a row say who is asked next when an
+executor dies: the replicas.
+
+Three things that look odd, and why they are so:
+- Anchors are empty. A shuffle that carried something has a preferred host of its
+  own, which would be asked before the next anchor.
+- The join is a full outer sort-merge join with the anchor on the left: Spark looks
+  at inputs from the left, and a right outer join would put the rows there. Between
+  anchors it is a left outer one, which keeps partitions as they are.
+- Each frame has a name of its own in it: Spark caches equal frames once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.functions import col, lit
+
+from headrace.plan.decisions.placement import (
+    Placement,
+    best,
+    excess,
+    guards,
+    lacking,
+    moved,
+    replicas_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+BUILDS_MAX = 3
+"""How many anchors are built in search of an even one."""
+STANDBY_BUILDS_MAX = 10
+"""How many more, in search of replicas for every slot."""
+
+
+class Anchor:
+    """The anchors of one number of slots, the home first, then the replicas."""
+
+    def __init__(self, frames: list[DataFrame], home: Placement, replicas: int) -> None:
+        self.frames = frames
+        self.home = home
+        self.replicas: list[tuple[str, ...]] = [() for _ in home]
+        self.wanted = replicas
+        self.guards: dict[int, list[int]] = {}
+
+    def hold(self, rows: DataFrame | None) -> DataFrame:
+        """The rows (or none), each partition where its anchor is."""
+        held = self.frames[0]
+        for standby in self.frames[1:]:
+            other = standby.select(col("slot").alias("next")).hint("merge")
+            held = held.join(other, col("slot") == col("next"), "left_outer").drop("next")
+        if rows is None:
+            return held
+        joined = held.join(rows.hint("merge"), col("slot") == col("partition"), "full_outer")
+        return joined.select(*rows.columns)
+
+
+class Anchors:
+    """Builds anchors, and anew when executors come and slots lie unevenly."""
+
+    def __init__(self, session: SparkSession, context: SparkContext, replicas: int) -> None:
+        self._session = session
+        self._context = context
+        self._replicas = replicas
+        self._known: dict[int, Anchor] = {}
+        self._cores = 0
+        self._uncertain = False
+        _warn_of_settings(context)
+
+    def refresh(self) -> bool:
+        """Looks whether executors came or went; True where anchors changed."""
+        cores = int(self._context.defaultParallelism)
+        if cores == self._cores and not self._uncertain:
+            return False
+        self._cores, self._uncertain = cores, False
+        changed = False
+        for slots, anchor in list(self._known.items()):
+            home, *others = [self._locate(frame) for frame in anchor.frames]
+            executors = self._executors([home])
+            if excess(home, executors):
+                self._known[slots] = self._build(slots, home)
+                for frame in anchor.frames:
+                    frame.unpersist()
+                changed = True
+            elif lacking(home, others, self._possible(executors)):
+                # The slots stay where they are; only others are found to stand by.
+                first, *rest = anchor.frames
+                spare = list(zip(rest, others, strict=True))
+                self._known[slots] = self._cover(slots, first, home, spare, executors)
+                changed = True
+            else:
+                anchor.home = home
+                self._assign(anchor, others)
+        return changed
+
+    def of(self, slots: int) -> Anchor:
+        """The anchors for that many slots."""
+        found = self._known.get(slots)
+        if found is None:
+            self._cores = int(self._context.defaultParallelism)
+            found = self._known[slots] = self._build(slots, ())
+        return found
+
+    def ran(self, slots: int, seen: dict[int, str]) -> None:
+        """Where the slots of the last level ran; elsewhere than expected means a loss."""
+        anchor = self._known.get(slots)
+        if anchor is not None and moved(anchor.home, seen):
+            self._uncertain = True
+
+    def drop(self) -> None:
+        """Forgets all anchors: the executors that hold them cannot be relied on."""
+        for anchor in self._known.values():
+            for frame in anchor.frames:
+                frame.unpersist()
+        self._known = {}
+
+    def _build(self, slots: int, now: Placement) -> Anchor:
+        made: list[tuple[DataFrame, Placement]] = []
+        for _ in range(BUILDS_MAX):
+            made.append(self._one_more(slots))
+            if not excess(made[-1][1], self._executors([place for _, place in made])):
+                break
+        executors = self._executors([place for _, place in made])
+        frame, home = made.pop(best([place for _, place in made], executors, now))
+        return self._cover(slots, frame, home, made, executors)
+
+    def _cover(
+        self,
+        slots: int,
+        first: DataFrame,
+        home: Placement,
+        spare: list[tuple[DataFrame, Placement]],
+        executors: int,
+    ) -> Anchor:
+        """Anchors behind the first, as many as it takes to give every slot its replicas."""
+        possible = self._possible(executors)
+        chosen: list[int] = []
+        for _ in range(STANDBY_BUILDS_MAX):
+            places = [place for _, place in spare]
+            chosen = _needed(home, places, possible)
+            if not lacking(home, [places[at] for at in chosen], possible):
+                break
+            spare.append(self._one_more(slots))
+        for at, (frame, _) in enumerate(spare):
+            if at not in chosen:
+                frame.unpersist()
+        anchor = Anchor([first, *(spare[at][0] for at in chosen)], home, possible)
+        self._assign(anchor, [spare[at][1] for at in chosen])
+        return anchor
+
+    def _one_more(self, slots: int) -> tuple[DataFrame, Placement]:
+        frame = self._frame(slots)
+        return frame, self._locate(frame)
+
+    def _assign(self, anchor: Anchor, others: list[Placement]) -> None:
+        anchor.replicas = replicas_of(anchor.home, others, anchor.wanted)
+        anchor.guards = guards(anchor.home, anchor.replicas)
+
+    def _possible(self, executors: int) -> int:
+        return max(0, min(self._replicas, executors - 1))
+
+    def _frame(self, slots: int) -> DataFrame:
+        numbers = self._session.range(0, slots, 1, slots)
+        empty = numbers.where("id < 0").select(
+            col("id").cast("int").alias("slot"), lit(secrets.token_hex(6)).alias("anchor")
+        )
+        return empty.repartitionById(slots, col("slot")).persist()
+
+    def _locate(self, frame: DataFrame) -> Placement:
+        """The executor of each slot; builds what is not cached yet."""
+        told = frame.mapInArrow(_tell, "slot int, executor string").collect()
+        return tuple(name for _, name in sorted((row[0], row[1]) for row in told))
+
+    def _executors(self, places: list[Placement]) -> int:
+        """How many executors there are: as many as were seen, or as the cores say."""
+        seen = len({name for placement in places for name in placement})
+        each = int(self._context.getConf().get("spark.executor.cores", "0") or 0)
+        return max(seen, self._cores // each if each else 0)
+
+
+def executor_name() -> str:
+    """Names the executor that this Python worker belongs to: its block directory is its own."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
+
+
+def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    context: Any = TaskContext.get()
+    slot = pa.array([context.partitionId()], pa.int32())
+    yield pa.RecordBatch.from_arrays([slot, pa.array([executor_name()])], ["slot", "executor"])
+
+
+def _needed(home: Placement, places: list[Placement], wanted: int) -> list[int]:
+    """The fewest of the other anchors, greedily, that leave no slot without replicas."""
+    chosen: list[int] = []
+    while lacking(home, [places[at] for at in chosen], wanted):
+        others = [places[at] for at in chosen]
+        left = [at for at in range(len(places)) if at not in chosen]
+        gains = {at: lacking(home, [*others, places[at]], wanted) for at in left}
+        if not gains or min(gains.values()) == lacking(home, others, wanted):
+            break
+        chosen.append(min(gains, key=lambda at: gains[at]))
+    return chosen
+
+
+def _warn_of_settings(context: SparkContext) -> None:
+    wait = context.getConf().get("spark.locality.wait", "3s") or "3s"
+    if wait.rstrip("ms") in ("0", "0.0"):
+        warnings.warn(
+            "spark.locality.wait is 0 in this session: Spark will not keep slots on their "
+            "executor. Leave it at its default of 3s; it can only be set when Spark starts",
+            stacklevel=2,
+        )
+    if (context.getConf().get("spark.speculation", "false") or "false").lower() == "true":
+        warnings.warn(
+            "spark.speculation is on in this session: Spark may run a slot twice at once. Nothing "
+            "goes wrong by it, but epochs take longer; it can only be set when Spark starts",
+            stacklevel=2,
+        )

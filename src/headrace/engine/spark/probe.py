@@ -1,0 +1,126 @@
+"""A look at Spark's workers before the first epoch: their Python, Headrace, the checkpoint path.
+
+What is wrong there would fail every task of every try, and Spark would tell it at length. Our own
+sessions on this machine run this very Python and see its files, so nobody needs to look.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from headrace.engine.driver.failures import way_out, workers_lack
+from headrace.engine.spark.session import is_ours, reason_in
+from headrace.errors import SparkError, StoreError
+from headrace.log.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ASK = (
+    "import importlib.util as u, sys; "
+    "print(*sys.version_info[:2], u.find_spec('headrace') is not None)"
+)
+_ASK_S = 60.0
+
+
+def look_at_workers(spark: SparkSession, session: SparkSession, tasks: int, store: Store) -> None:
+    """SparkError or StoreError where workers could not run a pipeline.
+
+    `session` is the one of ours beside the user's; `tasks` reach all executors there are.
+    """
+    master = session.conf.get("spark.master", None) or "local"
+    here = master.startswith("local")
+    python = _python_of(spark)
+    if here and python is not None and (is_ours(spark) or _has_headrace(python)):
+        return
+    _ask_workers(session, 1 if here else tasks, None if here else store, python)
+
+
+def _python_of(spark: SparkSession) -> str | None:
+    """The Python that workers are started with; Spark Connect does not say."""
+    try:
+        return str(spark.sparkContext.pythonExec)
+    except Exception:
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _has_headrace(python: str) -> bool:
+    """Whether a Python of this machine has Headrace; one that Spark will refuse is told at once.
+
+    False says little: what a session ships to its workers itself is not seen here.
+    """
+    try:
+        answer = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_S, check=True
+        )
+        major, minor, found = answer.stdout.split()
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return False
+    if (int(major), int(minor)) != sys.version_info[:2]:
+        raise SparkError(
+            f"Spark's workers run {shutil.which(python) or python}, which is Python "
+            f"{major}.{minor}, and this is {sys.version_info[0]}.{sys.version_info[1]}: {way_out()}"
+        )
+    return found == "True"
+
+
+def _ask_workers(
+    session: SparkSession, tasks: int, store: Store | None, python: str | None
+) -> None:
+    """A job that needs nothing but PySpark in workers, so that it can tell what else they lack."""
+    from pyspark.sql.functions import udf
+
+    path, word = "", secrets.token_hex(16)
+    if store is not None and store.root is not None:
+        name = f".probe-{secrets.token_hex(6)}.tmp"
+        store.make_directory("")
+        store.write(name, word.encode())
+        path = os.path.join(store.root, name)
+
+    def look(_: int) -> str:
+        import sys
+
+        try:
+            import headrace.engine.spark.tasks  # noqa: F401
+        except Exception as error:
+            return f"{sys.executable}\n{type(error).__name__}: {error}"
+        if path:
+            try:
+                with open(path, "rb") as file:
+                    seen = file.read() == word.encode()
+            except OSError:
+                seen = False
+            return f"{sys.executable}\n{'' if seen else 'unseen'}"
+        return f"{sys.executable}\n"
+
+    asked: Any = udf(look, "string", useArrow=False)
+    try:
+        rows = session.range(0, tasks, 1, tasks).select(asked("id")).collect()
+    except Exception as error:  # Spark and py4j each have their own kinds.
+        known = workers_lack(str(error), python)
+        raise known or SparkError(
+            "Spark could not run a first, small job on its workers: "
+            f"{reason_in(str(error).splitlines())[:500]}"
+        ) from error
+    finally:
+        if path and store is not None:
+            store.delete(os.path.basename(path))
+    for row in rows:
+        where, _, trouble = row[0].partition("\n")
+        if trouble == "unseen" and store is not None:
+            raise StoreError(
+                f"executors do not see the checkpoint path {store.root}: choose a directory that "
+                "the driver and all executors share, such as a network filesystem"
+            )
+        if trouble:
+            raise workers_lack(trouble, where) or SparkError(
+                f"Spark's workers run {where}, which cannot import Headrace ({trouble}): "
+                f"{way_out()}"
+            )

@@ -1,0 +1,95 @@
+"""Copies of segments near the work: a directory of the executor, shared by its workers.
+
+A segment's name holds the digest of its bytes, so a copy is good or it is not, and
+nobody needs to be asked. What an executor writes it keeps; what it stands by for
+it fetches. The directory lies in Spark's own, which goes when the executor does.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import HeadraceError
+from headrace.log import files, paths
+from headrace.log.content import verify
+from headrace.log.store import DiskStore
+
+_COPIED = f"{paths.STATE}/"
+
+
+class NearStore(DiskStore):
+    """The shared store, with near copies of segments."""
+
+    def __init__(self, root: str, near: str | Path) -> None:
+        super().__init__(root)
+        self.near = DiskStore(Path(near) / xxhash.xxh3_64_hexdigest((self.root or "").encode()))
+        self.near_reads = 0
+        self.far_reads = 0
+        self._swept: dict[str, int] = {}
+        """Directory -> the epoch in which this process swept it last."""
+
+    def map(self, name: str) -> pa.Buffer:
+        if not name.startswith(_COPIED):
+            return super().map(name)
+        found = self._near(name)
+        if found is not None:
+            self.near_reads += 1
+            return found
+        data = super().map(name)
+        self.far_reads += 1
+        self._keep(name, data)
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        super().write(name, data)
+        if name.startswith(_COPIED):
+            self._keep(name, data)
+
+    def _near(self, name: str) -> pa.Buffer | None:
+        try:
+            data = self.near.map(name)
+            verify(name, data)
+        except (OSError, HeadraceError):
+            return None
+        return data
+
+    def _keep(self, name: str, data: bytes | pa.Buffer) -> None:
+        """A copy is a convenience: a full or failing local disk must not fail the task."""
+        path = os.path.join(self.near.root or "", name)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            files.write(path, memoryview(data), durable=False)  # type: ignore[arg-type]
+        except (OSError, HeadraceError):
+            pass
+
+    def sweep(self, directory: str, named: Iterable[str], before: int) -> None:
+        """Drops copies of epochs `before` that no plan names any more; once in an epoch will do."""
+        if self._swept.get(directory) == before:
+            return
+        self._swept[directory] = before
+        keep = set(named)
+        try:
+            for name in self.near.list(directory):
+                if _epoch(name) < before and f"{directory}/{name}" not in keep:
+                    self.near.delete(f"{directory}/{name}")
+        except (OSError, HeadraceError):
+            pass  # the next sweep tries again
+
+
+def _epoch(name: str) -> float:
+    try:
+        return paths.parse_content_name(name)[0]
+    except ValueError:
+        return math.inf
+
+
+def near_directory() -> str | None:
+    """Where this executor may keep files of its own; None where Spark does not say."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return os.path.join(first, "headrace") if first else None

@@ -1,0 +1,86 @@
+"""Spark sessions of our own: tasks retried, little said, and a start that fails says why.
+
+`local_session` is for those who bring none: this machine, all cores. Commands start theirs
+with settings of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.engine.spark.java import check_java
+from headrace.engine.spark.jvm_noise import filtered_stderr
+from headrace.errors import SparkError
+
+TASK_TRIES = 4
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+NO_PAGES = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+
+def default_master() -> str:
+    """All cores of this machine. Plain `local[N]` would never retry a task."""
+    return f"local[{os.cpu_count() or 1},{TASK_TRIES}]"
+
+
+def local_session() -> Any:
+    """The active session, or a new one on this machine."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    check_java()
+    return start_session("headrace", default_master(), {**NO_PAGES, **LOOPBACK})
+
+
+def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
+    """A new session, without the chatter of a JVM that starts."""
+    # Workers must run this very Python, also where the virtual environment is not activated.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local"):
+        # Otherwise Spark looks the host's name up, and warns about what it finds.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    before = SparkContext._active_spark_context
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    said: list[str] = []
+    try:
+        with filtered_stderr() as start_up:
+            said = start_up.lines
+            session = builder.getOrCreate()
+        if SparkContext._active_spark_context is not before:
+            _made.add(session.sparkContext)
+        return session
+    except Exception as error:  # Spark, py4j and the shell each have their own kinds.
+        raise SparkError(
+            f"Spark did not start on {master!r}: {reason_in([*said, *str(error).splitlines()])}"
+        ) from error
+
+
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The contexts that were started here, with workers that run this Python."""
+
+
+def is_ours(spark: Any) -> bool:
+    """Whether a session was started here; a user's own PYSPARK_PYTHON makes it the user's."""
+    context = spark.sparkContext
+    return context in _made and context.pythonExec == sys.executable
+
+
+def reason_in(lines: list[str]) -> str:
+    """The line of a Java error that says what is wrong, without its stack."""
+    for line in lines:
+        found = re.search(r"(?:Exception in thread \S+ |^: )(?:[\w.$]+: )?(.+)", line)
+        if found:
+            return found[1]
+    return next((line.strip() for line in lines if line.strip()), "it did not say why")

@@ -1,0 +1,330 @@
+"""The Spark substrate: one epoch is one Spark job, a chain of shuffles, one per level.
+
+Only the DataFrame API is used. Our jobs run in a session of their own, so the
+user's settings stay as they are; adaptive execution is off there, as it would
+merge partitions and so break slots.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import xxhash
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql.functions import col
+
+from headrace.engine.driver.failures import STOPPED, ended
+from headrace.engine.driver.local import read_all, reports_in, run_epoch
+from headrace.engine.spark.anchors import Anchors
+from headrace.engine.spark.deadline import Deadline
+from headrace.engine.spark.jvm_noise import FAREWELL_S, NoFarewell
+from headrace.engine.spark.probe import look_at_workers
+from headrace.engine.spark.shipping.shipment import pickled
+from headrace.engine.spark.tasks import (
+    PLACE,
+    ROW_SCHEMA,
+    WORK_PROPERTY,
+    FirstLevelFunction,
+    LevelFunction,
+    Place,
+    ReadFunction,
+    Shipment,
+    SparkOrder,
+)
+from headrace.log import paths
+from headrace.log.content import digest_of
+from headrace.log.store import Store
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Report, WorkOrder
+from headrace.state.cache import WorkerCache
+from headrace.worker.exchange.envelope import Envelope, pack_header, partitions, unpack_header
+from headrace.worker.runtime import Runtime
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    # Our own check of one output per producer replaces Spark's (protocol B4).
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # An anchor has no rows, and would be broadcast; then its partitions would say nothing.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+UNANCHORED_S = 60.0
+"""After an executor hung: how long slots go where Spark sends them, unless executors change."""
+
+_LAST_WORDS = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+
+
+class SparkSubstrate:
+    """Runs epochs on a Spark session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology,
+        store: Store,
+        *,
+        replicas: int = 0,
+        epoch_timeout_s: float | None = None,
+    ) -> None:
+        self.spark = spark
+        self._context = _context(spark)
+        self._session = spark.newSession()
+        try:
+            for name, value in _SETTINGS.items():
+                self._session.conf.set(name, value)
+            if any(node.timeout_us for node in topology.graph.nodes.values()):
+                # A worker that the watchdog ends then leaves word of why.
+                self._session.conf.set(_LAST_WORDS, "true")
+            self.parallelism = _parallelism(spark)
+            look_at_workers(spark, self._session, self.parallelism, store)
+        except BaseException:
+            self._release()
+            raise
+        self._quiet = NoFarewell(self._context)
+        # The driver takes the short way with a runtime of its own.
+        self._runtime = Runtime(topology, store, WorkerCache())
+        self._store = store
+        self._shipment: Shipment | None = None
+        self._chains: dict[tuple[bool, tuple[int, ...]], DataFrame] = {}
+        self._anchors: Anchors | None = None
+        self._deadline: Deadline | None = None
+        self._unanchored: tuple[float, int] | None = None
+        self._looked = 0
+        self.places: dict[int, Place] = {}
+        """Where the slots of the last level ran, on a cluster."""
+        self._replicas = replicas
+        if self._context is not None and _has_executors(spark):
+            self._anchors = Anchors(self._session, self._context, replicas)
+            self._deadline = Deadline(self._context, epoch_timeout_s)
+
+    def run(self, task: WorkOrder) -> Sequence[Report]:
+        """One epoch, one job."""
+        topology, plan = self._runtime.topology, task.plan
+        if topology.depth == 0 and plan.short:
+            return run_epoch(self._runtime, task)
+        here: list[Envelope] = []
+        rows: list[tuple[int, bytes, bytes]] = []
+        if plan.short:
+            self._ship()  # before setup() runs here: the clients that it opens do not travel
+            read = read_all(self._runtime, task)
+            here = [row for row in read if row.header.level > topology.depth]
+            rows = [
+                (row.partition, pack_header(row.header), row.body)
+                for row in read
+                if row.header.level <= topology.depth
+            ]
+        first = 1 if plan.short else 0
+        sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
+        if self._deadline is None:
+            found = self._collect(plan.short, sizes, SparkOrder(task, rows))
+        else:
+            found = self._on_cluster(self._deadline, sizes, SparkOrder(task, rows))
+        arrived = [Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in found]
+        self._note_places(sizes[-1], arrived)
+        return reports_in([*here, *arrived])
+
+    def rehearse(self, task: WorkOrder) -> None:
+        """Sends an epoch in which nothing happens through workers, without a trace."""
+        plan, topology = task.plan, self._runtime.topology
+        first = 1 if plan.short else 0
+        sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
+        if not sizes:
+            return
+        # The sources are not prepared yet, so what is pickled now is not what will run.
+        pipeline = pickled(topology)
+        digest = xxhash.xxh3_128_hexdigest(pipeline)
+        order = msgspec.msgpack.encode(SparkOrder(task, []))
+        self._chain(
+            plan.short, sizes, Shipment(pipeline, digest, self._store.root or "", order)
+        ).collect()
+
+    def _on_cluster(
+        self, deadline: Deadline, sizes: tuple[int, ...], order: SparkOrder
+    ) -> list[Any]:
+        """An epoch on executors that may die or hang: slots anchored, the job on a deadline."""
+        began = time.monotonic()
+        plan = order.task.plan
+        with deadline.watch() as expiry:
+            try:
+                if self._holds():
+                    order = self._anchored(sizes, order)
+                found = self._collect(plan.short, sizes, order)
+            except Exception:
+                if expiry.happened and self._anchors is not None:
+                    # What is cached on an executor that hangs cannot even be fetched from it.
+                    self._chains.clear()
+                    self._anchors.drop()
+                    self._unanchored = (time.monotonic() + UNANCHORED_S, self._cores())
+                raise
+        deadline.took(time.monotonic() - began)
+        return found
+
+    def _holds(self) -> bool:
+        """Whether slots are held in place now."""
+        if self._unanchored is not None:
+            until, cores = self._unanchored
+            if time.monotonic() < until and cores == self._cores():
+                return False
+            self._unanchored = None
+            self._chains.clear()
+        return self._anchors is not None
+
+    def _cores(self) -> int:
+        return int(self._context.defaultParallelism) if self._context is not None else 0
+
+    def _anchored(self, sizes: tuple[int, ...], order: SparkOrder) -> SparkOrder:
+        anchors = self._anchors
+        if anchors is None:
+            return order
+        # Between tries slots stay: what was lost lies with replicas now, and nobody else is warm.
+        epoch = order.task.plan.epoch
+        if epoch != self._looked and anchors.refresh():
+            self._chains.clear()
+        self._looked = epoch
+        first = 1 if order.task.plan.short else 0
+        guards = {
+            level: anchors.of(slots).guards for level, slots in enumerate(sizes, first) if level
+        }
+        return SparkOrder(order.task, order.rows, True, guards)
+
+    def _note_places(self, slots: int, rows: Sequence[Envelope]) -> None:
+        told = [row for row in rows if row.header.kind == PLACE]
+        for row in told:
+            self.places[row.header.slot] = msgspec.msgpack.decode(row.body, type=Place)
+        if self._anchors is not None and told:
+            seen = {row.header.slot: self.places[row.header.slot].executor for row in told}
+            self._anchors.ran(slots, seen)
+
+    def _collect(self, short: bool, sizes: tuple[int, ...], order: SparkOrder) -> list[Any]:
+        data = msgspec.msgpack.encode(order)
+        context = self._context
+        if context is None:  # Spark Connect: the order travels with the functions
+            return self._chain(short, sizes, self._ship(data)).collect()
+        chain = self._chains.get((short, sizes))
+        if chain is None:
+            chain = self._chains[short, sizes] = self._chain(short, sizes, self._ship())
+        epoch = order.task.plan.epoch
+        name = f"{paths.WORK}/{paths.content_name(epoch, 'order', digest_of(data))}"
+        self._store.write_volatile(name, data)
+        try:
+            context.setLocalProperty(WORK_PROPERTY, name)
+            # A new frame over the same plan: it is executed anew, shuffles and all, but neither
+            # built nor analysed anew. Collecting the old frame would skip stages it has seen.
+            return chain.select("*").collect()
+        finally:
+            self._store.delete(name)
+
+    def _chain(self, short: bool, sizes: tuple[int, ...], shipment: Shipment) -> DataFrame:
+        """The frames of an epoch: one level over numbers, each further one behind a shuffle."""
+        anchors = self._anchors if self._unanchored is None else None
+        if short and anchors is not None:
+            numbers = anchors.of(sizes[0]).hold(None)
+        else:
+            numbers = self._session.range(0, sizes[0], 1, sizes[0])
+        function = FirstLevelFunction(shipment) if short else ReadFunction(shipment)
+        frame = numbers.mapInArrow(function, ROW_SCHEMA)
+        for level, slots in enumerate(sizes[1:], 2 if short else 1):
+            frame = frame.repartitionById(slots, col("partition"))
+            if anchors is not None:
+                frame = anchors.of(slots).hold(frame)
+            frame = frame.mapInArrow(LevelFunction(shipment, level), ROW_SCHEMA)
+        return frame
+
+    def _ship(self, order: bytes | None = None) -> Shipment:
+        """The pipeline, pickled once: at the first epoch, when sources are prepared."""
+        if self._shipment is None:
+            pipeline = pickled(self._runtime.topology)
+            digest = xxhash.xxh3_128_hexdigest(pipeline)
+            near = self._replicas > 0 and self._anchors is not None
+            self._shipment = Shipment(pipeline, digest, self._store.root or "", near=near)
+        if order is None:
+            return self._shipment
+        known = self._shipment
+        return Shipment(known.pipeline, known.pipeline_digest, known.root, order)
+
+    def close(self) -> None:
+        """The session belongs to the user; the anchors in it are ours, and the one beside it."""
+        if self._anchors is not None:
+            try:
+                self._anchors.drop()
+            except Exception:
+                pass  # a session that was stopped has let go of them already
+        self._release()
+        self._quiet.end()
+
+    def _release(self) -> None:
+        """Ends our session of Spark Connect, and not its server, as `stop` would on this machine.
+
+        Left to itself it closes its channel when the interpreter ends, and waits for it for ever.
+        """
+        if self._context is not None:
+            return
+        client: Any = self._session.client
+        try:
+            client.release_session()
+        except Exception:
+            pass  # the server is gone, and our session with it
+        client.close()
+
+    def gone(self) -> str | None:
+        """What has become of Spark, where it can run no epoch any more; Connect does not tell."""
+        context: Any = self._context
+        if context is None:
+            return None
+        try:
+            context.defaultParallelism  # noqa: B018 - a question that only a live JVM answers
+        except (OSError, Py4JNetworkError):
+            return ended(_status(getattr(context._gateway, "proc", None)))
+        except AttributeError:  # the context has let go of its JVM
+            return STOPPED
+        except Exception as error:
+            return STOPPED if "stopped" in str(error) else None
+        return None
+
+
+def _has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run in processes of their own, which may die one by one."""
+    master = spark.conf.get("spark.master", None) or "local"
+    return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def _status(process: subprocess.Popen[bytes] | None) -> int | None:
+    """How a JVM ended, where it was started from here."""
+    try:
+        return None if process is None else process.wait(FAREWELL_S)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def runs_user_code_while_reading(topology: Topology) -> bool:
+    """Whether reading alone runs computations, as keyless ones live where their input is made."""
+    return any(
+        host in topology.graph.injectors
+        for node in topology.fused
+        for given in node.inputs
+        for host in topology.hosts[given.stream]
+    )
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """The session's context; Spark Connect has none."""
+    try:
+        return spark.sparkContext
+    except Exception:
+        return None
+
+
+def _parallelism(spark: SparkSession) -> int:
+    context = _context(spark)
+    if context is not None:
+        return max(1, int(context.defaultParallelism))
+    return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))

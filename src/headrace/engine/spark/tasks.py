@@ -1,0 +1,254 @@
+"""The functions that Spark's Python workers run, and what they keep between tasks.
+
+A function is pickled with the pipeline, which a worker unpickles once and then
+finds by its digest. What differs from epoch to epoch, the *work order*, lies in a
+file of the checkpoint, named by a local property of the job: so Spark is given
+the same frames again and again and need not analyse, pickle and plan them anew.
+Spark reuses Python workers; caches live in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql.types import BinaryType, IntegerType, StructType
+
+from headrace.engine.spark.anchors import executor_name
+from headrace.engine.spark.python_worker import acknowledge_at_once, spare_collection
+from headrace.engine.spark.segment_copies import NearStore, near_directory
+from headrace.errors import HeadraceError
+from headrace.log import paths
+from headrace.log.content import verify
+from headrace.log.store import DiskStore, Store
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import WorkOrder
+from headrace.state.cache import WorkerCache
+from headrace.worker.exchange.envelope import Envelope, Header, pack_header, unpack_header
+from headrace.worker.level import run_level
+from headrace.worker.reader import run_reader
+from headrace.worker.runtime import Runtime
+
+WORK_PROPERTY = "headrace.work"
+PLACE = "place"
+"""The kind of a row that tells the driver where a slot of the last level ran."""
+
+# As an object: a schema given as text is parsed by the JVM, once per stage.
+ROW_SCHEMA = (
+    StructType()
+    .add("partition", IntegerType())
+    .add("header", BinaryType())
+    .add("body", BinaryType())
+)
+_ARROW_SCHEMA = pa.schema(
+    [("partition", pa.int32()), ("header", pa.binary()), ("body", pa.binary())]
+)
+_BATCH_BYTES = 32 << 20
+
+
+class SparkOrder(msgspec.Struct, frozen=True):
+    """What every task of an epoch must know: the plan and, the short way, the routed rows."""
+
+    task: WorkOrder
+    rows: list[tuple[int, bytes, bytes]] = []
+    places: bool = False
+    """Whether tasks of the last level say where they ran."""
+    guards: dict[int, dict[int, list[int]]] = {}
+    """Level -> slot -> slots of that level for which the executor of its task stands by."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a slot of the last level ran, and where its process has read segments so far."""
+
+    executor: str
+    near_reads: int = 0
+    far_reads: int = 0
+
+
+_order_decoder = msgspec.msgpack.Decoder(SparkOrder)
+_runtimes: dict[tuple[str, str], Runtime] = {}
+_orders: dict[str, SparkOrder] = {}
+
+
+class Shipment:
+    """The pipeline and the place of its state; without local properties, the work order too."""
+
+    __slots__ = ("near", "order", "pipeline", "pipeline_digest", "root")
+
+    def __init__(
+        self,
+        pipeline: bytes,
+        pipeline_digest: str,
+        root: str,
+        order: bytes | None = None,
+        near: bool = False,
+    ) -> None:
+        self.pipeline = pipeline
+        self.pipeline_digest = pipeline_digest
+        self.root = root
+        self.order = order
+        self.near = near
+
+    def open(self) -> tuple[Runtime, SparkOrder]:
+        """The pipeline and the work order in this process."""
+        where = (self.pipeline_digest, self.root)
+        runtime = _runtimes.get(where)
+        if runtime is None:
+            topology: Topology = cloudpickle.loads(self.pipeline)
+            # Cached objects carry the code of their class, so each version of a pipeline has a
+            # cache of its own, and the versions before it go.
+            for other in [known for known in _runtimes if known[1] == self.root]:
+                del _runtimes[other]
+            runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
+        if self.order is not None:
+            return runtime, _order_decoder.decode(self.order)
+        context: Any = TaskContext.get()
+        name = context.getLocalProperty(WORK_PROPERTY)
+        known = f"{self.root}/{name}"
+        order = _orders.get(known)
+        if order is None:
+            data = runtime.store.read(name)
+            verify(name, data)
+            _orders.clear()
+            order = _orders[known] = _order_decoder.decode(data)
+        return runtime, order
+
+    def _store(self) -> Store:
+        directory = near_directory() if self.near else None
+        return NearStore(self.root, directory) if directory else DiskStore(self.root)
+
+
+class ReadFunction:
+    """Level 0: the partition's number is that of the reader task; its input says no more."""
+
+    def __init__(self, shipment: Shipment) -> None:
+        self.shipment = shipment
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
+        runtime, order = self.shipment.open()
+        number = partition()
+        if number < len(order.task.plan.reads):
+            yield from to_batches(run_reader(runtime, order.task, number))
+        drain(batches)
+        spare_collection()
+
+
+class FirstLevelFunction:
+    """Level 1 where the driver has read and routed itself: rows come with the work order."""
+
+    def __init__(self, shipment: Shipment) -> None:
+        self.shipment = shipment
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
+        runtime, order = self.shipment.open()
+        slot = partition()
+        mine = (
+            Envelope(number, unpack_header(header), body)
+            for number, header, body in order.rows
+            if number == slot
+        )
+        yield from to_batches(_run(runtime, order, 1, slot, mine))
+        drain(batches)
+        spare_collection()
+
+
+class LevelFunction:
+    """A level behind a shuffle: the partition's number is the slot."""
+
+    def __init__(self, shipment: Shipment, level: int) -> None:
+        self.shipment = shipment
+        self.level = level
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
+        runtime, order = self.shipment.open()
+        slot = partition()
+        rows = [row for batch in batches for row in from_batch(batch)]
+        yield from to_batches(_run(runtime, order, self.level, slot, rows))
+        spare_collection()
+
+
+def partition() -> int:
+    """The number of this task's partition: frames are made so that it is that of the unit."""
+    context: Any = TaskContext.get()
+    return int(context.partitionId())
+
+
+def drain(batches: Iterator[pa.RecordBatch]) -> None:
+    """Reads an input that says nothing, after the work: waiting for it first would cost time."""
+    for _ in batches:
+        pass
+
+
+def _run(
+    runtime: Runtime, order: SparkOrder, level: int, slot: int, rows: Iterable[Envelope]
+) -> Iterator[Envelope]:
+    for guarded in order.guards.get(level, {}).get(slot, ()):
+        _stand_by(runtime, order.task, level, guarded)
+    yield from run_level(runtime, order.task, level, slot, rows)
+    _sweep_copies(runtime, order.task, level)
+    # Only these rows go straight to the driver. No others may tell what differs between tries (B4).
+    if order.places and level == runtime.topology.depth:
+        store = runtime.store
+        place = Place(executor_name())
+        if isinstance(store, NearStore):
+            place = Place(place.executor, store.near_reads, store.far_reads)
+        header = Header(level + 1, slot, PLACE, "")
+        yield Envelope(0, header, msgspec.msgpack.encode(place))
+
+
+def _stand_by(runtime: Runtime, task: WorkOrder, level: int, slot: int) -> None:
+    """Keeps the state of another executor's slot at hand, as the last commit left it."""
+    for name in runtime.topology.levels[level]:
+        base = task.bases.get(name, {}).get(slot)
+        if base is None:
+            continue
+        try:
+            intervals = task.plan.rings[name].intervals(slot)
+            runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
+        except (OSError, HeadraceError):
+            continue  # whoever takes over reads the store, and says what is wrong with it
+
+
+def _sweep_copies(runtime: Runtime, task: WorkOrder, level: int) -> None:
+    """Drops near copies that no plan names: every slot writes some, whether it guards or not."""
+    if not isinstance(runtime.store, NearStore):
+        return
+    for name in runtime.topology.levels[level]:
+        named = (e.segment for base in task.bases.get(name, {}).values() for e in base.entries)
+        runtime.store.sweep(paths.state_directory(name), named, task.plan.epoch)
+
+
+def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:
+    """Rows from Arrow."""
+    columns = (batch.column(i).to_pylist() for i in range(batch.num_columns))
+    for partition, header, body in zip(*columns, strict=True):
+        yield Envelope(partition, unpack_header(header), body)
+
+
+def to_batches(rows: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
+    """Rows as Arrow batches of bounded size."""
+    held: list[Envelope] = []
+    size = 0
+    for row in rows:
+        held.append(row)
+        size += len(row.body)
+        if size >= _BATCH_BYTES:
+            yield _batch(held)
+            held, size = [], 0
+    if held:
+        yield _batch(held)
+
+
+def _batch(rows: list[Envelope]) -> pa.RecordBatch:
+    columns = [
+        pa.array([row.partition for row in rows], pa.int32()),
+        pa.array([pack_header(row.header) for row in rows], pa.binary()),
+        pa.array([row.body for row in rows], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)

@@ -1,0 +1,69 @@
+"""Errors as people meet them in scripts and notebooks: their own frames, and the message.
+
+What `run` and `wait` raise has no frames of the engine, and of its causes only those that came
+through the user's code. The whole of it is shown where the variable HEADRACE_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+from types import TracebackType
+
+import py4j
+import pyspark
+
+from headrace.errors import HeadraceError
+from headrace.worker.watching.tracebacks import is_of_the_house
+
+DEBUG = "HEADRACE_DEBUG"
+
+_SPARK = tuple(os.path.join(path, "") for of in (pyspark, py4j) for path in of.__path__)
+
+
+def brief(error: BaseException) -> BaseException:
+    """The error, ready to be raised where the user called; others than ours are left as they are.
+
+    It loses what it was raised through, and causes in which no code of the user took part.
+    """
+    if not isinstance(error, HeadraceError) or os.environ.get(DEBUG):
+        return error
+    error.__cause__ = _of_the_user(error.__cause__)
+    error.__suppress_context__ = True
+    return error.with_traceback(None)
+
+
+def _of_the_user(cause: BaseException | None) -> BaseException | None:
+    """A cause without the frames of the engine; None where no frame of the user's is left."""
+    if cause is None:
+        return None
+    below = _of_the_user(cause.__cause__)
+    frames = _frames(cause.__traceback__)
+    kept = [tb for tb in frames if not _is_machinery(tb.tb_frame.f_code.co_filename)]
+    if not any(_is_the_users(tb.tb_frame.f_code.co_filename) for tb in kept):
+        return below
+    cause.__cause__ = below
+    cause.__suppress_context__ = cause.__suppress_context__ or below is not None
+    rebuilt: TracebackType | None = None
+    for tb in reversed(kept):
+        rebuilt = TracebackType(rebuilt, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
+    return cause.with_traceback(rebuilt)
+
+
+def _frames(tb: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while tb is not None:
+        found.append(tb)
+        tb = tb.tb_next
+    return found
+
+
+def _is_machinery(filename: str) -> bool:
+    return is_of_the_house(filename) or filename.startswith(_SPARK)
+
+
+def _is_the_users(filename: str) -> bool:
+    """Whether a file is neither Python's nor of an installed package."""
+    places = {sysconfig.get_path(which) for which in ("stdlib", "purelib", "platlib")}
+    return not any(Path(filename).is_relative_to(place) for place in places)

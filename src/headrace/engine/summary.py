@@ -1,0 +1,114 @@
+"""What a run says of itself."""
+
+from __future__ import annotations
+
+from headrace.model.values.time import BEGINNING, END
+from headrace.operators.windows.window import AFTER_THE_END
+from headrace.pipeline.graph.graph import Graph, To
+from headrace.plan.epoch import Commit, Counters
+from headrace.plan.ledger import Ledger
+from headrace.plan.progress import EpochProgress, RunSummary, Totals, counted
+
+
+def progress_of(
+    pipeline: str,
+    commit: Commit,
+    ledger: Ledger,
+    counters: Counters,
+    seconds: float,
+    watermark: int,
+) -> EpochProgress:
+    """How a run stands after an epoch; `counters` are its own."""
+    return EpochProgress(
+        pipeline=pipeline,
+        epoch=commit.epoch,
+        records=commit.counters.records,
+        records_total=counters.records,
+        produced=sum(file.rows for file in commit.staged),
+        seconds=seconds,
+        watermark=watermark,
+        newest=ledger.newest,
+        state_bytes=ledger.state_bytes(),
+        late=counters.late,
+        dead=counters.dead,
+        backlog=None,
+        ended=watermark == END,
+        counts=counters.metrics,
+    )
+
+
+def lowest_watermark(graph: Graph, ledger: Ledger) -> int:
+    """The lowest input watermark of all computations."""
+    if not graph.nodes:
+        return min(ledger.outs.values(), default=BEGINNING)
+    return min(ledger.ins.get(name, BEGINNING) for name in graph.nodes)
+
+
+def summary_of(
+    graph: Graph, epochs: int, counters: Counters, ledger: Ledger, reason: str, undelivered: int
+) -> RunSummary:
+    """How a run ended, with notes on what its end left behind, or out."""
+    notes = []
+    if counters.unfired:
+        notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")
+    if ledger.next_wall_timer() is not None and reason == "end":
+        notes.append("wall-time timers that are not yet due stay in the checkpoint")
+    if ledger.outbox and reason == "end":
+        notes.append("a feedback loop never drained; its last records stay in the outbox")
+    if counters.behind:
+        notes.append(f"{counters.behind} records were produced behind the output watermark")
+    after = sum(n for name, n in counters.metrics.items() if name.endswith(f".{AFTER_THE_END}"))
+    if after:
+        notes.append(
+            f"{after} records came after all windows had closed, as the input had been read to its "
+            'end before: for input that grows, run with until="caught_up"'
+        )
+    known = ledger.counters
+    if known.skipped:
+        notes.append(
+            f"about {known.skipped} records were skipped after crashes (at-most-once), in all runs "
+            "of this checkpoint"
+        )
+    if undelivered:
+        notes.append(
+            f"{undelivered} rows whose delivery was uncertain stay undelivered (at-most-once)"
+        )
+    notes += unread(graph, counters)
+    return RunSummary(
+        graph.name,
+        epochs,
+        counters.records,
+        counters.late,
+        counters.dead,
+        reason,
+        tuple(notes),
+        counters.metrics,
+        known.skipped,
+        undelivered,
+        Totals(ledger.epoch, known.records, known.late, known.dead),
+    )
+
+
+def unread(graph: Graph, counters: Counters) -> list[str]:
+    """What was made for nobody: easily overlooked, as everything else went well."""
+    notes = [] if graph.outlets else ["nothing is written: no stream has a sink"]
+    read = {given.stream for node in graph.nodes.values() for given in node.inputs}
+    read |= {outlet.stream for outlet in graph.outlets.values()}
+    lost: dict[str, int] = {}
+    for owners in (graph.injectors, graph.nodes):
+        for name, owner in owners.items():
+            if isinstance(owner.errors, To) and owner.errors.stream not in read:
+                stream = owner.errors.stream
+                lost[stream] = lost.get(stream, 0) + counters.dead_of.get(name, 0)
+    for stream, count in lost.items():
+        if count:
+            letters = counted(count, "dead letter")
+            notes.append(f"{letters} went to {stream!r}, which nobody reads")
+    late = dict.fromkeys(
+        node.late.stream
+        for node in graph.nodes.values()
+        if isinstance(node.late, To) and node.late.stream not in read
+    )
+    if counters.late:
+        notes += [f"late records go to {stream!r}, which nobody reads" for stream in late]
+    return notes

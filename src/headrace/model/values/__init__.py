@@ -1,0 +1,1 @@
+"""What values are: their bytes, kinds and order, keys, columns, schemas, times and names."""

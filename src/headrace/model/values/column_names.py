@@ -1,0 +1,81 @@
+"""Names of columns: looking them up, and saying what was probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.values.names import did_you_mean
+
+
+def check_column(name: str, columns: Iterable[str] | None, *, where: str) -> None:
+    """Raises InvalidPipeline where the columns are known and `name` is none of them."""
+    if columns is None:
+        return
+    known = list(columns)
+    if name not in known:
+        raise InvalidPipeline(
+            f"{where}: there is no column {name!r}{did_you_mean(name, known)}; "
+            f"there are: {', '.join(known) or 'none'}"
+        )
+
+
+def check_numbers(name: str, kind: pa.DataType, *, where: str) -> None:
+    """Raises InvalidPipeline where a column of this type cannot be added up."""
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if text or pa.types.is_binary(kind) or pa.types.is_nested(kind):
+        raise InvalidPipeline(f"{where}: column {name!r} is {kind}, and numbers are wanted")
+
+
+def check_expression(
+    expression: pc.Expression, columns: Iterable[str] | pa.Schema | None, *, where: str
+) -> None:
+    """The same for all columns that an Arrow expression names.
+
+    Arrow itself finds them, by binding the expression. Where types are not known, it may stop at
+    a function before it sees them all; then the first record tells.
+    """
+    if columns is None:
+        return
+    fields = (
+        columns if isinstance(columns, pa.Schema) else [pa.field(c, pa.null()) for c in columns]
+    )
+    known = {RECORD_TIME: pa.field(RECORD_TIME, pa.int64()), **{f.name: f for f in fields}}
+    rows = acero.TableSourceNodeOptions(pa.schema(known.values()).empty_table())
+    wanted = acero.ProjectNodeOptions([expression], ["wanted"])
+    steps = [acero.Declaration("table_source", rows), acero.Declaration("project", wanted)]
+    try:
+        acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+    except pa.ArrowException as error:
+        missing = UNKNOWN_FIELD.match(str(error))
+        if missing:
+            check_column(missing[1], [c for c in known if c != RECORD_TIME], where=where)
+
+
+RECORD_TIME = "timestamp"
+"""The records' own times, which stand beside the values of a table."""
+
+UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ", re.DOTALL)
+"""How Arrow says that an expression names a column that is not there."""
+
+
+def as_columns(value: Any, *, where: str) -> Mapping[str, Any]:
+    """A record's value as a mapping of columns."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    raise InvalidRecord(
+        f"{where} needs records with columns (a dict, dataclass or Struct), not "
+        f"{type(value).__name__}: {value!r:.80}. Make them so with a map step before it"
+    )

@@ -1,0 +1,294 @@
+"""`Rows`: records of one stream, column by column.
+
+Two forms travel through the house. *Columnar*: the value is a row of Arrow
+columns, and a hook sees a dict. *Packed*: the value is anything, as one
+MessagePack cell. A stream may hold both; `concat` then packs the columns, exactly: what a
+value is does not depend on who travels with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.values.codec import decode_value, packed, packed_exactly
+
+if TYPE_CHECKING:
+    from headrace.model.values.schema import Schema
+
+Timestamps = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Rows:
+    """Timestamps, values and, where a consumer is ordered, origins."""
+
+    __slots__ = ("_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps")
+
+    def __init__(
+        self,
+        timestamps: Timestamps,
+        *,
+        columns: pa.RecordBatch | None = None,
+        packed: pa.Array | None = None,
+        origins: pa.Array | None = None,
+        time_column: str | None = None,
+        encoded: str | None = None,
+        schema: Schema | None = None,
+    ) -> None:
+        self.encoded = encoded
+        """A column that is kept as a dictionary, and decoded when somebody looks at `columns`."""
+        self.schema = schema
+        """The stream's, by which `values` makes objects of a class."""
+        self.time_column = time_column
+        """A column that equals the timestamps cell by cell: it need not travel twice."""
+        self.timestamps = timestamps
+        self._columns = columns
+        self.packed = packed
+        self.origins = origins
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @property
+    def columns(self) -> pa.RecordBatch | None:
+        """The value columns; None where values are packed."""
+        if self.encoded is not None and self._columns is not None:
+            at = self._columns.schema.get_field_index(self.encoded)
+            plain = self._columns.column(at).dictionary_decode()
+            self._columns = self._columns.set_column(at, self.encoded, plain)
+            self.encoded = None
+        return self._columns
+
+    @property
+    def stored(self) -> pa.RecordBatch | None:
+        """The value columns as they are kept, one of them perhaps `encoded`."""
+        return self._columns
+
+    @staticmethod
+    def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
+        """Rows of Python values, as they are."""
+        cells = pa.array([packed_exactly(value) for value in values], pa.binary())
+        return Rows(np.asarray(timestamps, np.int64), packed=cells)
+
+    @staticmethod
+    def empty() -> Rows:
+        """No rows."""
+        return Rows(np.empty(0, np.int64), packed=pa.array([], pa.binary()))
+
+    def take(self, indices: np.ndarray[Any, Any]) -> Rows:
+        """The rows at `indices`, in that order."""
+        chosen = pa.array(indices)
+        timestamps = self.timestamps[indices]
+        return Rows(
+            timestamps,
+            columns=self._taken(chosen, timestamps),
+            packed=None if self.packed is None else self.packed.take(chosen),
+            origins=None if self.origins is None else self.origins.take(chosen),
+            time_column=self.time_column,
+            encoded=self.encoded,
+            schema=self.schema,
+        )
+
+    def _taken(self, chosen: pa.Array, timestamps: Timestamps) -> pa.RecordBatch | None:
+        if self._columns is None:
+            return None
+        if self.time_column is None:
+            return self._columns.take(chosen)
+        arrays = [
+            pa.array(timestamps) if name == self.time_column else column.take(chosen)
+            for name, column in zip(self._columns.schema.names, self._columns.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
+
+    def slice(self, start: int, length: int) -> Rows:
+        """A run of rows, without copying."""
+        return Rows(
+            self.timestamps[start : start + length],
+            columns=None if self._columns is None else self._columns.slice(start, length),
+            packed=None if self.packed is None else self.packed.slice(start, length),
+            origins=None if self.origins is None else self.origins.slice(start, length),
+            time_column=self.time_column,
+            encoded=self.encoded,
+            schema=self.schema,
+        )
+
+    def values(self) -> list[Any]:
+        """The values as Python objects."""
+        schema = self.schema
+        if self.packed is not None:
+            decode = decode_value if schema is None else schema.decode
+            return [decode(cell) for cell in self.packed.to_pylist()]
+        if schema is None or not schema.of_class:
+            return dicts(self.columns)
+        return schema.make(self.columns.schema.names, _lists(self.columns))  # type: ignore[union-attr]
+
+    def as_packed(self) -> Rows:
+        """The same rows with MessagePack values."""
+        if self.packed is not None:
+            return self
+        # With a schema the class says what comes back, so text will do.
+        kinds: Any = () if self.schema is not None else self.columns.schema.types  # type: ignore[union-attr]
+        pack = packed if all(map(_is_simple, kinds)) else packed_exactly
+        cells = pa.array([pack(value) for value in self.values()], pa.binary())
+        return Rows(self.timestamps, packed=cells, origins=self.origins, schema=self.schema)
+
+    def column(self, name: str) -> pa.Array | None:
+        """An Arrow column of columnar rows, or None where there is none of that name."""
+        columns = self.columns
+        if columns is None or name not in columns.schema.names:
+            return None
+        return columns.column(name)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes these rows take."""
+        body = self._columns if self.packed is None else self.packed
+        return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> list[Rows]:
+        """All rows of `parts`, in order and as they are: neighbours of one form are joined."""
+        found: list[list[Rows]] = []
+        for part in parts:
+            if len(part):
+                if found and part._is_like(found[-1][0]):
+                    found[-1].append(part)
+                else:
+                    found.append([part])
+        return [Rows.concat(alike) for alike in found]
+
+    def _is_like(self, other: Rows) -> bool:
+        if self._columns is None or other._columns is None:
+            return self._columns is other._columns
+        return bool(self.columns.schema.equals(other.columns.schema))  # type: ignore[union-attr]
+
+    @staticmethod
+    def concat(parts: Sequence[Rows]) -> Rows:
+        """All rows of `parts`, in order."""
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return Rows.empty()
+        if len(parts) == 1:
+            return parts[0]
+        timestamps = np.concatenate([part.timestamps for part in parts])
+        with_origins = all(part.origins is not None for part in parts)
+        origins = pa.concat_arrays([part.origins for part in parts]) if with_origins else None
+        encoded = parts[0].encoded
+        if any(part.encoded != encoded for part in parts):
+            encoded = None
+        batches = [part.columns if encoded is None else part.stored for part in parts]
+        first, schema = batches[0], parts[0].schema
+        if first is not None and all(
+            batch is not None and batch.schema.equals(first.schema) for batch in batches
+        ):
+            table = pa.Table.from_batches(batches)
+            if encoded is not None:
+                table = table.unify_dictionaries()
+            batch = one_batch(table)
+            return Rows(timestamps, columns=batch, origins=origins, encoded=encoded, schema=schema)
+        cells = pa.concat_arrays([part.as_packed().packed for part in parts])
+        return Rows(timestamps, packed=cells, origins=origins, schema=schema)
+
+
+def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Rows of Arrow columns as dicts."""
+    names = columns.schema.names
+    lists = _lists(columns)
+    return list(zipped(names, lists)) if names else [{} for _ in range(columns.num_rows)]
+
+
+def _lists(columns: pa.RecordBatch | pa.Table) -> list[list[Any]]:
+    return [python_list(columns.column(i)) for i in range(columns.num_columns)]
+
+
+def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> Iterator[dict[str, Any]]:
+    """Columns as dicts, made one by one. `dict(zip())` would take twice the time, or more."""
+    match len(names):
+        case 0:
+            return iter(())
+        case 1:
+            (a,), (va,) = names, lists
+            return ({a: x} for x in va)
+        case 2:
+            (a, b), (va, vb) = names, lists
+            return ({a: x, b: y} for x, y in zip(va, vb, strict=True))
+        case 3:
+            (a, b, c), (va, vb, vc) = names, lists
+            return ({a: x, b: y, c: z} for x, y, z in zip(va, vb, vc, strict=True))
+        case 4:
+            (a, b, c, d), (va, vb, vc, vd) = names, lists
+            return ({a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True))
+    starts = range(0, len(lists[0]), _AT_ONCE)
+    return chain.from_iterable(_wide(names, [v[i : i + _AT_ONCE] for v in lists]) for i in starts)
+
+
+_AT_ONCE = 64
+"""So many wide rows are made at once: column by column, but still in the processor's cache."""
+
+
+def _wide(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:
+    rows = list(zipped(names[:4], lists[:4]))
+    for name, cells in zip(names[4:], lists[4:], strict=True):
+        for row, cell in zip(rows, cells, strict=True):
+            row[name] = cell
+    return rows
+
+
+_OWN = {b"headrace": b"own"}
+
+
+def with_own(table: pa.Table, name: str, column: Any) -> pa.Table:
+    """The table with a column that is not part of the values."""
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return table.append_column(pa.field(name, array.type, metadata=_OWN), array)
+
+
+def values_of(table: pa.Table) -> pa.Table:
+    """A table of records without the columns that the engine put beside the values."""
+    own = [field.name for field in table.schema if (field.metadata or {}).items() >= _OWN.items()]
+    return table.drop(own) if own else table
+
+
+def python_list(column: pa.Array) -> list[Any]:
+    """The cells of a column as Python objects; numbers without nulls take the fast way."""
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return column.to_numpy(zero_copy_only=False).tolist()
+    if pa.types.is_nested(kind):
+        return column.to_pylist(maps_as_pydicts="strict")
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return [_plain(cell) for cell in column.to_pylist()]
+    return column.to_pylist()
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    """Whether MessagePack has a form of its own for the cells of a column."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    )  # fmt: skip
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one record batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    arrays = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(table.num_columns)]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def _plain(cell: Any) -> Any:
+    """What pandas gives for nanoseconds, as Python has it."""
+    if hasattr(cell, "to_pydatetime"):
+        return cell.to_pydatetime()
+    return cell.to_pytimedelta() if hasattr(cell, "to_pytimedelta") else cell

@@ -1,0 +1,63 @@
+"""Numbers as people read them: bytes, spans of time, instants, rates.
+
+Pure functions, shared by every view.
+"""
+
+from __future__ import annotations
+
+from headrace.model.values.time import (
+    BEGINNING,
+    DAY,
+    HOUR,
+    LATEST,
+    MILLISECOND,
+    MINUTE,
+    SECOND,
+    show_instant,
+)
+
+_SPANS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
+
+
+def show_bytes(size: int) -> str:
+    """`1536` is 1.5 kB."""
+    amount, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1_000:
+            break
+        amount, unit = amount / 1_000, larger
+    return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def show_span(micros: int) -> str:
+    """A span of time by its two largest units: `1h30m`, `45s`, `200ms`."""
+    if micros < SECOND:
+        return f"{max(micros, 0) // MILLISECOND}ms"
+    for place, (size, unit) in enumerate(_SPANS):
+        if micros >= size:
+            text = f"{micros // size}{unit}"
+            if place + 1 < len(_SPANS):
+                smaller, name = _SPANS[place + 1]
+                rest = micros % size // smaller
+                text += f"{rest}{name}" if rest else ""
+            return text
+    return ""
+
+
+def show_time(micros: int) -> str:
+    """An instant to the second."""
+    if BEGINNING < micros < LATEST:
+        micros -= micros % SECOND
+    return show_instant(micros)
+
+
+def show_lag(watermark: int, newest: int) -> str:
+    """How far the watermark is behind the newest record, where both are known."""
+    if not BEGINNING < watermark < LATEST or newest <= BEGINNING:
+        return ""
+    return f"{show_span(max(newest - watermark, 0))} behind"
+
+
+def show_rate(records: int, seconds: float) -> str:
+    """Records per second."""
+    return f"{records / seconds:,.0f}/s" if seconds > 0 else "-"

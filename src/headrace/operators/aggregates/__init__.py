@@ -1,0 +1,1 @@
+"""Aggregates: monoids whose accumulators are columns."""

@@ -1,0 +1,1 @@
+"""What all operators share: groups of rows, cells of mixed kinds, exact sums, output rows."""

@@ -1,0 +1,296 @@
+"""The window join: rows of one key pair up if they fall into the same window.
+
+Joined rows are stamped `window_end - 1`, as all rows of windows are. Pairs come
+out at once; what found no partner comes out, for an outer side, when the window
+closes: when the watermark passes its end and the grace.
+
+Everything is in columns: an epoch's rows of all keys of a slot are paired at once, with
+each other and with the chunks that their windows have stored. One timer per key says
+when its next window closes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.computation import Computation
+from headrace.model.map import Map
+from headrace.model.state import state
+from headrace.model.values.rows import python_list
+from headrace.model.values.time import END, oldest_on_time
+from headrace.operators.columns.groups import Ints, group
+from headrace.operators.joins.combine import Pairing
+from headrace.operators.joins.rows import SideRows, matching, new_pairs
+from headrace.operators.windows.window import Window
+
+if TYPE_CHECKING:
+    from headrace.model.context import TableContext
+
+WINDOW_COLUMNS = ("window_start", "window_end")
+CLOSE = "close"
+SIDES = ("left", "right")
+FAR = 2**62
+_PLACE = struct.Struct(">qqq")
+"""Entries: (end, start) of the window, and the epoch."""
+
+
+class CutWindows:
+    """Windows that are cut by the clock, or that the rows carry."""
+
+    def __init__(self, window: Window) -> None:
+        if not isinstance(window, Window):
+            raise InvalidPipeline(f'a window is made like tumbling("10s"), not {window!r:.80}')
+        if window.kind not in ("tumbling", "hopping", "same"):
+            raise InvalidPipeline(
+                f"a window join takes tumbling(), hopping() or same_window(), not {window.kind}"
+            )
+        self.kind, self.size_us = window.kind, window.size_us
+        self.every_us = window.every_us or window.size_us
+
+    def windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
+        """(position of the row, start, end) of each window that a row falls into."""
+        if self.kind == "same":
+            found = [np.array(_cells(rows, name), np.int64) for name in WINDOW_COLUMNS]
+            return np.arange(len(rows)), found[0], found[1]
+        # A production may have any time of 64 bits: the last window ends with time itself.
+        time = np.clip(rows.time, -FAR, END)
+        last = time // self.every_us * self.every_us
+        most = -(-self.size_us // self.every_us)
+        starts = (last[:, None] - np.arange(most) * self.every_us).ravel()
+        of = np.repeat(np.arange(len(rows)), most)
+        starts, of = (kept[starts > time[of] - self.size_us] for kept in (starts, of))
+        return of, starts, np.minimum(starts, END - self.size_us) + self.size_us
+
+
+def _cells(rows: SideRows, name: str) -> list[Any]:
+    """The cells that say where rows' windows begin or end."""
+    if rows.columns is not None:
+        column = rows.columns.get(name)
+        return [None] * len(rows) if column is None else python_list(column)
+    return [row.get(name) for row in rows.objects]
+
+
+class WindowJoin(Computation):
+    """Keeps the rows of open windows."""
+
+    reads_values = False  # it takes each side for itself
+
+    left: Map[bytes, bytes] = state()
+    """(end, start, epoch) -> rows of that window; see `SideRows.chunks`."""
+    right: Map[bytes, bytes] = state()
+
+    def __init__(
+        self,
+        pairing: Pairing,
+        left_stream: str,
+        windows: CutWindows,
+        how: str,
+        grace_us: int,
+        late_port: str | None,
+    ) -> None:
+        self.pairing = pairing
+        self.left_stream = left_stream
+        self.windows = windows
+        self.outer = (how in ("left", "full"), how == "full")
+        self.grace_us = self.lag_us = grace_us
+        self.late_port = late_port
+        self.port = None if late_port is None else "joined"
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Pairs the rows of an epoch within each of their windows that is still open."""
+        new, starts, ends = [SideRows.empty()] * 2, [_NONE] * 2, [_NONE] * 2
+        for given in ctx.inputs():
+            rows = self.pairing.side_rows(ctx, given)
+            if self.windows.kind == "same":
+                rows = self._with_windows(ctx, given.stream, rows)
+            at, start, end = self.windows.windows(rows)
+            before = 0 if given.feedback else oldest_on_time(ctx.watermark_before)
+            kept = (rows.time[at] >= before) | (self._closes(end) > before)
+            if not kept.all():
+                lost = np.ones(len(rows), np.bool_)
+                lost[at[kept]] = False
+                ctx.count("late", int(lost.sum()))
+                if self.late_port is not None:
+                    ctx.pass_on(np.flatnonzero(lost) + given.first, to=self.late_port)
+                at, start, end = at[kept], start[kept], end[kept]
+            i = 0 if given.stream == self.left_stream else 1
+            new[i], starts[i], ends[i] = rows.take(at), start, end
+        unequal = self.pairing.unequal(ctx)
+        for i in (0, 1):
+            if unequal is not None and (alone := unequal[new[i].key]).any():
+                if self.outer[i]:
+                    self._produce_alone(
+                        ctx, i, new[i].take(alone), starts[i][alone], ends[i][alone]
+                    )
+                new[i], starts[i], ends[i] = new[i].take(~alone), starts[i][~alone], ends[i][~alone]
+        stored = [self._stored(ctx, i, new[1 - i], starts[1 - i], ends[1 - i]) for i in (0, 1)]
+        both = tuple(SideRows.concat([stored[i][0], new[i]]) for i in (0, 1))
+        windows = [
+            [np.concatenate((stored[i][1], starts[i])), np.concatenate((stored[i][2], ends[i]))]
+            for i in (0, 1)
+        ]
+        self._pair(ctx, (both[0], both[1]), windows, [len(s[0]) for s in stored])
+        open_ones = [self._keep(ctx, i, new[i], starts[i], ends[i]) for i in (0, 1)]
+        key, end = (np.concatenate(columns) for columns in zip(*open_ones, strict=True))
+        if len(key):
+            self._set_timers(ctx, key, end)
+
+    def _with_windows(self, ctx: TableContext, stream: str, rows: SideRows) -> SideRows:
+        """The rows that carry a window; all others go by the policy for errors."""
+        cells = zip(*(_cells(rows, name) for name in WINDOW_COLUMNS), strict=True)
+        good = np.array([_is_time(a) and _is_time(b) for a, b in cells], np.bool_)
+        if good.all():
+            return rows
+        for i in np.flatnonzero(~good).tolist():
+            row = rows.take(np.array([i])).dicts()[0]
+            error = InvalidRecord(
+                f"{self.pairing.where}, stream {stream!r}: same_window() needs the columns "
+                f"window_start and window_end, whole numbers; there are: {', '.join(row)}. For a "
+                'stream that has none: window=tumbling("...")'
+            )
+            ctx.set_aside(error, int(rows.key[i]), row, int(rows.time[i]), stream)
+        return rows.take(good)
+
+    def _pair(
+        self,
+        ctx: TableContext,
+        both: tuple[SideRows, SideRows],
+        windows: list[list[Ints]],
+        stored: list[int],
+    ) -> None:
+        count = len(both[0])
+        codes = group(
+            [
+                np.concatenate((both[0].key, both[1].key)),
+                np.concatenate((windows[0][0], windows[1][0])),
+                np.concatenate((windows[0][1], windows[1][1])),
+            ]
+        ).of
+        mine, theirs = codes[:count], codes[count:]
+        left, right = new_pairs(
+            lambda a, b: matching(mine[a], theirs[b]),
+            (stored[0], count - stored[0]),
+            (stored[1], len(theirs) - stored[1]),
+        )
+        self._produce(ctx, both, (left, right), windows[0][0][left], windows[0][1][left])
+
+    def _produce(
+        self,
+        ctx: TableContext,
+        both: tuple[SideRows, SideRows],
+        at: tuple[Ints | None, Ints | None],
+        start: Ints,
+        end: Ints,
+    ) -> None:
+        window = {"window_start": start, "window_end": end}
+        self.pairing.produce(ctx, both, at, end - 1, to=self.port, more=window)
+
+    def _produce_alone(
+        self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints
+    ) -> None:
+        every, none = np.arange(len(rows)), SideRows.empty()
+        both, at = ((rows, none), (every, None)) if side == 0 else ((none, rows), (None, every))
+        self._produce(ctx, both, at, start, end)
+
+    def _stored(
+        self, ctx: TableContext, side: int, others: SideRows, start: Ints, end: Ints
+    ) -> tuple[SideRows, Ints, Ints]:
+        """Rows of a side whose windows the other side's new rows fall into."""
+        if not len(others):
+            return SideRows.empty(), _NONE, _NONE
+        wanted = set(zip(others.key.tolist(), end.tolist(), start.tolist(), strict=True))
+        found = ctx.entries(SIDES[side], np.unique(others.key))
+        return _decoded(found, lambda key, end, start: (key, end, start) in wanted)
+
+    def _keep(
+        self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints
+    ) -> tuple[Ints, Ints]:
+        """Stores rows; gives the keys and ends of their windows."""
+        if not self.outer[0]:
+            # Windows that this epoch closes are done with: their pairs are out.
+            stays = self._closes(end) > ctx.watermark_after
+            if not stays.all():
+                rows, start, end = rows.take(stays), start[stays], end[stays]
+        if not len(rows):
+            return _NONE, _NONE
+        first, chunks = rows.chunks(group([rows.key, end, start]))
+        key, ends = rows.key[first], end[first]
+        places = [
+            _PLACE.pack(e, s, ctx.epoch)
+            for e, s in zip(ends.tolist(), start[first].tolist(), strict=True)
+        ]
+        ctx.put_entries(SIDES[side], key, places, chunks)
+        return key, ends
+
+    def _set_timers(self, ctx: TableContext, key: Ints, end: Ints) -> None:
+        """Each key's next window; the key's other windows may close earlier."""
+        keys = group([key])
+        owners = key[keys.one_row()]
+        at = -keys.newest(-self._closes(end))
+        at = np.minimum(at, ctx.timers(CLOSE).take(pa.array(owners)).fill_null(END).to_numpy())
+        # Rows of the window that closes first are stamped first.
+        ctx.set_timers(owners, at, tag=CLOSE, hold=np.maximum(at - self.grace_us - 1, 0))
+
+    def _closes(self, end: Ints) -> Ints:
+        return np.minimum(end, END - self.grace_us) + self.grace_us
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows close."""
+        keys = np.unique(table.column("key_index").to_numpy())
+        found = [ctx.entries(name, keys) for name in SIDES]
+        closing: list[set[tuple[int, int, int]]] = []
+        left_key: list[int] = []
+        left_end: list[int] = []
+        for entries, name in zip(found, SIDES, strict=True):
+            seen, gone = set(), []
+            for key, place in _places(entries):
+                end, start, _ = _PLACE.unpack(place)
+                if min(end, END - self.grace_us) + self.grace_us <= ctx.watermark:
+                    seen.add((key, end, start))
+                    gone.append((key, place))
+                else:
+                    left_key.append(key)
+                    left_end.append(end)
+            closing.append(seen)
+            ctx.put_entries(name, [k for k, _ in gone], [p for _, p in gone], [None] * len(gone))
+        none = (SideRows.empty(), _NONE, _NONE)
+        alone = [none, none]
+        for i in (0, 1):
+            if self.outer[i] and (lonely := closing[i] - closing[1 - i]):
+                alone[i] = _decoded(found[i], lambda *window, of=lonely: window in of)
+        for i in (0, 1):
+            self._produce_alone(ctx, i, *alone[i])
+        if left_key and not ctx.final:
+            self._set_timers(ctx, np.array(left_key), np.array(left_end))
+
+
+_NONE: Ints = np.zeros(0, np.int64)
+
+
+def _is_time(cell: Any) -> bool:
+    return type(cell) is int and -(2**63) <= cell < 2**63
+
+
+def _places(entries: pa.Table) -> list[tuple[int, bytes]]:
+    owners, places = entries.column("key_index").to_pylist(), entries.column("entry").to_pylist()
+    return list(zip(owners, places, strict=True))
+
+
+def _decoded(entries: pa.Table, wanted: Any) -> tuple[SideRows, Ints, Ints]:
+    """Rows of the entries whose (key, end, start) is wanted, and their starts and ends."""
+    keys, windows, chosen = [], [], []
+    for i, (key, place) in enumerate(_places(entries)):
+        end, start, _ = _PLACE.unpack(place)
+        if wanted(key, end, start):
+            keys.append(key)
+            windows.append((start, end))
+            chosen.append(i)
+    data = entries.column("value").take(pa.array(chosen, pa.int64())).to_pylist()
+    rows, of = SideRows.of_chunks(keys, data)
+    bounds = np.array(windows, np.int64).reshape(-1, 2)[of]
+    return rows, bounds[:, 0], bounds[:, 1]

@@ -1,0 +1,1 @@
+"""Look-ups in a bounded table that every task has."""

@@ -1,0 +1,169 @@
+"""Look-up in a side input: a keyless step, column by column, in the task that makes its input.
+
+Rows keep their order; several matches follow each other in the order of the side
+input. A null never matches, as in SQL. Records that have not all the same columns and
+types are looked up one by one, so that they look the same however the input is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.computation import Computation
+from headrace.model.values.column_names import as_columns, check_column
+from headrace.model.values.rows import Rows
+from headrace.operators.columns.forms import Cells, canonical, produce
+from headrace.operators.columns.groups import Ints, one_array
+from headrace.operators.joins.rows import uniform
+from headrace.operators.lookup.index import SideIndex, is_packed
+from headrace.operators.lookup.table import SideInput, side_input
+
+if TYPE_CHECKING:
+    from headrace.model.context import TableContext
+    from headrace.pipeline.fluent.builder import PipelineBuilder
+
+On = str | tuple[str, ...] | Mapping[str, str]
+
+_indexes: dict[tuple[str, tuple[str, ...]], SideIndex] = {}
+"""By content and columns: built once per process."""
+
+
+def _index(side: SideInput, columns: tuple[str, ...]) -> SideIndex:
+    place = (side.digest, columns)
+    if place not in _indexes:
+        _indexes[place] = SideIndex(side.table, columns)
+    return _indexes[place]
+
+
+class Lookup(Computation):
+    """Adds the columns of a side input's matching row."""
+
+    reads_values = False  # it takes the records as they are
+
+    def __init__(self, side: SideInput, on: Mapping[str, str], how: str, where: str) -> None:
+        self.side = side
+        self.content = side.digest  # a fingerprint sees text: another content, another pipeline
+        self.on = tuple(on.items())
+        self.how = how
+        self.where = where
+        self.added = tuple(n for n in side.table.column_names if n not in on.values())
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """All rows of a task."""
+        index = _index(self.side, tuple(column for _, column in self.on))
+        (given,) = ctx.inputs()
+        rows = given.rows
+        values = None if rows.columns is not None else rows.values()
+        columns: Mapping[str, pa.Array] | None
+        if values is None:
+            batch: Any = rows.columns
+            columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+        else:
+            columns = uniform(values) if all(type(v) is dict for v in values) else None
+        wanted = [(columns or {}).get(name) for name, _ in self.on]
+        found = None if any(c is None for c in wanted) else index.find(wanted)
+        if columns is None or found is None or self._clash(columns):
+            self._one_by_one(rows, rows.values() if values is None else values, index, ctx)
+            return
+        asking, matched = self._with_unmatched(len(rows), *found)
+        made: dict[str, Cells] = {n: c.take(pa.array(asking)) for n, c in columns.items()}
+        schema = self.side.table.schema
+        for name in self.added:
+            if is_packed(schema.field(name)):
+                cells = index.cells(name)
+                made[name] = [None if at is None else cells[at] for at in matched.to_pylist()]
+            else:
+                made[name] = one_array(self.side.table.column(name).take(matched))
+        if values is not None:
+            # A null has no type here, and neighbours must not give it one.
+            made = {n: c if isinstance(c, list) else canonical(c) for n, c in made.items()}
+        produce(ctx, made, rows.timestamps[asking], asking)
+
+    def _with_unmatched(self, count: int, asking: Ints, rows: Ints) -> tuple[Ints, pa.Array]:
+        """The pairs and, with `how="left"`, those who found nothing, in their places."""
+        if self.how != "left":
+            return asking, pa.array(rows)
+        alone = np.setdiff1d(np.arange(count), asking)
+        order = np.argsort(np.concatenate([asking, alone]), kind="stable")
+        missing = np.concatenate([np.zeros(len(rows), bool), np.ones(len(alone), bool)])[order]
+        rows = np.concatenate([rows, np.zeros(len(alone), np.int64)])[order]
+        return np.concatenate([asking, alone])[order], pa.array(rows, mask=missing)
+
+    def _one_by_one(
+        self, rows: Rows, values: list[Any], index: SideIndex, ctx: TableContext
+    ) -> None:
+        columns = {name: index.cells(name) for name in self.added}
+        nothing = dict.fromkeys(self.added)
+        made: list[Any] = []
+        causes: list[int] = []
+        for i, value in enumerate(values):
+            try:
+                row = as_columns(value, where=self.where)
+                if clash := self._clash(row):
+                    raise InvalidRecord(clashing(self.where, clash))
+                # A column that a record lacks, as in sparse JSON, is null: it matches nothing.
+                cells = [(name, row.get(name)) for name, _ in self.on]
+                found = index.rows_of(cells, self.where)
+            except InvalidRecord as error:
+                ctx.set_aside(error, i, value, int(rows.timestamps[i]))
+                continue
+            matches = [{n: cells[at] for n, cells in columns.items()} for at in found]
+            if not matches and self.how == "left":
+                matches = [nothing]
+            made += [{**row, **match} for match in matches]
+            causes += [i] * len(matches)
+        asking = np.array(causes, np.int64)
+        ctx.produce_values(made, timestamp=rows.timestamps[asking], causes=asking)
+
+    def _clash(self, columns: Mapping[str, Any]) -> list[str]:
+        return [name for name in self.added if name in columns]
+
+
+def lookup(
+    builder: PipelineBuilder,
+    stream: str,
+    table: Any,
+    *,
+    on: On,
+    how: str = "left",
+    columns: tuple[str, ...] | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> tuple[str, tuple[str, ...] | None]:
+    """Looks every record up in a side input; gives the new stream's name and known columns.
+
+    `on`: a column of both, a tuple of such, or a mapping of stream column to table column.
+    """
+    name = name or f"{stream}.lookup"
+    where = f"look-up {name!r}"
+    if how not in ("inner", "left"):
+        raise InvalidPipeline(f'{where}: how= is "inner" or "left", not {how!r}')
+    pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else None
+    pairs = {column: column for column in on} if pairs is None else pairs
+    if not pairs:
+        raise InvalidPipeline(f"{where}: on= names at least one column")
+    side = side_input(table, key=tuple(pairs.values()), where=where)
+    have = tuple(side.table.column_names)
+    for mine, theirs in pairs.items():
+        check_column(mine, columns, where=f"{where}, on=")
+        check_column(theirs, have, where=f"{where}, on=, the side input")
+    added = [n for n in have if n not in pairs.values()]
+    clash = [n for n in added if columns is not None and n in columns]
+    if clash:
+        raise InvalidPipeline(clashing(where, clash))
+    _index(side, tuple(pairs.values()))  # what cannot be looked up by fails here
+    name = builder._add(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
+    return name, None if columns is None else (*columns, *added)
+
+
+def clashing(where: str, names: list[str]) -> str:
+    """What is wrong with a column that the stream and the side input both have."""
+    return (
+        f"{where}: the stream and the side input both have a column {names[0]!r}: rename or drop "
+        "it in the side input"
+    )

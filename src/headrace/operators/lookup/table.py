@@ -1,0 +1,207 @@
+"""A side input: a bounded table that every task has, for look-ups.
+
+It is read when the pipeline is built, and belongs to it from then on: it travels
+with the pipeline, is known by the digest of its content, which is part of the
+pipeline's fingerprint, and is unpacked once per worker process.
+
+Of dicts, a column whose cells fit no Arrow type as they are (numbers beside text, lists,
+integers of more than 64 bits) keeps them packed; one that is looked up by must fit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
+from headrace.model.source import Source, Workspace
+from headrace.model.values.codec import packed_exactly
+from headrace.model.values.rows import one_batch, python_list
+from headrace.operators.lookup.index import PACKED, plain
+
+BYTES_MAX = 1 << 30
+_READ_RECORDS = 100_000
+_PLAIN = {bool, int, float, str, bytes}
+
+_loaded: dict[str, pa.Table] = {}
+
+
+class SideInput:
+    """An Arrow table that is unpacked once per process, however often it arrives."""
+
+    __slots__ = ("digest", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        data = _ipc(table)
+        if len(data) > BYTES_MAX:
+            raise InvalidPipeline(
+                f"a side input has at most {BYTES_MAX:,} bytes, this one {len(data):,}: read it "
+                "as a stream and use join_asof"
+            )
+        self.digest = xxhash.xxh3_128_hexdigest(data)
+        self.table = table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpack, (self.digest, _ipc(self.table))
+
+
+def side_input(given: Any, *, key: tuple[str, ...], where: str) -> SideInput:
+    """The rows of a pandas, Polars, Arrow or Spark frame, a dict, a list of dicts or a source.
+
+    A dict maps a key to a dict of columns, or to a single value, which is then called `value`.
+    """
+    try:
+        table = _table(given, key, where)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise InvalidPipeline(
+            f"{where}: {type(given).__name__} cannot be turned into Arrow columns: {error}"
+        ) from error
+    repeated = [name for name in table.column_names if table.column_names.count(name) > 1]
+    if repeated:
+        raise InvalidPipeline(f"{where}: two columns are called {repeated[0]!r}")
+    table = table.replace_schema_metadata(None)
+    for i, field in enumerate(table.schema):
+        # Every form of text is text: tasks see one.
+        if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
+            table = table.set_column(i, field.name, plain(table.column(i)))
+    return SideInput(table.combine_chunks())
+
+
+def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
+    module = type(given).__module__.split(".")[0]
+    if isinstance(given, Source):
+        return _read(given, key, where)
+    if isinstance(given, Mapping):
+        rows = [_entry(k, v, key, where) for k, v in given.items()]
+        empty = pa.table({name: pa.nulls(0) for name in key})
+        return _of_dicts(rows, key, where) if rows else empty
+    if isinstance(given, list):
+        return _of_dicts(given, key, where)
+    if isinstance(given, pa.Table):
+        return given
+    if module == "pandas":
+        named = any(name is not None for name in given.index.names)
+        return pa.Table.from_pandas(given.reset_index() if named else given, preserve_index=False)
+    if hasattr(given, "toArrow"):  # Spark
+        if given.isStreaming:
+            raise InvalidPipeline(
+                f"{where}: a streaming frame is not a side input; read it and use join_asof"
+            )
+        return given.toArrow()
+    if hasattr(given, "collect"):  # a lazy frame of Polars
+        given = given.collect()
+    if module == "polars" and hasattr(given, "to_arrow"):
+        level = importlib.import_module("polars").CompatLevel.oldest()
+        return given.to_arrow(compat_level=level)  # its newest forms of text are Polars' own
+    if hasattr(given, "__arrow_c_stream__") or isinstance(given, pa.RecordBatch):
+        return pa.table(given)
+    raise InvalidPipeline(
+        f"{where}: a side input is a pandas, Polars, Arrow or Spark frame, a dict, a list of "
+        f"dicts or a bounded source, not {type(given).__name__}"
+    )
+
+
+def _of_dicts(rows: Sequence[Any], key: tuple[str, ...], where: str) -> pa.Table:
+    """A column for each name that occurs in any of them; Arrow would take the first one's."""
+    odd = [row for row in rows if not isinstance(row, Mapping)]
+    if odd:
+        raise InvalidPipeline(f"{where}: rows of a side input are dicts, not {odd[0]!r:.80}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    fields, arrays = [], []
+    for name in names:
+        try:
+            if not isinstance(name, str):
+                raise TypeError(f"a column's name is text, not {name!r:.80}")
+            array = _column([row.get(name) for row in rows], looked_up=name in key)
+        except (pa.ArrowException, OverflowError, TypeError, InvalidRecord) as error:
+            raise InvalidPipeline(
+                f"{where}: the side input is no table: column {name!r}: {error}"
+            ) from None
+        if isinstance(array, list):
+            fields.append(pa.field(name, pa.binary(), metadata=PACKED))
+            arrays.append(pa.array(array, pa.binary()))
+        else:
+            fields.append(pa.field(name, array.type))
+            arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _column(cells: list[Any], *, looked_up: bool) -> pa.Array | list[bytes | None]:
+    """Cells as a column; as packed values, where Arrow would change them."""
+    kinds = set(map(type, cells)) - {type(None)}
+    if looked_up:
+        return pa.array(cells)  # numbers are equal by value there
+    if len(kinds) < 2 and not kinds & {list, tuple, dict, set, frozenset}:
+        try:
+            array = pa.array(cells)
+            if kinds <= _PLAIN or python_list(array) == cells:
+                return array
+        except (pa.ArrowException, OverflowError, TypeError):
+            pass  # an integer too wide, for one
+    return [None if cell is None else packed_exactly(cell) for cell in cells]
+
+
+def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) != len(names):
+        raise InvalidPipeline(f"{where}: the key {key!r} has not the parts {', '.join(names)}")
+    columns = dict(zip(names, parts, strict=True))
+    if not isinstance(value, Mapping):
+        return {**columns, "value": value}
+    return {**columns, **{name: cell for name, cell in value.items() if name not in columns}}
+
+
+def _read(source: Source, key: tuple[str, ...], where: str) -> pa.Table:
+    """All records of a bounded source, read here and now."""
+    if not source.bounded:
+        raise InvalidPipeline(
+            f"{where}: {source.describe()} never ends, so it is no side input; use join_asof"
+        )
+    tables: list[pa.Table] = []
+    values: list[Any] = []
+    with tempfile.TemporaryDirectory(prefix="headrace-side-") as directory:
+        source.prepare(Workspace(directory))
+        try:
+            for split in sorted(source.splits()):
+                at = source.first(split)
+                while (found := source.plan(split, at, _READ_RECORDS)) is not None:
+                    reading = source.read(split, found)
+                    if reading.rejected:
+                        bad = reading.rejected[0]
+                        raise SourceError(
+                            f"{where}: {split!r}, position {bad.position}: {bad.reason}: {bad.raw}"
+                        )
+                    if reading.columns is not None:
+                        tables.append(pa.Table.from_batches([reading.columns]))
+                    elif reading.values:
+                        values += reading.values
+                    if found.last:
+                        break
+                    at = found.end
+        finally:
+            source.close()
+    if values:
+        return _of_dicts(values, key, where)
+    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
+def _ipc(table: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_batch(one_batch(table))
+    return out.getvalue().to_pybytes()
+
+
+def _unpack(digest: str, data: bytes) -> SideInput:
+    side = SideInput.__new__(SideInput)
+    side.digest = digest
+    if digest not in _loaded:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            _loaded[digest] = reader.read_all()
+    side.table = _loaded[digest]
+    return side

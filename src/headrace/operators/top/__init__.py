@@ -1,0 +1,1 @@
+"""The largest rows per key and window."""

@@ -1,0 +1,140 @@
+"""`top`: the rows with the largest values, per key and window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.context import TableContext
+from headrace.model.values.codec import decode_value, packed
+from headrace.operators.aggregates.aggregates import Aggregate, Failed, Parts
+from headrace.operators.columns.cells import Form, as_cells
+from headrace.operators.columns.groups import Groups, Ints, float_order, runs, sorted_rows
+from headrace.operators.columns.output import in_python, send_dicts
+from headrace.operators.columns.records import Records
+from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggregate
+from headrace.operators.windows.partials import Partials
+from headrace.operators.windows.withdrawals import WITHDRAWN, Replaced
+
+Ranked = tuple[bytes, bytes]
+"""(the score's place in the order over kinds, the row)."""
+
+_ranked = msgspec.msgpack.Decoder(list[Ranked])
+
+
+@dataclass(frozen=True)
+class TopRows(Aggregate):
+    """The n rows with the largest `column`; of equal ones those whose bytes come first.
+
+    `ties` keeps all that are equal to the n-th. Part: the rows, as [score, bytes] pairs.
+    """
+
+    n: int = 1
+    ties: bool = False
+
+    forms: ClassVar[tuple[Form, ...]] = ("bytes",)
+
+    def start(self, records: Records, groups: Groups) -> Parts:
+        values = records.column(self.column or "")
+        rows = np.flatnonzero(values.is_valid().to_numpy(False))
+        values, groups = values.take(pa.array(rows)), groups.take(rows)
+        order = sorted_rows(groups, values)[::-1]
+        of = groups.of[order]
+        starts = runs(of)
+        lengths = np.diff(np.append(starts, len(of)))
+        # All that reach the n-th value of their group: which of equals stay is decided by bytes.
+        ranked = values.take(pa.array(order))
+        codes = _codes(ranked)
+        nth = np.minimum(starts + self.n, starts + lengths) - 1
+        position = np.arange(len(of)) - np.repeat(starts, lengths)
+        kept = (position < self.n) | (codes == codes[np.repeat(nth, lengths)])
+        cells = records.packed(rows[order[kept]])
+        scores = as_cells(ranked.filter(pa.array(kept))).to_pylist()
+        found: list[list[Ranked]] = [[] for _ in range(groups.count)]
+        for owner, score, cell in zip(of[kept].tolist(), scores, cells, strict=True):
+            found[owner].append((score, cell))
+        return self._stored(found)
+
+    def _stored(self, found: list[list[Ranked]]) -> Parts:
+        return [pa.array([packed(self._first(pairs)) for pairs in found], pa.binary())]
+
+    def _first(self, pairs: list[Ranked]) -> list[Ranked]:
+        pairs.sort(key=_row)
+        pairs.sort(key=_score, reverse=True)
+        if len(pairs) <= self.n:
+            return pairs
+        if not self.ties:
+            return pairs[: self.n]
+        last = pairs[self.n - 1][0]
+        return [pair for pair in pairs if pair[0] >= last]
+
+    def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
+        found: list[list[Ranked]] = [[] for _ in range(groups.count)]
+        for owner, data in zip(groups.of.tolist(), parts[0].to_pylist(), strict=True):
+            found[owner].extend(_ranked.decode(data))
+        return self._stored(found)
+
+
+def _codes(values: pa.Array) -> Ints:
+    """Equal numbers for equal values."""
+    if pa.types.is_float64(values.type):
+        return float_order(values.to_numpy())
+    return values.dictionary_encode().indices.to_numpy(False)
+
+
+def _score(pair: Ranked) -> bytes:
+    return pair[0]
+
+
+def _row(pair: Ranked) -> bytes:
+    return pair[1]
+
+
+class WindowTop(WindowAggregate):
+    """Sends the rows themselves, with their rank; equal values have equal ranks."""
+
+    def _send(
+        self,
+        rows: Partials,
+        ctx: TableContext,
+        replaced: Replaced | None = None,
+        failures: Any = None,
+    ) -> None:
+        rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
+        owners: list[int] = []
+        ranked: list[tuple[dict[str, Any], int]] = []
+        for i, data in enumerate(rows.parts[0].to_pylist()):
+            above: dict[bytes, int] = {}
+            for position, (score, cell) in enumerate(_ranked.decode(data)):
+                owners.append(i)
+                ranked.append((decode_value(cell), above.setdefault(score, position + 1)))
+        chosen = rows.take(np.array(owners, np.int64))
+        marks = {} if replaced is None else {WITHDRAWN: False}
+        values = []
+        for (value, rank), more in zip(ranked, self._more(chosen, ctx), strict=True):
+            value.pop("rank", None)
+            values.append({**value, **more, "rank": rank, **marks})
+        times, keys = self._times(chosen, ctx), chosen.key
+        if replaced is not None:
+            gone = self._more(replaced.gone, ctx)
+            values = [*({**more, "rank": None, WITHDRAWN: True} for more in gone), *values]
+            times = np.concatenate([self._times(replaced.instead, ctx), times])
+            keys = np.concatenate([replaced.gone.key, keys])
+        if values:
+            send_dicts(ctx, values, to="", timestamp=times, key_index=keys)
+
+    def _more(self, rows: Partials, ctx: TableContext) -> list[dict[str, Any]]:
+        """Key and window of each row."""
+        columns = self._key_and_window(rows, ctx)
+        if not columns:
+            return [{}] * len(rows)
+        cells = zip(*map(in_python, columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in cells]
+
+
+class CombinedTop(WindowTop, CombinedAggregate):
+    """The same, with the best of each task chosen before the shuffle."""

@@ -1,0 +1,1 @@
+"""Windows of time: which records belong together, and when a window is emitted."""

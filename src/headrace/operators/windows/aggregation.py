@@ -1,0 +1,400 @@
+"""Windows and aggregates on `process_table`: merge partials into state, emit by timers.
+
+Before the shuffle records become partials per (key, window) (`combine_rows`). In the slot
+these are merged with what the key has stored, one entry per open window, and one timer
+per key says when its next window is due. Rows are stamped `end - 1`; the output watermark
+stays `grace` behind the input's (`lag_us`), so no row is late downstream, corrections
+included.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.computation import Computation
+from headrace.model.context import TableContext
+from headrace.model.map import Map
+from headrace.model.state import state
+from headrace.model.values.rows import Rows
+from headrace.model.values.time import END
+from headrace.operators.aggregates.aggregates import Aggregate, Unfinished
+from headrace.operators.columns.groups import Groups, Ints, group
+from headrace.operators.columns.output import Column, key_columns, send
+from headrace.operators.columns.records import Records, Refuse
+from headrace.operators.windows import partials
+from headrace.operators.windows.merge_ranges import Failures
+from headrace.operators.windows.partials import Partials
+from headrace.operators.windows.window import AFTER_THE_END, Every, Window
+from headrace.operators.windows.withdrawals import Replaced, Standing, withdraws
+
+CLOSE, TICK, FLUSH = "close", "tick", "flush"
+"""Tags: a window of the key is due; time to emit what changed; the input has ended."""
+
+
+@dataclass
+class Arrived:
+    """The group of each record that was taken, and its position among those that came."""
+
+    groups: Groups
+    positions: Ints
+
+
+class WindowAggregate(Computation):
+    """Aggregates per key and window. `late` sends records that are too late to that port."""
+
+    open: Map[bytes, bytes] = state()
+    """(end, start) of a window -> its counts and accumulators; see `Partials`."""
+
+    reads_values = False  # it takes the columns that it needs from the records themselves
+
+    in_panes: ClassVar[bool] = False
+    """Whether entries are pieces of windows, put together when one is due."""
+
+    def __init__(
+        self,
+        window: Window,
+        aggregates: dict[str, Aggregate],
+        *,
+        key_columns: tuple[str, ...],
+        by: str = "event",
+        grace_us: int = 0,
+        emit: str | Every = "final",
+        late: bool = False,
+    ) -> None:
+        self.window = window
+        self.names = tuple(aggregates)
+        self.aggregates = tuple(aggregates.values())
+        self.withdraws = withdraws(window, emit)
+        if self.withdraws:
+            self.aggregates += (Standing(None),)
+        self.key_columns = key_columns
+        self.by_event = by == "event"
+        self.grace_us = self.lag_us = grace_us
+        self.emit, self.late = emit, late
+        self.prompt = window.kind == "whole" and emit == "changes"
+        self.combined = False
+        self.forms = partials.forms_of(self.aggregates)
+        self.maker = self._mark(by)
+        """Stands for all that gives stored cells their meaning."""
+
+    def _mark(self, by: str) -> int:
+        parts = [type(self).in_panes, self.window, by, *(a.meaning() for a in self.aggregates)]
+        return zlib.crc32(repr(parts).encode())
+
+    # Records --------------------------------------------------------------
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Merges what came with what is stored."""
+        rows, arrived = self._arrived(ctx)
+        if not len(rows):
+            return  # all of them were refused
+        if not self.by_event:
+            self._place(rows, ctx.now())
+        before = ctx.watermark_before
+        if self.window.kind == "session":
+            rows = self._merge_sessions(rows, arrived, ctx, before)
+        else:
+            too_late = (self._closes(self._last_end(rows)) <= before) & (not self.prompt)
+            if too_late.any():
+                self._aside(rows.count[too_late], arrived, too_late, ctx)
+                rows = rows.take(~too_late)
+            if self.window.kind == "hopping":
+                rows = partials.spread(rows, self.window)
+                rows = rows.take(self._closes(rows.end) > before)
+            rows = self._merge_stored(rows, ctx)
+        if len(rows):
+            self._changed(rows, ctx)
+
+    def _arrived(self, ctx: TableContext) -> tuple[Partials, Arrived | None]:
+        """Rows per key and window, and whose the records are where records came."""
+        (given,) = ctx.inputs()
+        if self.combined:
+            key = given.key_index.astype(np.int64)
+            return Partials.from_rows(given.rows, key, self.forms), None
+
+        def refuse(row: int, error: Exception) -> None:
+            one = given.rows.take(np.array([row]))
+            key, time = int(given.key_index[row]), int(one.timestamps[0])
+            ctx.set_aside(error, key, one.values()[0], time, given.stream)
+
+        records = Records(given.rows, given.key_index)
+        rows, groups, taken = partials.start(
+            self.aggregates, self.window, records, self.by_event, refuse
+        )
+        return rows, Arrived(groups, taken)
+
+    def _place(self, rows: Partials, now: int) -> None:
+        """Processing time: all records of an epoch have its time."""
+        if self.window.kind == "session":
+            rows.start = np.full(len(rows), now)
+            rows.end = rows.start + self.window.size_us
+        elif self.window.kind in ("tumbling", "hopping"):
+            size = partials.pane(self.window)
+            rows.start = np.full(len(rows), now - now % size)
+            rows.end = rows.start + size
+
+    def _last_end(self, rows: Partials) -> Ints:
+        """The end of the last window that a row will be part of."""
+        if self.window.kind == "hopping":
+            return rows.start // self.window.every_us * self.window.every_us + self.window.size_us
+        return rows.end
+
+    def _closes(self, ends: Ints) -> Ints:
+        """When windows with these ends close for good, by event time."""
+        if not self.by_event:
+            return np.full(len(ends), END)
+        return np.minimum(ends, END - self.grace_us) + self.grace_us
+
+    def _aside(
+        self, counts: Ints, arrived: Arrived | None, too_late: Any, ctx: TableContext
+    ) -> None:
+        """Records whose windows have all closed; `too_late` says of which groups."""
+        ctx.count("late", int(counts.sum()))
+        if ctx.watermark_before == END:
+            ctx.count(AFTER_THE_END, int(counts.sum()))
+        if self.late and arrived is not None:
+            ctx.pass_on(arrived.positions[too_late[arrived.groups.of]], to="late")
+
+    def _merge_stored(self, rows: Partials, ctx: TableContext) -> Partials:
+        """New rows with the stored rows of the same windows."""
+        if not len(rows):
+            return rows
+        rows = self._merge(rows, group([rows.end, rows.start, rows.key]), ctx)
+        wanted = set(zip(rows.key.tolist(), rows.windows(), strict=True))
+        stored = self._stored(ctx, np.unique(rows.key), wanted)
+        if not len(stored):
+            return rows
+        rows = rows.followed_by(stored)
+        return self._merge(rows, group([rows.end, rows.start, rows.key]), ctx)
+
+    def _merge_sessions(
+        self, new: Partials, arrived: Arrived | None, ctx: TableContext, before: int
+    ) -> Partials:
+        """New rows with the sessions that they touch; what was merged away is removed."""
+        stored = self._stored(ctx, np.unique(new.key))
+        rows = new.followed_by(stored)
+        chains = partials.touching(rows)
+        fresh = np.zeros(chains.count, np.bool_)
+        fresh[chains.of[: len(new)]] = True
+        merged = self._merge(rows, chains, ctx)
+        # Merged first and judged then: a record may be late alone, but not in its session.
+        too_late = fresh & (self._closes(merged.end) <= before)
+        if too_late.any():
+            mine = too_late[chains.of[: len(new)]]
+            self._aside(new.count[mine], arrived, mine, ctx)
+        old = chains.of[len(new) :]
+        gone = stored.take(fresh[old]) if len(stored) else stored
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        return merged.take(fresh & ~too_late)
+
+    def _merge(self, rows: Partials, groups: Groups, ctx: TableContext) -> Partials:
+        def failed(merged: Partials, row: int, error: Exception) -> None:
+            # Its window has no row from now on; those of other keys and windows do.
+            self._unfinished(merged, row, error, ctx)
+
+        return partials.merge(self.aggregates, rows, groups, failed)
+
+    def _unfinished(self, rows: Partials, row: int, error: Exception, ctx: TableContext) -> None:
+        """A dead letter for a key and window that a user's function cannot be had for."""
+        told: dict[str, Any] = {"records": int(rows.count[row])}
+        if self.window.kind != "whole":
+            told |= {"window_start": int(rows.start[row]), "window_end": int(rows.end[row])}
+        ctx.set_aside(error, int(rows.key[row]), told, int(rows.newest[row]))
+
+    def _stored(
+        self, ctx: TableContext, keys: Any, wanted: set[tuple[int, bytes]] | None = None
+    ) -> Partials:
+        """Stored rows of these keys, all or only the wanted ones."""
+        table = ctx.entries("open", keys)
+        owners = table.column("key_index").to_pylist()
+        if not owners:
+            return Partials.of_cells([], [], [], self.forms, self.maker)
+        windows = table.column("entry").to_pylist()
+        cells = table.column("value").to_pylist()
+        found = list(zip(owners, windows, cells, strict=True))
+        if wanted is not None:
+            found = [row for row in found if row[:2] in wanted]
+        if not found:
+            return Partials.of_cells([], [], [], self.forms, self.maker)
+        key, chosen, data = zip(*found, strict=True)
+        return Partials.of_cells(key, chosen, data, self.forms, self.maker)
+
+    def _changed(self, rows: Partials, ctx: TableContext) -> None:
+        """Emits what this mode emits at once, stores the rows and sees to the timers."""
+        if self.emit == "changes":
+            out = np.ones(len(rows), np.bool_)
+        elif self.emit == "on_time":
+            out = rows.emitted > 0
+        elif isinstance(self.emit, Every) and self.emit.records:
+            out = rows.count // self.emit.records > rows.emitted // self.emit.records
+        else:
+            out = np.zeros(len(rows), np.bool_)
+        self._emit(rows, out, ctx)
+        ctx.put_entries("open", rows.key, rows.windows(), rows.cells(self.maker))
+        self._set_timers(rows, ctx)
+        if isinstance(self.emit, Every) and self.emit.micros:
+            self._set_ticks(rows, ctx)
+
+    # Timers ---------------------------------------------------------------
+
+    def _next(self, rows: Partials) -> Ints:
+        """When each row is due next."""
+        if not self.by_event:
+            return rows.end
+        closes = self._closes(rows.end)
+        return np.where(rows.emitted == 0, rows.end, closes) if self.emit == "on_time" else closes
+
+    def _set_timers(self, rows: Partials, ctx: TableContext) -> None:
+        if self.window.kind == "whole" and self.emit == "changes":
+            return  # it never closes, and all of it is out
+        keys = group([rows.key])
+        owners = rows.key[keys.one_row()]
+        at = -keys.newest(-self._next(rows))
+        clock = "event" if self.by_event else "wall"
+        # The key's other windows may be due earlier. A timer too early finds nothing and moves on.
+        set_before = ctx.timers(CLOSE, clock).take(pa.array(owners))
+        at = np.minimum(at, set_before.fill_null(END).to_numpy())
+        hold = self._hold(at)
+        if self.window.kind == "whole" and self.emit in ("final", "on_time"):
+            hold = keys.newest(rows.newest)
+        ctx.set_timers(owners, at, tag=CLOSE, clock=clock, hold=hold)
+        if not self.by_event:
+            # So that the end of the input ends the last windows too.
+            ctx.set_timers(owners, np.full(len(owners), END), tag=FLUSH, hold=hold)
+
+    def _hold(self, at: Ints) -> Ints:
+        """Where the rows of windows that close at these times will be stamped.
+
+        Where the input has a bound, the lag keeps the output further back than that. Where it has
+        none (a source that has ended, or is idle), nothing else would: a join further down would
+        let another stream's time pass, and call these rows late.
+        """
+        if not self.by_event or self.emit == "changes":
+            return np.full(len(at), END)
+        return np.maximum(at - self.grace_us - 1, 0)
+
+    def _set_ticks(self, rows: Partials, ctx: TableContext) -> None:
+        dirty = np.unique(rows.key[rows.count > rows.emitted])
+        micros = self.emit.micros  # type: ignore[union-attr]
+        now = ctx.watermark_before if self.by_event else ctx.now()
+        at = now // micros * micros + micros
+        clock = "event" if self.by_event else "wall"
+        ctx.set_timers(
+            dirty, np.full(len(dirty), at), tag=TICK, clock=clock, hold=np.full(len(dirty), END)
+        )
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows that are due: emits them, closes them, sets the next timer of their key."""
+        owners = table.column("key_index").to_numpy()
+        ticking = np.unique(owners[np.array(table.column("tag").to_pylist()) == TICK])
+        rows = self._stored(ctx, np.unique(owners))
+        if not len(rows):
+            return
+        now = ctx.watermark if self.by_event or ctx.final else ctx.now()
+        closing = (self._closes(rows.end) if self.by_event else rows.end) <= now
+        out = closing.copy()
+        if self.emit == "on_time":
+            out |= (rows.emitted == 0) & (rows.end <= now)
+        out |= np.isin(rows.key, ticking)
+        out &= rows.count > rows.emitted
+        self._emit(rows, out, ctx)
+        gone, kept = rows.take(closing), rows.take(out & ~closing)
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        ctx.put_entries("open", kept.key, kept.windows(), kept.cells(self.maker))
+        left = rows.take(~closing)
+        if len(left) and not ctx.final:
+            self._set_timers(left, ctx)
+
+    # Rows -----------------------------------------------------------------
+
+    def _emit(self, rows: Partials, out: Any, ctx: TableContext) -> None:
+        """Sends the rows that `out` chooses, and notes that they were."""
+        if not out.any():
+            return
+        replaced = Replaced.by(rows, out) if self.withdraws else None
+        self._send(rows.take(out), ctx, replaced)
+        rows.emitted[out] = rows.count[out]
+
+    def _send(
+        self,
+        rows: Partials,
+        ctx: TableContext,
+        replaced: Replaced | None = None,
+        failures: Failures | None = None,
+    ) -> None:
+        """Results as rows: key columns, window, aggregates; before them what they replace."""
+        rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
+        rows, columns = self._results(rows, ctx, failures or {})
+        times, keys = self._times(rows, ctx), rows.key
+        if replaced is not None:
+            gone = self._key_and_window(replaced.gone, ctx)
+            columns = replaced.before(columns, gone, len(rows))
+            times = np.concatenate([self._times(replaced.instead, ctx), times])
+            keys = np.concatenate([replaced.gone.key, keys])
+        if len(times):
+            send(ctx, columns, to="", timestamp=times, key_index=keys)
+
+    def _results(
+        self, rows: Partials, ctx: TableContext, failures: Failures
+    ) -> tuple[Partials, dict[str, Column]]:
+        """The row of each result, and its columns. What has none is a dead letter."""
+        made, at = [], 0
+        for aggregate in self.aggregates[: len(self.names)]:
+            made.append(aggregate.finish(rows.parts[at : at + aggregate.parts]))
+            at += aggregate.parts
+        bad = {
+            row: cell.error
+            for column in reversed(made)
+            if isinstance(column, list)
+            for row, cell in enumerate(column)
+            if type(cell) is Unfinished
+        }
+        if bad:
+            for row in sorted(bad):
+                # Without a reason it was told when its accumulators were merged.
+                error = bad[row] or failures.get(int(rows.key[row]))
+                if error is not None:
+                    self._unfinished(rows, row, error, ctx)
+            ctx.count("unfinished", len(bad))
+            kept = np.delete(np.arange(len(rows)), list(bad))
+            return self._results(rows.take(kept), ctx, failures)
+        named = dict(zip(self.names, made, strict=True))
+        return rows, {**self._key_and_window(rows, ctx), **named}
+
+    def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Column]:
+        columns = key_columns(self.key_columns, ctx.keys(), rows.key)
+        if self.window.kind != "whole":
+            columns["window_start"] = pa.array(rows.start)
+            columns["window_end"] = pa.array(rows.end)
+        return columns
+
+    def _times(self, rows: Partials, ctx: TableContext) -> Ints:
+        if not self.by_event:
+            if ctx.watermark == END:
+                return np.maximum(rows.newest, ctx.watermark_before)
+            return np.full(len(rows), ctx.watermark)
+        if self.window.kind != "whole":
+            return rows.end - 1
+        if self.emit in ("final", "on_time"):
+            return rows.newest
+        # Never late for whoever is next, nor at the end of the input; after that nothing is late.
+        before = ctx.watermark_before
+        return np.maximum(rows.newest, before if before < END else 0)
+
+
+class CombinedAggregate(WindowAggregate):
+    """The same, with partials made before the shuffle."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.combined = True
+
+    def combine_rows(self, records: Records, refuse: Refuse) -> tuple[Ints, Rows]:
+        """A task's records as one row per (key, window); their keys and the rows."""
+        rows, _, _ = partials.start(self.aggregates, self.window, records, self.by_event, refuse)
+        return rows.to_rows()

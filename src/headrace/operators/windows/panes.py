@@ -1,0 +1,101 @@
+"""Hopping windows that are emitted once: the state holds panes, put together when a window ends.
+
+A record would be part of size / every windows; it changes one pane instead. When the
+watermark passes the end of a window, the panes inside are merged and emitted. A pane
+stays until the last window that contains it has closed. Which windows are out already
+needs no memory: those that the watermark of the epoch before had passed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.context import TableContext
+from headrace.model.values.time import END
+from headrace.operators.columns.groups import Ints, group
+from headrace.operators.windows.aggregation import CLOSE, CombinedAggregate, WindowAggregate
+from headrace.operators.windows.merge_ranges import Failures, merge_runs, rows_up_to
+from headrace.operators.windows.partials import Partials
+
+
+class PanedAggregate(WindowAggregate):
+    """Aggregates of hopping windows from panes."""
+
+    in_panes = True
+
+    def process_table(self, table: pa.Table, ctx: TableContext) -> None:
+        """Merges what came into panes."""
+        rows, arrived = self._arrived(ctx)
+        if not len(rows):
+            return  # all of them were refused
+        too_late = self._closes(self._last_end(rows)) <= ctx.watermark_before
+        if too_late.any():
+            self._aside(rows.count[too_late], arrived, too_late, ctx)
+            rows = rows.take(~too_late)
+        rows = self._merge_stored(rows, ctx)
+        if len(rows):
+            ctx.put_entries("open", rows.key, rows.windows(), rows.cells(self.maker))
+            self._wake(rows, ctx.watermark_before, ctx)
+
+    def _first_end(self, rows: Partials, passed: int) -> Ints:
+        """The first window of each pane that `passed` has not closed; may lie behind its last."""
+        size, every = self.window.size_us, self.window.every_us
+        first = -(-(rows.end - size) // every) * every + size
+        open_from = (passed - self.grace_us - size) // every * every + every + size
+        return np.maximum(first, open_from)
+
+    def _wake(self, rows: Partials, passed: int, ctx: TableContext) -> None:
+        keys = group([rows.key])
+        owners = rows.key[keys.one_row()]
+        at = -keys.newest(-self._closes(self._first_end(rows, passed)))
+        before = ctx.timers(CLOSE).take(pa.array(owners)).fill_null(END).to_numpy()
+        at = np.minimum(at, before)
+        ctx.set_timers(owners, at, tag=CLOSE, hold=self._hold(at))
+
+    def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
+        """Windows that the watermark has passed in this epoch."""
+        rows = self._stored(ctx, np.unique(table.column("key_index").to_numpy()))
+        if not len(rows):
+            return
+        rows = rows.take(np.lexsort((rows.end, rows.key)))
+        every, last = self.window.every_us, self._last_end(rows)
+        first = self._first_end(rows, ctx.watermark_before)
+        until = last
+        if not ctx.final:
+            passed = ctx.watermark - self.grace_us - self.window.size_us
+            until = np.minimum(last, passed // every * every + self.window.size_us)
+        failures: Failures = {}
+        windows = self._due(rows, first, until, failures)
+        if len(windows):
+            self._send(windows, ctx, failures=failures)
+        over = self._closes(last) <= ctx.watermark
+        gone, left = rows.take(over), rows.take(~over)
+        ctx.put_entries("open", gone.key, gone.windows(), [None] * len(gone))
+        if len(left):
+            self._wake(left, ctx.watermark, ctx)
+
+    def _due(self, rows: Partials, first: Ints, until: Ints, failures: Failures) -> Partials:
+        """The windows from each pane's `first` end to its `until`, each of them once.
+
+        Both rise from pane to pane of a key, so a pane adds those behind its forerunner's last.
+        """
+        every, size = self.window.every_us, self.window.size_us
+        follows = np.zeros(len(rows), np.bool_)
+        follows[1:] = rows.key[1:] == rows.key[:-1]
+        behind = np.minimum(until[:-1], END - every) + every
+        first[1:] = np.where(follows[1:], np.maximum(first[1:], behind), first[1:])
+        number = np.maximum((until - first) // every + 1, 0)
+        who = np.repeat(np.arange(len(rows)), number)
+        nth = np.arange(len(who)) - np.repeat(np.cumsum(number) - number, number)
+        ends, keys = first[who] + nth * every, rows.key[who]
+        # Panes end where windows do or inside them, so a window is a run of whole panes.
+        low = rows_up_to(rows.key, rows.end, keys, ends - size)
+        high = rows_up_to(rows.key, rows.end, keys, ends)
+        merged = merge_runs(self.aggregates, rows, low, high - low, failures)
+        merged.start, merged.end = ends - size, ends
+        return merged
+
+
+class CombinedPaned(PanedAggregate, CombinedAggregate):
+    """The same, with partials made before the shuffle."""

@@ -1,0 +1,317 @@
+"""Partial aggregates per (key, window), in columns: made of records, merged, stored, read back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import IncompatibleState
+from headrace.model.values.codec import decode_value, packed
+from headrace.model.values.kinds import kind_of
+from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.shown import shown
+from headrace.model.values.time import END
+from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.columns.cells import Form, is_cells, joined, of_stored, to_stored, values_in
+from headrace.operators.columns.groups import Groups, Ints, group, one_array
+from headrace.operators.columns.records import Records, Refuse, Refused
+from headrace.operators.windows.window import Window
+
+_SIGN = np.uint64(1 << 63)
+"""Flipped, so that negative numbers sort before the others."""
+
+WINDOW_BYTES = 16
+"""A window as bytes: its end and its start."""
+
+
+@dataclass
+class Partials:
+    """A row per (key, window): whose, which, how many records, how many of them were emitted
+    already, the newest time, and the accumulators' cells."""
+
+    key: Ints
+    start: Ints
+    end: Ints
+    count: Ints
+    emitted: Ints
+    newest: Ints
+    parts: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def _numbers(self) -> tuple[Ints, ...]:
+        return (self.key, self.start, self.end, self.count, self.emitted, self.newest)
+
+    @staticmethod
+    def _of(numbers: Sequence[Ints], parts: list[pa.Array]) -> Partials:
+        key, start, end, count, emitted, newest = numbers
+        return Partials(key, start, end, count, emitted, newest, parts)
+
+    def take(self, rows: Any) -> Partials:
+        """Some of the rows: positions or a mask."""
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        chosen = pa.array(rows)
+        numbers = [column[rows] for column in self._numbers()]
+        return Partials._of(numbers, [part.take(chosen) for part in self.parts])
+
+    def to_rows(self) -> tuple[Ints, Rows]:
+        """As they travel, with the keys of the rows; none of them was emitted yet.
+
+        Where a part is no typed column they are packed, as they are stored: beside those of
+        another task they may have to be, and cells would lose their type.
+        """
+        if any(map(is_cells, self.parts)):
+            numbers = [self.start.tolist(), self.end.tolist(), self.count.tolist()]
+            rows = zip(*numbers, *map(to_stored, self.parts), strict=True)
+            cells = [packed(dict(zip(self._names(), row, strict=True))) for row in rows]
+            return self.key, Rows(self.newest, packed=pa.array(cells, pa.binary()))
+        columns = [self.start, self.end, self.count, *self.parts]
+        table = pa.table(dict(zip(self._names(), columns, strict=True)))
+        return self.key, Rows(self.newest, columns=one_batch(table))
+
+    def _names(self) -> list[str]:
+        return ["start", "end", "count", *(f"part {i}" for i in range(len(self.parts)))]
+
+    @staticmethod
+    def from_rows(rows: Rows, key: Ints, forms: Sequence[Form]) -> Partials:
+        """What `to_rows` made, in one task or in several."""
+        zeros = np.zeros(len(rows), np.int64)
+        if rows.packed is None:
+            table: Any = rows.columns
+            times = [table.column(name).to_numpy() for name in ("start", "end", "count")]
+            parts = [one_array(table.column(f"part {i}")) for i in range(len(forms))]
+        else:
+            values = [decode_value(cell) for cell in rows.packed.to_pylist()]
+            times = [np.array([v[n] for v in values], np.int64) for n in ("start", "end", "count")]
+            parts = [
+                of_stored(form, [value[f"part {i}"] for value in values])
+                for i, form in enumerate(forms)
+            ]
+        return Partials._of([key, *times, zeros, rows.timestamps], parts)
+
+    def cells(self, maker: int) -> list[bytes]:
+        """Each row's counts and accumulators as they are stored, with the mark of who made them."""
+        columns = [self.count.tolist(), self.emitted.tolist(), self.newest.tolist()]
+        columns += [to_stored(part) for part in self.parts]
+        rows = zip([maker] * len(self), *columns, strict=True)
+        return [packed(row, what="an accumulator") for row in rows]
+
+    def windows(self) -> list[bytes]:
+        """Each row's window as the key of a map: its end and start, as bytes that sort alike."""
+        pairs = np.stack([self.end, self.start], axis=1).view(np.uint64) ^ _SIGN
+        raw = pairs.astype(">u8").tobytes()
+        return [raw[at : at + WINDOW_BYTES] for at in range(0, len(raw), WINDOW_BYTES)]
+
+    @staticmethod
+    def of_cells(
+        key: Sequence[int],
+        windows: Sequence[bytes],
+        cells: Sequence[bytes],
+        forms: Sequence[Form],
+        maker: int,
+    ) -> Partials:
+        """What `windows` and `cells` stored; a cell that somebody else made is refused."""
+        rows = [decode_value(cell) for cell in cells]
+        if any(row[0] != maker for row in rows):
+            raise IncompatibleState(
+                "the open windows in the checkpoint were made by another window or by other "
+                "aggregates than it has now. Let the old pipeline run until they have closed, or "
+                'give the step another name, .named("..."), under which it begins anew'
+            )
+        columns = list(zip(*rows, strict=True))[1:] if rows else [()] * (3 + len(forms))
+        numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
+        parts = [of_stored(form, c) for form, c in zip(forms, columns[3:], strict=True)]
+        return Partials._of(numbers, parts)
+
+    def followed_by(self, other: Partials) -> Partials:
+        """These rows and others behind them."""
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        pairs = zip(self._numbers(), other._numbers(), strict=True)
+        numbers = [np.concatenate(pair) for pair in pairs]
+        parts = [joined(a, b) for a, b in zip(self.parts, other.parts, strict=True)]
+        return Partials._of(numbers, parts)
+
+
+def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
+    """The starts and ends that `Partials.windows` made bytes of."""
+    pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN
+    times = pairs.view(np.int64)
+    return times[:, 1], times[:, 0]
+
+
+def forms_of(aggregates: Sequence[Aggregate]) -> tuple[Form, ...]:
+    """The parts that all accumulators of a row have."""
+    return tuple(form for a in aggregates for form in a.forms)
+
+
+def merge(
+    aggregates: Sequence[Aggregate],
+    rows: Partials,
+    groups: Groups,
+    failed: Callable[[Partials, int, Exception], None],
+) -> Partials:
+    """One row per group. Windows of a group are equal, or are sessions that touch.
+
+    A user's function may fail over one of them: `failed` is called with that row.
+    """
+    if groups.count == len(rows):
+        order = np.empty(len(rows), np.int64)
+        order[groups.of] = np.arange(len(rows))
+        return rows.take(order)
+    one = groups.one_row()
+    merged = Partials(
+        rows.key[one],
+        -groups.newest(-rows.start),
+        groups.newest(rows.end),
+        groups.sums(rows.count),
+        groups.sums(rows.emitted),
+        groups.newest(rows.newest),
+        [],
+    )
+    at = 0
+    for aggregate in aggregates:
+        merged.parts += aggregate.merge(
+            rows.parts[at : at + aggregate.parts], groups, partial(failed, merged)
+        )
+        at += aggregate.parts
+    return merged
+
+
+def start(
+    aggregates: Sequence[Aggregate],
+    window: Window,
+    records: Records,
+    by_time: bool,
+    refuse: Refuse,
+) -> tuple[Partials, Groups, Ints]:
+    """Records as one row per (key, window), the group of each, and the positions of those taken.
+
+    Each record is judged alone: `refuse` is called with the position of one that cannot be taken,
+    and the others go on without it.
+
+    `by_time` off puts all records of a key together: their window is known later. Hopping
+    windows are cut into panes here, which `spread` deals out to the windows.
+    """
+    while True:
+        try:
+            rows, groups = _started(aggregates, window, records, by_time)
+            return rows, groups, records.positions
+        except Refused as refused:
+            for row, error in sorted(refused.errors.items()):
+                refuse(int(records.positions[row]), error)
+            records = records.without(refused.errors)
+
+
+def _started(
+    aggregates: Sequence[Aggregate], window: Window, records: Records, by_time: bool
+) -> tuple[Partials, Groups]:
+    key, times = records.key, records.times
+    if not by_time or window.kind == "whole":
+        groups = group([key])
+        starts, ends = np.zeros(groups.count, np.int64), np.full(groups.count, END)
+    elif window.kind in ("tumbling", "hopping"):
+        size = pane(window)
+        number = times // size
+        groups = group([number, key])
+        starts = number[groups.one_row()] * size
+        ends = starts + size
+    elif window.kind == "sliding":
+        groups = group([times, key])
+        ends = times[groups.one_row()] + 1
+        starts = ends - window.size_us
+    elif window.kind == "session":
+        groups = _sessions(key, times, window.size_us)
+        starts = -groups.newest(-times)
+        ends = groups.newest(times) + window.size_us
+    else:
+        given = [window_column(records, name) for name in ("window_end", "window_start")]
+        groups = group([*given, key])
+        one = groups.one_row()
+        ends, starts = given[0][one], given[1][one]
+    parts = [part for a in aggregates for part in a.start(records, groups)]
+    count = np.bincount(groups.of, minlength=groups.count)
+    newest = groups.newest(times)
+    zeros = np.zeros(groups.count, np.int64)
+    key_of = key[groups.one_row()]
+    return Partials(key_of, starts, ends, count, zeros, newest, parts), groups
+
+
+def window_column(records: Records, name: str) -> Ints:
+    """The start or end of the window that rows carry; refuses those that carry none."""
+    column = records.column(name)
+    if pa.types.is_int64(column.type) and not column.null_count:
+        return column.to_numpy()
+    cells = values_in(column)
+    bad = {i: _no_window(c, name) for i, c in enumerate(cells) if type(c) is not int or _beyond(c)}
+    if bad:
+        raise Refused(bad)
+    return np.array(cells, np.int64)
+
+
+def _beyond(time: int) -> bool:
+    return not -(2**63) <= time < 2**63
+
+
+def _no_window(cell: Any, name: str) -> Exception:
+    return TypeError(
+        "same_window() needs rows that come from a window, each with microseconds in "
+        f"{name!r}; this one has {kind_of(cell)} there ({shown(cell, 80)})"
+    )
+
+
+def pane(window: Window) -> int:
+    """The largest piece of time that lies wholly inside or outside of every window."""
+    if window.kind == "tumbling":
+        return window.size_us
+    return math.gcd(window.size_us, window.every_us)
+
+
+def _sessions(key: Ints, times: Ints, gap: int) -> Groups:
+    """Records of one key that follow each other within less than the gap."""
+    order = np.lexsort((times, key))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(key[order]) != 0) | (np.diff(times[order]) >= gap)
+    of = np.empty(len(order), np.int64)
+    of[order] = np.cumsum(begins) - 1
+    return Groups(of, int(begins.sum()))
+
+
+def touching(rows: Partials) -> Groups:
+    """Sessions of one key that overlap, directly or through others."""
+    size = len(rows)
+    order = np.lexsort((rows.start, rows.key))
+    key, starts, ends = rows.key[order], rows.start[order], rows.end[order]
+    # The running maximum of ends, begun anew with each key: ends by rank, keys above them.
+    values, rank = np.unique(ends, return_inverse=True)
+    span = len(values)
+    highest = np.maximum.accumulate((key - key.min()) * span + rank)
+    reach = values[highest % span]
+    begins = np.ones(size, np.bool_)
+    begins[1:] = (np.diff(key) != 0) | (starts[1:] >= reach[:-1])
+    of = np.empty(size, np.int64)
+    of[order] = np.cumsum(begins) - 1
+    return Groups(of, int(begins.sum()))
+
+
+def spread(rows: Partials, window: Window) -> Partials:
+    """Panes dealt out to the hopping windows that contain them."""
+    number = -(-window.size_us // window.every_us)
+    last = rows.start // window.every_us * window.every_us
+    starts = (last[:, None] - np.arange(number) * window.every_us).ravel()
+    who = np.repeat(np.arange(len(rows)), number)
+    kept = starts + window.size_us > rows.start[who]
+    found = rows.take(who[kept])
+    found.start = starts[kept]
+    found.end = found.start + window.size_us
+    return found

@@ -1,0 +1,222 @@
+"""`WindowedStream`: a keyed stream cut into windows; what can be computed over them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headrace.errors import InvalidPipeline
+from headrace.model.values.column_names import check_column, check_numbers
+from headrace.model.values.time import Duration, duration
+from headrace.operators.aggregates.aggregates import Aggregate, Count
+from headrace.operators.top.rows import CombinedTop, TopRows, WindowTop
+from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggregate
+from headrace.operators.windows.late_filter import LateAside
+from headrace.operators.windows.panes import CombinedPaned, PanedAggregate
+from headrace.operators.windows.sliding import CombinedSliding, SlidingAggregate
+from headrace.operators.windows.window import Every, Window
+from headrace.operators.windows.withdrawals import WITHDRAWN, withdraws
+from headrace.pipeline.graph.graph import To
+
+if TYPE_CHECKING:
+    from headrace.pipeline.fluent.keyed_stream import KeyedStream
+
+CLOCKS = ("event", "ingestion", "processing")
+MODES = ("final", "on_time", "changes")
+
+StepOption: TypeAlias = To | str | int | float | timedelta | None
+"""What an option of `p.compute` may be; an aggregate is none of these."""
+
+
+class WindowedStream:
+    """Windows over a keyed stream, and when their rows are emitted."""
+
+    def __init__(
+        self,
+        stream: KeyedStream[Any],
+        window: Window,
+        *,
+        by: str = "event",
+        grace: Duration = "0s",
+        late: str | To = "drop",
+        emit: str | Every = "final",
+        **options: Any,
+    ) -> None:
+        self._stream = stream
+        where = f"{stream.name}.window"
+        if not isinstance(window, Window):
+            raise InvalidPipeline(
+                f'{where} takes a window such as tumbling("1h"), not {window!r:.80}'
+            )
+        if by not in CLOCKS:
+            raise InvalidPipeline(f"{where}: by= is one of {', '.join(CLOCKS)}, not {by!r}")
+        if not (isinstance(late, To) or late == "drop"):
+            raise InvalidPipeline(f'{where}: late= is "drop" or to(stream), not {late!r}')
+        if not (isinstance(emit, Every) or emit in MODES):
+            raise InvalidPipeline(
+                f"{where}: emit= is one of {', '.join(MODES)}, or every(...), not {emit!r}"
+            )
+        self._grace_us = duration(grace, what=f"{where}: grace=")
+        keeper = stream._builder._kept_back(stream.name) if by == "ingestion" else None
+        if keeper is not None:
+            raise InvalidPipeline(
+                f'{where}: by="ingestion" is the wall time at which a record was read, and '
+                f'{keeper!r} may send rows later than that. Use by="processing", the wall time at '
+                "which this window gets them; or leave timestamp= out of p.read: records then "
+                "carry the time at which they are read, and windows by event time go by it"
+            )
+        if by != "event":
+            if window.kind in ("sliding", "same"):
+                raise InvalidPipeline(f"{where}: a {window.kind} window goes by event time")
+            if self._grace_us or isinstance(late, To):
+                raise InvalidPipeline(
+                    f"{where}: by {by} time nothing is late; leave grace= and late="
+                )
+        if window.kind == "sliding" and emit != "final":
+            raise InvalidPipeline(f'{where}: sliding windows are emitted once, emit="final"')
+        self._window, self._by, self._late, self._emit = window, by, late, emit
+        self._options = options
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(
+                f"{self._stream.name}.window(...) has no {name!r}: first say what to compute over "
+                "each window: .count(), .aggregate(n=agg.count()) or .top(n, by=)"
+            )
+
+    def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
+        """How many records each window has, as the column `name`."""
+        if type(name) is not str or not name:
+            raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
+        return self._aggregate("count", {name: Count(None)}, options)
+
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> KeyedStream[Any]:
+        """Several aggregates at once, each as a column: `aggregate(n=agg.count())`.
+
+        Options stand beside them, as in `errors=to("dead")`: they are never aggregates.
+        """
+        where = f"{self._stream.name}.aggregate"
+        if unnamed:
+            raise InvalidPipeline(f"{where}: give each a name: aggregate(n=agg.count())")
+        named = {name: one for name, one in aggregates.items() if isinstance(one, Aggregate)}
+        options = {name: given for name, given in aggregates.items() if name not in named}
+        for name, given in options.items():
+            if name not in self._stream._builder._step_options():
+                raise InvalidPipeline(
+                    f"{where}: {name} is one of headrace.agg, such as agg.count(), "
+                    f"not {given!r:.80}"
+                )
+        if not named:
+            raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
+        return self._aggregate("aggregate", named, options)
+
+    def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> KeyedStream[Any]:
+        """The n rows of each window with the largest `by`, with their `rank` from 1 on.
+
+        Of rows with equal values the order is that of their encoding; `ties=True` keeps all
+        that are equal to the n-th.
+        """
+        where = f"{self._stream.name}.top"
+        if type(n) is not int or n < 1:
+            raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
+        if not isinstance(by, str):
+            raise InvalidPipeline(f"{where}: by= names a column, not {by!r:.80}")
+        if self._window.kind == "sliding":
+            raise InvalidPipeline(f"{where} does not go with sliding windows")
+        kinds = (CombinedTop, WindowTop)
+        return self._aggregate("top", {"top": TopRows(by, n, ties)}, options, kinds)
+
+    def _aggregate(
+        self,
+        step: str,
+        aggregates: dict[str, Aggregate],
+        options: dict[str, Any],
+        kinds: tuple[type[WindowAggregate], type[WindowAggregate]] | None = None,
+    ) -> KeyedStream[Any]:
+        stream, window = self._stream, self._window
+        where = f"{stream.name}.{step}"
+        if "late" in options and window.kind != "whole":
+            raise InvalidPipeline(f"{where}: say it where windows are made: window(..., late=)")
+        windows = [] if window.kind == "whole" else ["window_start", "window_end"]
+        marks = [WITHDRAWN] if withdraws(window, self._emit) else []
+        lost = [c for c in stream.key_columns if c in [*windows, *marks] and window.kind != "same"]
+        if lost:
+            raise InvalidPipeline(
+                f"{where}: the key is called {lost[0]!r}, as a column of the window's rows is. "
+                "Give it another name before: select(...), or key_by(name=function)"
+            )
+        for name in aggregates:
+            if name in [*stream.key_columns, "window_start", "window_end", *marks] and not kinds:
+                raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
+        known = stream._builder._columns_of(stream.name)
+        carried = windows if window.kind == "same" else []
+        for column in carried:
+            if known is not None and column not in known:
+                raise InvalidPipeline(
+                    f"{where}: same_window() needs rows that come from a window, with a column "
+                    f"{column!r}; there are: {', '.join(known)}"
+                )
+        for column in [c for a in aggregates.values() for c in a.columns()]:
+            check_column(column, known, where=where)
+        schema = stream._builder._schemas.get(stream.name)
+        for one in aggregates.values():
+            if schema is not None and one.numeric and one.column in schema.names:
+                check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
+        if kinds is None:
+            kinds = _kinds(window, self._by, self._emit)
+        options = {**stream._alone(), **self._options, **options}
+        late = self._late if isinstance(self._late, To) else None
+        # A session's records cannot be judged before its slot, and what goes aside as it is must
+        # not have been combined before. The same holds where the window has its own watermark.
+        judged_there = late is not None and (window.kind == "session" or "watermark" in options)
+        apart = judged_there or isinstance(options.get("late"), To)
+        computation = kinds[1 if apart else 0](
+            window,
+            aggregates,
+            key_columns=stream.key_columns,
+            by=self._by,
+            grace_us=self._grace_us,
+            emit=self._emit,
+            late=judged_there,
+        )
+        builder = stream._builder
+        made = builder._free(where)
+        source, helpers = stream.name, []
+        outputs: dict[str, str] = {"": made}
+        if late is not None and late.stream == made:
+            raise InvalidPipeline(f"{where}: late=to({made!r}) is the stream of its own rows")
+        if judged_there and late is not None:
+            outputs["late"] = late.stream
+        elif late is not None:
+            source = f"{made}.judged"
+            computation.counts_late = False  # they were, there
+            helpers = [source]
+            aside = LateAside(window, self._grace_us)
+            ports = {"": source, "late": late.stream}
+            policy = {"errors": options["errors"]} if "errors" in options else {}
+            builder._add(source, aside, {stream.name: None}, ports, **policy)
+        builder._add(made, computation, {source: stream.key}, outputs, **options)
+        if source != stream.name:
+            builder._alike(stream.name, source)
+        if late is not None:
+            builder._poured([stream.name], late.stream)
+        if known is not None or kinds[0] is not CombinedTop:
+            extra = (*(known or ()), "rank") if kinds[0] is CombinedTop else tuple(aggregates)
+            builder._known_columns[made] = tuple(
+                dict.fromkeys([*stream.key_columns, *windows, *extra, *marks])
+            )
+        return stream._rows_of(made, *helpers)
+
+
+def _kinds(
+    window: Window, by: str, emit: str | Every
+) -> tuple[type[WindowAggregate], type[WindowAggregate]]:
+    """The computations for a window: with and without combining before the shuffle."""
+    if window.kind == "sliding":
+        return CombinedSliding, SlidingAggregate
+    if window.kind == "hopping" and by == "event" and emit == "final":
+        return CombinedPaned, PanedAggregate
+    return CombinedAggregate, WindowAggregate

@@ -1,0 +1,128 @@
+"""Checks of a whole graph: what no single call of the builder can see."""
+
+from __future__ import annotations
+
+from headrace.errors import InvalidPipeline
+from headrace.model.values.column_names import check_column
+from headrace.model.values.names import did_you_mean
+from headrace.pipeline.graph.graph import Graph, To
+from headrace.pipeline.graph.guarantees import check_levels
+
+
+def check(graph: Graph) -> None:
+    """Raises InvalidPipeline for the first thing that cannot work."""
+    where = f"pipeline {graph.name!r}"
+    if not graph.injectors:
+        raise InvalidPipeline(f"{where} reads nothing: begin with p.read(name, source)")
+    produced = _produced(graph)
+    _check_streams(graph, produced, where)
+    _check_outlets(graph, produced, where)
+    _check_feedback(graph, produced, where)
+    _check_columns(graph, where)
+    _check_names(graph, where)
+    check_levels(graph, where)
+
+
+def _produced(graph: Graph) -> dict[str, list[str]]:
+    produced: dict[str, list[str]] = {}
+    for injector in graph.injectors.values():
+        produced.setdefault(injector.stream, []).append(f"read({injector.stream!r})")
+        if isinstance(injector.errors, To):
+            produced.setdefault(injector.errors.stream, []).append(injector.name)
+    for node in graph.nodes.values():
+        for stream in node.emitted():
+            produced.setdefault(stream, []).append(node.name)
+    return produced
+
+
+def _check_streams(graph: Graph, produced: dict[str, list[str]], where: str) -> None:
+    for name in graph.injectors:
+        if len(produced[name]) > 1:
+            makers = ", ".join(produced[name])
+            raise InvalidPipeline(f"{where}: stream {name!r} is read and also produced ({makers})")
+    for node in graph.nodes.values():
+        for given in node.inputs:
+            if given.stream not in produced:
+                raise InvalidPipeline(
+                    f"{where}: computation {node.name!r} reads stream {given.stream!r}, "
+                    f"which nobody produces. {_known(produced)}"
+                )
+
+
+def _check_outlets(graph: Graph, produced: dict[str, list[str]], where: str) -> None:
+    places: dict[str, str] = {}
+    for outlet in graph.outlets.values():
+        if outlet.stream not in produced:
+            raise InvalidPipeline(
+                f"{where}: sink {outlet.name!r} writes stream {outlet.stream!r}, "
+                f"which nobody produces. {_known(produced)}"
+            )
+        place = outlet.sink.identity()
+        if place is not None and places.setdefault(place, outlet.name) != outlet.name:
+            raise InvalidPipeline(
+                f"{where}: sinks {places[place]!r} and {outlet.name!r} both write to {place}; "
+                "give each its own directory"
+            )
+
+
+def _check_feedback(graph: Graph, produced: dict[str, list[str]], where: str) -> None:
+    for stream in graph.feedback:
+        if stream not in produced:
+            raise InvalidPipeline(
+                f"{where}: stream {stream!r} is declared as feedback, but nobody produces it. "
+                f"{_known(produced)}"
+            )
+        if stream in graph.injectors:
+            raise InvalidPipeline(f"{where}: stream {stream!r} is read, so it cannot be feedback")
+        for node in graph.consumers(stream):
+            if node.keyless:
+                raise InvalidPipeline(
+                    f"{where}: computation {node.name!r} reads feedback stream {stream!r} "
+                    "without a key; feedback waits under a key, so give it one"
+                )
+
+
+def _check_columns(graph: Graph, where: str) -> None:
+    """Columns that a source, if it knows its columns, does not have."""
+    read = {name: injector.source.columns() for name, injector in graph.injectors.items()}
+    known = {**read, **{name: schema.names for name, schema in graph.schemas.items()}}
+    for name, schema in graph.schemas.items():
+        if read.get(name) is not None:
+            for field in schema.arrow:
+                if not field.nullable and field.name not in schema.defaults:
+                    check_column(field.name, read[name], where=f"{where}: schema of {name!r}")
+    for stream, injector in graph.injectors.items():
+        given_time, columns = injector.source.timing.timestamp, read[stream]
+        if isinstance(given_time, str) and columns is not None and given_time not in columns:
+            raise InvalidPipeline(
+                f"{where}: {stream!r} takes timestamps from column {given_time!r}, which is not "
+                f"there; there are: {', '.join(columns)}"
+            )
+    for node in graph.nodes.values():
+        for given in node.inputs:
+            columns = known.get(given.stream)
+            for name in given.key.columns or ():
+                if columns is not None and name not in columns:
+                    raise InvalidPipeline(
+                        f"{where}: computation {node.name!r} keys {given.stream!r} by column "
+                        f"{name!r}, which is not there{did_you_mean(name, columns)}; "
+                        f"there are: {', '.join(columns)}"
+                    )
+
+
+def _check_names(graph: Graph, where: str) -> None:
+    for node in graph.nodes.values():
+        if node.name in graph.injectors:
+            raise InvalidPipeline(
+                f"{where}: {node.name!r} names a computation and a stream that is read; "
+                "rename one of them"
+            )
+        for alias in node.aliases:
+            if alias in graph.nodes:
+                raise InvalidPipeline(
+                    f"{where}: {node.name!r} takes over the state of {alias!r}, which still exists"
+                )
+
+
+def _known(produced: dict[str, list[str]]) -> str:
+    return f"Streams that are produced: {', '.join(sorted(produced)) or 'none'}."

@@ -1,0 +1,1 @@
+"""Decisions of the driver: facts in, a decision out, without clock or I/O."""

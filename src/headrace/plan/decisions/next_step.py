@@ -1,0 +1,226 @@
+"""What to do next: a pure decision from the ledger, what sources offer, and the time.
+
+The driver gathers the facts (`Offer`s), asks `decide`, and acts on the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+
+import msgspec
+
+from headrace.model.source import Range, Timing
+from headrace.model.values.time import BEGINNING, END
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
+from headrace.plan.ledger import Ledger
+from headrace.plan.ring import Ring
+from headrace.plan.watermark_bounds import reach_of
+from headrace.plan.watermarks import Mark, feedback_input, merge
+
+FINAL_ROUNDS_MAX = 1000
+"""A loop that has not drained after this many final epochs never will."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What one injector has: its splits, and the next range of each that has one."""
+
+    splits: Mapping[str, int]
+    """Every split known now -> the source's own lower bound for it, or BEGINNING."""
+    ranges: Mapping[str, Sequence[Range]]
+    """Split -> the parts of its next range."""
+    ended: bool
+    """Whether all splits are known, and all of them have been read to the end."""
+    news: Mapping[str, int] = {}
+    """Split -> wall time of its last news: read, or, where it has not begun, discovered."""
+    caught_up: bool = True
+    """Whether a source that has no range now has none at all, as far as it knows."""
+    missing: Sequence[str] = ()
+    """Splits that are expected, not finished, and not to be seen."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Run this plan."""
+
+    plan: Plan
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do now; look again at `until` (wall time), or when something happens."""
+
+    until: int | None
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The run is over."""
+
+    reason: str
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a run was asked for."""
+
+    until: str | None
+    readers: int
+    rings: dict[str, Ring]
+    fingerprint: str
+    short_records_max: int
+    services: bool = False
+    """Whether some computation calls the outside."""
+
+
+def decide(
+    topology: Topology,
+    ledger: Ledger,
+    offers: Mapping[str, Offer],
+    settings: Settings,
+    *,
+    wall: int,
+    seed: int,
+    final_rounds: int,
+) -> Run | Wait | Finish:
+    """The next step."""
+    wall = max(wall, ledger.wall + 1)
+    injectors = {
+        name: _injector(topology, ledger, name, offer, wall) for name, offer in offers.items()
+    }
+    reading = any(ranges for offer in offers.values() for ranges in offer.ranges.values())
+    due = ledger.next_wall_timer()
+    reason = (
+        reading
+        or bool(ledger.outbox)
+        or (due is not None and due <= wall)
+        or _watermark_moves(topology, ledger, injectors)
+    )
+    ended = all(offer.ended for offer in offers.values())
+    if settings.until == "end" and ended and not reading:
+        # The final watermark comes in epochs of its own, once the outbox has drained (D10).
+        if not ledger.outbox and _all_final(topology, ledger):
+            return Finish("end")
+        if not ledger.outbox or _is_final(ledger, topology):
+            if final_rounds >= FINAL_ROUNDS_MAX:
+                return Finish("end")
+            final = {
+                name: msgspec.structs.replace(injector, final=True)
+                for name, injector in injectors.items()
+            }
+            return Run(_plan(topology, ledger, settings, [], final, wall, seed, final=True))
+    if reason:
+        reads = _assign(injectors, offers, settings.readers)
+        return Run(_plan(topology, ledger, settings, reads, injectors, wall, seed, final=False))
+    if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
+        return Finish("caught_up")
+    return Wait(due)
+
+
+def _plan(
+    topology: Topology,
+    ledger: Ledger,
+    settings: Settings,
+    reads: list[list[ReadTask]],
+    injectors: dict[str, InjectorPlan],
+    wall: int,
+    seed: int,
+    *,
+    final: bool,
+) -> Plan:
+    records = sum(read.range.records for task in reads for read in task)
+    determinants = ledger.next_determinants() if settings.services else 0
+    return Plan(
+        epoch=ledger.epoch + 1,
+        wall=wall,
+        seed=seed,
+        fingerprint=settings.fingerprint,
+        reads=reads,
+        injectors=injectors,
+        rings=settings.rings,
+        short=records <= settings.short_records_max,
+        final=final,
+        based_on=ledger.commit_position,
+        determinants=determinants,
+        reach=reach_of(topology, ledger, injectors, reads) if settings.services else {},
+        given_up=ledger.given_up if determinants == ledger.determinants else {},
+    )
+
+
+def _injector(
+    topology: Topology, ledger: Ledger, name: str, offer: Offer, wall: int
+) -> InjectorPlan:
+    """Every split that is not finished, with its mark before the epoch (D4)."""
+    timing = topology.graph.injectors[name].source.timing
+    known = ledger.splits.get(name, {})
+    marks: dict[str, Mark] = {}
+    for split, bound in offer.splits.items():
+        state = known.get(split)
+        if state is not None and state.finished:
+            continue
+        mark = Mark(bound, BEGINNING) if state is None else state.mark
+        news = offer.news.get(split, wall) if state is None else state.news
+        quiet = timing.idle_us is not None and wall - news >= timing.idle_us
+        idle = quiet and not offer.ranges.get(split)
+        marks[split] = Mark(None, mark.reached) if idle else mark
+    for split in offer.missing:
+        marks[split] = known[split].mark if split in known else Mark(BEGINNING, BEGINNING)
+    return InjectorPlan(marks, ledger.reached(name))
+
+
+def missing(
+    timing: Timing,
+    splits: Mapping[str, int],
+    known: Mapping[str, SplitState],
+    read: Container[str] = (),
+) -> list[str]:
+    """Splits that are expected, not finished, and not to be seen; `read` has left the ledger."""
+    return [
+        s
+        for s in timing.expected
+        if s not in splits and s not in read and not (s in known and known[s].finished)
+    ]
+
+
+def _assign(
+    injectors: Mapping[str, InjectorPlan],
+    offers: Mapping[str, Offer],
+    readers: int,
+) -> list[list[ReadTask]]:
+    """Ranges over reader tasks, the largest first to the least loaded."""
+    found: list[ReadTask] = []
+    for name, offer in offers.items():
+        for split, ranges in offer.ranges.items():
+            mark = injectors[name].marks.get(split, Mark(BEGINNING, BEGINNING))
+            found += [ReadTask(name, split, part, r, mark) for part, r in enumerate(ranges)]
+    tasks: list[list[ReadTask]] = [[] for _ in range(min(readers, len(found)))]
+    loads = [0] * len(tasks)
+    for read in sorted(found, key=lambda r: (-r.range.records, r.label)):
+        least = loads.index(min(loads))
+        tasks[least].append(read)
+        loads[least] += read.range.records + 1
+    return tasks
+
+
+def _watermark_moves(
+    topology: Topology, ledger: Ledger, injectors: Mapping[str, InjectorPlan]
+) -> bool:
+    """Whether some input watermark would rise without any input (D9)."""
+    for name, injector in injectors.items():
+        mark = merge([*injector.marks.values(), Mark(None, injector.reached)])
+        if mark.value > ledger.outs.get(name, BEGINNING):
+            return True
+    for node in topology.keyed.values():
+        if any(i.stream in topology.graph.feedback for i in node.inputs):
+            hosts = topology.feeders(node) or topology.waits_only_for_cycle(node)
+            before = ledger.ins.get(node.name, BEGINNING)
+            rising = feedback_input(before, [ledger.outs.get(h, BEGINNING) for h in hosts], None)
+            if before < rising < END:
+                return True
+    return False
+
+
+def _is_final(ledger: Ledger, topology: Topology) -> bool:
+    """Whether the final watermark has been sent already."""
+    return any(ledger.outs.get(name) == END for name in topology.graph.injectors)
+
+
+def _all_final(topology: Topology, ledger: Ledger) -> bool:
+    names = [*topology.graph.injectors, *topology.keyed]
+    return all(ledger.outs.get(name, BEGINNING) == END for name in names)

@@ -1,0 +1,75 @@
+"""Where slots live on a cluster: which anchors to use, and who stands by for whom. Pure.
+
+A placement says, slot by slot, on which executor an anchor frame is cached. Spark
+chooses it; we build some, look where they came to lie, and take the best ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+Placement = tuple[str, ...]
+"""The executor of each slot."""
+
+
+def excess(placement: Placement, executors: int) -> int:
+    """How many slots lie on executors that have more than their share."""
+    if not placement:
+        return 0
+    share = -(-len(placement) // max(1, executors))
+    return sum(max(0, held - share) for held in Counter(placement).values())
+
+
+def best(candidates: Sequence[Placement], executors: int, now: Placement = ()) -> int:
+    """The candidate to anchor slots with: the most even one; of those, the one that moves least."""
+
+    def rank(at: int) -> tuple[int, int]:
+        moved = sum(one != other for one, other in zip(candidates[at], now, strict=False))
+        return excess(candidates[at], executors), moved
+
+    return min(range(len(candidates)), key=rank)
+
+
+def replicas_of(home: Placement, others: Sequence[Placement], wanted: int) -> list[tuple[str, ...]]:
+    """Per slot, the executors that take over, in the order in which Spark will ask them.
+
+    When the home of a slot dies, its anchor dies with it, and Spark looks for the
+    next anchor of that slot that is still cached somewhere: never the same executor.
+    """
+    found = []
+    for slot, first in enumerate(home):
+        names = dict.fromkeys(other[slot] for other in others)
+        names.pop(first, None)
+        found.append(tuple(names)[:wanted])
+    return found
+
+
+def lacking(home: Placement, others: Sequence[Placement], wanted: int) -> int:
+    """How many replicas are still missing, over all slots."""
+    return sum(wanted - len(names) for names in replicas_of(home, others, wanted))
+
+
+def guards(home: Placement, replicas: Sequence[tuple[str, ...]]) -> dict[int, list[int]]:
+    """Which slots' state each slot's task keeps at hand: those that its executor stands by for.
+
+    An executor's duties are dealt over the slots that live there. An executor without a
+    slot has no task to do them, and so cannot stand by.
+    """
+    at: dict[str, list[int]] = {}
+    for slot, executor in enumerate(home):
+        at.setdefault(executor, []).append(slot)
+    found: dict[int, list[int]] = {}
+    dealt: Counter[str] = Counter()
+    for slot, names in enumerate(replicas):
+        for name in names:
+            if name in at:
+                keeper = at[name][dealt[name] % len(at[name])]
+                dealt[name] += 1
+                found.setdefault(keeper, []).append(slot)
+    return found
+
+
+def moved(before: Placement, seen: Mapping[int, str]) -> list[int]:
+    """The slots that ran elsewhere than where their anchor was."""
+    return [slot for slot, name in seen.items() if slot < len(before) and before[slot] != name]

@@ -1,0 +1,163 @@
+"""What an epoch's reports add up to: a commit, a reason to run it again, or an error. Pure.
+
+Protocol B3: a label that is missing, doubled with another digest, or seen by a
+consumer with a digest other than its own report's, drops the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.errors import HeadraceError, UserCodeError, by_name
+from headrace.model.values.time import BEGINNING
+from headrace.pipeline.graph.graph import To
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Commit, Counters, Report, SlotDelta, SplitState, WorkOrder, summed
+from headrace.plan.units import TORN, host_mark, labels_of
+from headrace.plan.watermarks import Mark, merge
+
+
+class RunAgain(msgspec.Struct, frozen=True):
+    """The epoch did not hold together; run its plan again."""
+
+    reason: str
+
+
+def judge(
+    topology: Topology, task: WorkOrder, reports: Sequence[Report]
+) -> Commit | RunAgain | HeadraceError:
+    """The verdict on an epoch."""
+    failure = _failure(reports)
+    if failure is not None:
+        return failure
+    found = _by_label(topology, task, reports)
+    if isinstance(found, RunAgain):
+        return found
+    commit = _commit(topology, task, found)
+    return _over_limit(topology, commit.counters.dead_of) or commit
+
+
+def _failure(reports: Sequence[Report]) -> HeadraceError | None:
+    errors = [r for r in reports if r.error is not None and r.error != TORN]
+    if not errors:
+        return None
+    first = min(errors, key=lambda r: r.label)
+    return by_name(first.error or "")(first.message)
+
+
+def _by_label(
+    topology: Topology, task: WorkOrder, reports: Sequence[Report]
+) -> dict[str, Report] | RunAgain:
+    found: dict[str, Report] = {}
+    for report in reports:
+        if report.error == TORN:
+            return RunAgain(report.message)
+        first = found.setdefault(report.label, report)
+        if first.digest != report.digest:
+            return RunAgain(f"{report.label} reported two different outputs")
+        if first.input != report.input:
+            return RunAgain(f"{report.label} read two different inputs")
+    hosts = [*topology.graph.injectors, *topology.keyed]
+    for label in (label for host in hosts for label in labels_of(topology, task.plan, host)):
+        if label not in found:
+            return RunAgain(f"no report of {label}")
+    inputs: dict[str, int | None] = {}
+    for report in found.values():
+        if inputs.setdefault(report.host, report.input_mark) != report.input_mark:
+            return RunAgain(f"the slots of {report.host} saw different watermarks")
+        for label, digest in report.saw.items():
+            if label not in found or found[label].digest != digest:
+                return RunAgain(
+                    f"{report.label} consumed an output of {label} that is not the reported one"
+                )
+    return found
+
+
+def _commit(topology: Topology, task: WorkOrder, reports: dict[str, Report]) -> Commit:
+    plan = task.plan
+    outs: dict[str, Mark] = {}
+    for host in [*topology.graph.injectors, *topology.keyed]:
+        marks = {r.label: r.mark for r in reports.values() if r.host == host}
+        outs[host] = host_mark(topology, task, host, marks)
+    ins = {r.host: r.input_mark for r in reports.values() if r.input_mark is not None}
+    for node in topology.fused:
+        hosts = {h for i in node.inputs for h in topology.hosts[i.stream]}
+        before = task.ins.get(node.name, BEGINNING)
+        ins[node.name] = max(before, merge(outs[h] for h in hosts).value)
+    deltas: dict[str, dict[int, SlotDelta]] = {}
+    for report in reports.values():
+        if report.delta is not None and report.slot is not None:
+            deltas.setdefault(report.host, {})[report.slot] = report.delta
+    ordered = [reports[label] for label in sorted(reports)]
+    return Commit(
+        epoch=plan.epoch,
+        ins=ins,
+        outs={host: mark.value for host, mark in outs.items()},
+        splits=_splits(task, reports),
+        rings=plan.rings,
+        deltas=deltas,
+        outbox=[file for r in ordered for file in r.outbox],
+        staged=[file for r in ordered for file in r.staged],
+        counters=_total(topology, ordered),
+        newest=max((r.newest for r in ordered), default=BEGINNING),
+        digests={r.label: r.digest for r in ordered},
+        inputs={r.label: r.input for r in ordered if r.input},
+        determinants={r.label: r.determinants for r in ordered if r.determinants},
+        by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
+    )
+
+
+def _splits(task: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str, SplitState]]:
+    found: dict[str, dict[str, SplitState]] = {}
+    reads = [read for tasks in task.plan.reads for read in tasks]
+    for read in sorted(reads, key=lambda read: read.range.start):
+        splits = found.setdefault(read.stream, {})
+        mark = reports[read.label].mark
+        before = splits.get(read.split)
+        position = max(read.range.end, before.position if before else read.range.end)
+        reached = max(mark.reached, before.mark.reached if before else mark.reached)
+        finished = read.range.last or (before is not None and before.finished)
+        bounds = [mark.bound] if before is None else [mark.bound, before.mark.bound]
+        bound = None if finished else max((b for b in bounds if b is not None), default=None)
+        seen = dict(before.seen) if before else {}
+        for name, more in reports[read.label].seen.items():
+            seen[name] = seen[name].then(more) if name in seen else more
+        splits[read.split] = SplitState(
+            position, Mark(bound, reached), finished, task.plan.wall, seen
+        )
+    return found
+
+
+def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
+    """Sums; `records` counts what sources brought in, not what travelled between levels."""
+    total = Counters()
+    for report in reports:
+        counters = report.counters
+        if report.host in topology.graph.injectors:
+            total.records += counters.records
+        if counters.records:
+            total.records_of = summed(total.records_of, {report.host: counters.records})
+        for name in ("hooks", "timers", "late", "dead", "behind", "unfired"):
+            setattr(total, name, getattr(total, name) + getattr(counters, name))
+        total.metrics = summed(total.metrics, counters.metrics)
+        total.dead_of = summed(total.dead_of, counters.dead_of)
+    return total
+
+
+def _over_limit(topology: Topology, dead_of: dict[str, int]) -> UserCodeError | None:
+    """A computation or stream that sent more aside, over all its tasks, than it may."""
+    graph = topology.graph
+    policies = {
+        **{name: injector.errors for name, injector in graph.injectors.items()},
+        **{name: node.errors for name, node in graph.nodes.items()},
+    }
+    for name, count in dead_of.items():
+        policy = policies.get(name)
+        if isinstance(policy, To) and policy.limit is not None and count > policy.limit:
+            return UserCodeError(
+                f"{name!r} sent {count} records to {policy.stream!r} in one epoch; its limit is "
+                f"{policy.limit}. Nothing of this epoch has happened: mend the input or the limit"
+            )
+    return None

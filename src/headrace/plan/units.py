@@ -1,0 +1,51 @@
+"""Units of work: the labels by which a plan names them, and what their marks add up to.
+
+A unit is one range of a source, or one slot of a computation. Each has one label in an epoch.
+"""
+
+from __future__ import annotations
+
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Plan, WorkOrder
+from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark, merge
+
+TORN = "Torn"
+"""The error that a unit reports whose inputs do not fit together (B3)."""
+
+
+def slot_label(computation: str, slot: int) -> str:
+    """The label of a computation's slot."""
+    return f"{computation}/{slot}"
+
+
+def labels_of(topology: Topology, plan: Plan, host: str) -> list[str]:
+    """The labels of all units of work of a host in this epoch."""
+    if host in topology.graph.injectors:
+        return [r.label for task in plan.reads for r in task if r.stream == host]
+    return [slot_label(host, slot) for slot in plan.rings[host].slots]
+
+
+def host_mark(topology: Topology, task: WorkOrder, host: str, marks: dict[str, Mark]) -> Mark:
+    """out(e) of a host from its tasks' marks: max(out(e-1), min over all that bounds it)."""
+    committed = task.outs.get(host, 0)
+    if host not in topology.graph.injectors:
+        return merge(marks.values()).at_least(committed)
+    injector = task.plan.injectors[host]
+    if injector.final:
+        return FINAL
+    splits = dict(injector.marks)
+    reads = [r for tasks in task.plan.reads for r in tasks if r.stream == host]
+    for read in reads:
+        if read.label in marks:
+            splits[read.split] = _advance(splits.get(read.split), marks[read.label])
+    for read in reads:
+        if read.range.last:  # whichever of its parts came last: the whole split has ended
+            splits[read.split] = Mark(None, splits.get(read.split, UNBOUNDED).reached)
+    return merge([*splits.values(), Mark(None, injector.reached)]).at_least(committed)
+
+
+def _advance(before: Mark | None, after: Mark) -> Mark:
+    """A split's mark after one of its parts: parts of one split only push it forward."""
+    reached = max(after.reached, before.reached if before else 0)
+    bounds = [m.bound for m in (before, after) if m is not None and m.bound is not None]
+    return Mark(max(bounds, default=None), reached)

@@ -1,0 +1,52 @@
+"""Sinks that hand an epoch over and cannot take it back: once, unless a crash comes between.
+
+The mark is written after the rows have gone. So a crash in between hands the same rows of
+the same epoch over again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from headrace.failpoints import reach
+from headrace.model.sink import Delivery, Opening, Sink
+from headrace.model.values.rows import Rows
+from headrace.sinks.high_water import HighWater, mark_of, opened
+from headrace.sinks.rows_file import dump, load_parts
+
+
+class HandingSink(Sink):
+    """Hands over what was staged, in the order of epochs."""
+
+    _mark: HighWater | None = None
+
+    @abstractmethod
+    def hand_over(self, parts: Sequence[Rows], delivery: Delivery) -> None:
+        """Gives the rows of an epoch away."""
+
+    def open(self, opening: Opening) -> None:
+        self._mark = mark_of(opening)
+
+    def encode(self, rows: Rows) -> bytes:
+        return dump(rows)
+
+    def high_water(self) -> int:
+        return opened(self._mark).read()
+
+    def deliver(self, delivery: Delivery) -> None:
+        mark = opened(self._mark)
+        if not delivery.weak and mark.read() >= delivery.epoch:
+            mark.verify(delivery.epoch, delivery.commit)
+            return
+        parts = load_parts(delivery.parts)
+        if parts:
+            reach("before-claim")
+            self.hand_over(parts, delivery)
+            reach("after-publish")
+        if not delivery.weak:
+            mark.advance(delivery.epoch, delivery.commit)
+            reach("after-high-water")
+
+    def verify(self, epoch: int, commit: str) -> None:
+        opened(self._mark).verify(epoch, commit)

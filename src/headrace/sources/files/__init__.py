@@ -1,0 +1,1 @@
+"""Files as sources: which files, where a range may be cut, and one module for each format."""

@@ -1,0 +1,233 @@
+"""`sources.parquet`: rows of Parquet files, as Arrow columns all the way.
+
+A position is a row number. A range ends with a row group where one ends near
+enough, because a row group can only be decoded as a whole; a task that takes a
+group in small ranges keeps it decoded between them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Unpack
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from headrace.errors import InvalidPipeline, SourceError
+from headrace.model.source import Reading, Source, digest_of_sum, positions
+from headrace.model.values.names import known_options
+from headrace.model.values.rows import one_batch
+from headrace.sources.files.file_set import Paths
+from headrace.sources.files.format import FileFormat, opened, read_bytes, unreadable
+from headrace.sources.files.source import file_source
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
+
+# A range may end this share of its length early in order to end with a row group.
+SNAP_SHARE = 4
+FOOTERS_MAX = 256
+DECODED_BYTES_MAX = 128 * 1024 * 1024
+READ_BYTES = 1024 * 1024
+
+
+@known_options("sources.parquet", TIMING_OPTIONS)
+def parquet(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    watch: bool = False,
+    ordered_by_name: bool = False,
+    **timing: Unpack[TimingOptions],
+) -> Source:
+    """Rows of Parquet files.
+
+    `columns` names the columns to read. `paths` is a file, a directory, a glob pattern or a list
+    of these. With `watch=True` files that appear later are read as well; they must appear
+    complete, by a rename. With `ordered_by_name=True` all files are one split, read in the order
+    of their names.
+    """
+    if columns is not None:
+        if isinstance(columns, str) or not columns:
+            raise InvalidPipeline("sources.parquet: columns= is a list of names")
+        for option in ("timestamp", "id"):
+            name = timing.get(option)
+            if isinstance(name, str) and name not in columns:
+                raise InvalidPipeline(
+                    f"sources.parquet: columns= leaves out {name!r}, which {option}= needs"
+                )
+    return file_source(
+        "parquet",
+        ParquetFormat(columns),
+        paths,
+        watch=watch,
+        ordered_by_name=ordered_by_name,
+        timing=timing,
+    )
+
+
+class ParquetFormat(FileFormat):
+    """Rows, by number."""
+
+    def __init__(self, columns: Sequence[str] | None = None) -> None:
+        self.columns = None if columns is None else list(columns)
+
+    def columns_of(self, path: str) -> Sequence[str] | None:
+        return self.columns or footer(path).names
+
+    def length(self, path: str) -> int:
+        return int(footer(path).ends[-1])
+
+    def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
+        ends = footer(path).ends
+        end = min(start + records, int(ends[-1]))
+        group = int(ends[np.searchsorted(ends, end, side="right") - 1])
+        if group > start and end - group <= (end - start) // SNAP_SHARE:
+            end = group
+        return end, end - start
+
+    def cuts(self, path: str, start: int, end: int, parts: int) -> list[int]:
+        ends = footer(path).ends
+        share = (end - start) / parts
+        found: list[int] = []
+        for part in range(1, parts):
+            wanted = round(start + share * part)
+            nearest = int(ends[np.argmin(np.abs(ends - wanted))])
+            cut = nearest if abs(nearest - wanted) <= share / SNAP_SHARE else wanted
+            if (found[-1] if found else start) < cut < end:
+                found.append(cut)
+        return found
+
+    def read(self, path: str, name: str, start: int, end: int) -> Reading:
+        known = footer(path)
+        self._check_columns(path, known)
+        first = int(np.searchsorted(known.ends, start, side="right")) - 1
+        past = int(np.searchsorted(known.ends, end, side="left"))
+        groups = list(range(first, max(past, first)))
+        skip = start - int(known.ends[first])
+        try:
+            table, digests = _rows(path, known, groups, self.columns, end - start)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(path, error) from error
+        batch = one_batch(_with_instants(table.slice(skip, end - start), known))
+        ended = dict(zip(groups, digests, strict=True))
+        digest, tail = self._sums(known, start, end, ended.__getitem__)
+        return Reading(
+            positions(start, batch.num_rows),
+            columns=batch,
+            digest=xxhash.xxh3_128_hexdigest(repr(digests).encode()),
+            sum=digest,
+            tail=tail,
+        )
+
+    def sum_of(self, path: str, end: int) -> tuple[str, str]:
+        known = footer(path)
+        with opened(path) as descriptor:
+            return self._sums(
+                known, 0, end, lambda group: _digest(descriptor, known, group, self.columns)
+            )
+
+    def _sums(
+        self, known: Footer, start: int, end: int, digest: Callable[[int], int]
+    ) -> tuple[str, str]:
+        """The sum of the row groups whose last row lies in a range, and of the one it ends in."""
+        total, tail = 0, ""
+        for group, (first, last) in enumerate(pairwise(known.ends.tolist())):
+            if first < last and start < last <= end:
+                total += digest(group)
+            elif first < end < last:
+                tail = f"{digest(group) % 2**64:016x}"
+        return digest_of_sum(total, part=",".join(self.columns or ())), tail
+
+    def _check_columns(self, path: str, known: Footer) -> None:
+        missing = [name for name in self.columns or () if name not in known.names]
+        if missing:
+            raise SourceError(
+                f"{path} has no column {missing[0]!r}; its columns are {', '.join(known.names)}"
+            )
+
+
+class Footer:
+    """What is known of a Parquet file without decoding a row."""
+
+    __slots__ = ("ends", "int96", "metadata", "names", "stamp")
+
+    def __init__(self, metadata: Any, stamp: tuple[int, int, int]) -> None:
+        counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        self.metadata = metadata
+        self.stamp = stamp
+        self.names: list[str] = metadata.schema.to_arrow_schema().names
+        self.ends = np.cumsum([0, *counts], dtype=np.int64)
+        """Row numbers at which row groups end, after a leading 0."""
+        leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+        self.int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+
+
+_footers: OrderedDict[str, Footer] = OrderedDict()
+_decoded: list[tuple[Any, pa.Table, list[int]]] = []
+
+
+def footer(path: str) -> Footer:
+    """A file's footer, read again only when the file has changed."""
+    try:
+        status = os.stat(path)
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        known = _footers.get(path)
+        if known is None or known.stamp != stamp:
+            known = Footer(pq.read_metadata(path, memory_map=True), stamp)
+            _footers[path] = known
+            while len(_footers) > FOOTERS_MAX:
+                _footers.popitem(last=False)
+        return known
+    except pa.ArrowException as error:
+        raise SourceError(f"the file {path} is not Parquet, or damaged: {error}") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _rows(
+    path: str, known: Footer, groups: list[int], columns: list[str] | None, wanted: int
+) -> tuple[pa.Table, list[int]]:
+    """The rows of whole row groups, and a digest of each group's bytes."""
+    key = (path, known.stamp, groups, columns)
+    kept = _decoded[0] if _decoded else None
+    if kept is not None and kept[0] == key:
+        return kept[1], kept[2]
+    with opened(path) as descriptor:
+        digests = [_digest(descriptor, known, group, columns) for group in groups]
+    with pq.ParquetFile(
+        path, metadata=known.metadata, memory_map=True, coerce_int96_timestamp_unit="us"
+    ) as file:
+        table = file.read_row_groups(groups, columns=columns)
+    if len(groups) == 1 and wanted < table.num_rows and table.nbytes <= DECODED_BYTES_MAX:
+        _decoded[:] = [(key, table, digests)]
+    return table, digests
+
+
+def _digest(descriptor: int, known: Footer, group: int, columns: list[str] | None) -> int:
+    """Of the bytes of a row group, as far as they are read."""
+    metadata = known.metadata.row_group(group)
+    digest = xxhash.xxh3_128(seed=group)
+    for index in range(metadata.num_columns):
+        column = metadata.column(index)
+        path = column.path_in_schema
+        if columns is None or any(path == c or path.startswith(f"{c}.") for c in columns):
+            start = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                start = min(start, column.dictionary_page_offset)
+            end = start + column.total_compressed_size
+            for place in range(start, end, READ_BYTES):
+                digest.update(read_bytes(descriptor, place, min(place + READ_BYTES, end)))
+    return int(digest.intdigest())
+
+
+def _with_instants(table: pa.Table, known: Footer) -> pa.Table:
+    """INT96 is how Spark writes instants by default: they are UTC, though Arrow cannot know."""
+    for index, name in enumerate(table.schema.names):
+        if name in known.int96:
+            instants = table.column(index).cast(pa.timestamp("us", tz="UTC"))
+            table = table.set_column(index, name, instants)
+    return table

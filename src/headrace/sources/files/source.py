@@ -1,0 +1,289 @@
+"""Files as splits: a fixed set, or a directory that keeps growing.
+
+Every file is a split of its own, named by its path below a common base. A file
+never changes once it is there: in a watched directory it must appear complete, by
+a rename. The ledger remembers what was read of it (`Seen`), and a file that is
+another is an error. One that is empty is none yet: nothing says that it is complete.
+`ordered_by_name=True` makes one split of all files instead (see `sequence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from headrace.errors import HeadraceError, SourceError
+from headrace.log.files import make_directory, put_if_absent
+from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
+from headrace.model.values.time import instant
+from headrace.sources.files.file_set import FileSet, Listing, Paths
+from headrace.sources.files.format import FileFormat, changed, has_bytes, moved
+from headrace.sources.files.sequence import Extent, SequenceSource, decode_extents, encode_extents
+from headrace.sources.options import TimingOptions
+
+
+def file_source(
+    kind: str,
+    format: FileFormat,
+    paths: Paths,
+    *,
+    watch: bool,
+    ordered_by_name: bool,
+    timing: TimingOptions,
+) -> Source:
+    """A source over files of one format."""
+    files = FileSet(paths, kind=kind, watch=watch)
+    chosen = OrderedFileSource if ordered_by_name else FileSource
+    return chosen(kind, format, files, Timing(**timing))
+
+
+class FileSource(Source):
+    """One split per file."""
+
+    def __init__(self, kind: str, format: FileFormat, files: FileSet, timing: Timing) -> None:
+        self.kind = kind
+        self.format = format
+        self.files = files
+        self.timing = timing
+        self.bounded = not files.watch
+        self._names: list[str] = []
+        """Of a fixed set, those that are not finished."""
+        self._listing: Listing | None = None
+        self._finished: set[str] = set()
+        """The paths of finished files, which a listing passes over."""
+        self._lengths: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the driver has seen is no business of the tasks, and the pickled bytes
+        # must stay the same while a watched directory grows.
+        fresh: dict[str, Any] = {"_names": [], "_listing": None, "_finished": set(), "_lengths": {}}
+        return {**self.__dict__, **fresh}
+
+    def prepare(self, workspace: Workspace) -> None:
+        self._finished = set()
+        self._names = self._filled(self.files.names())
+        self._listing = Listing(self.files) if self.files.watch else None
+
+    def look(self, workspace: Workspace) -> None:
+        """A range names its file: nothing needs to be found."""
+
+    def splits(self) -> Sequence[str]:
+        if self._listing is None:
+            return self._names
+        return self._filled(self._listing.look(self._finished))
+
+    def caught_up(self) -> bool:
+        return self._listing is None or self._listing.is_whole
+
+    def finished(self, splits: Iterable[str]) -> None:
+        ended = set(splits)
+        if ended:
+            self._finished.update(self.files.path(split) for split in ended)
+            self._names = [name for name in self._names if name not in ended]
+            for split in ended:
+                self._lengths.pop(split, None)
+
+    def _filled(self, names: list[str]) -> list[str]:
+        """Files that are not empty; one that is expected counts, where all are there for good."""
+        expected = () if self.files.watch else self.timing.expected
+        return [name for name in names if has_bytes(self.files.path(name)) or name in expected]
+
+    def columns(self) -> Sequence[str] | None:
+        return first_columns(self.format, self.files)
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((name, "") for name in self.files.names())
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        return self.format.compare(self.files.path(split), seen, closely=closely)
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        now = self.format.accepted(self.files.path(split), seen)
+        self._lengths.pop(split, None)
+        return now.read, now
+
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        path = self.files.path(split)
+        length = self._length(split, path)
+        if start > length:
+            raise changed(path)
+        if start == length:
+            return Range(start, start, 0, last=True, fingerprint=self._mark(path, start, start))
+        end, about = self.format.next_end(path, start, max(1, records))
+        return Range(start, end, about, end == length, self._mark(path, start, end))
+
+    def read(self, split: str, range: Range) -> Reading:
+        path = self.files.path(split)
+        return self.format.seen(path, split, range.start, range.end, range.fingerprint)
+
+    def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
+        path = self.files.path(split)
+        weight = self.format.weight(path, range.start, range.end)
+        if parts < 2 or range.start >= range.end or weight < self.format.cut_from:
+            return (range,)
+        cuts = self.format.cuts(path, range.start, range.end, parts)
+        bounds = [range.start, *cuts, range.end]
+        return tuple(
+            Range(
+                start,
+                end,
+                max(1, range.records * (end - start) // (range.end - range.start)),
+                range.last and end == range.end,
+                self._mark(path, start, end),
+            )
+            for start, end in pairwise(bounds)
+        )
+
+    def describe(self) -> str:
+        return f"{self.kind}({self.files})"
+
+    def _mark(self, path: str, start: int, end: int) -> str:
+        return self.format.fingerprint(path, start, end)
+
+    def _length(self, split: str, path: str) -> int:
+        length = self.format.length(path)
+        if self._lengths.setdefault(split, length) != length:
+            raise changed(path)
+        return length
+
+
+def first_columns(format: FileFormat, files: FileSet) -> Sequence[str] | None:
+    """The columns of the first file; None where that must wait for the reading."""
+    try:
+        names = files.names()
+        return format.columns_of(files.path(names[0])) if names else None
+    except (HeadraceError, OSError):
+        return None  # the run will meet the same error and say more about it
+
+
+class OrderedFileSource(SequenceSource):
+    """All files as one split, in the order of their names.
+
+    Which file lies at which position is written down when a file is first seen, so that a
+    restart finds the same. In a watched directory files found later come after those found
+    before, whatever their names.
+    """
+
+    split = "files"
+
+    def __init__(self, kind: str, format: FileFormat, files: FileSet, timing: Timing) -> None:
+        super().__init__(format, timing)
+        self.kind = kind
+        self.files = files
+        self.bounded = not files.watch
+        self._layout = ""
+        self._pages = 0
+        self._laid_out: set[str] = set()
+        """The paths of the files that have a place."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_pages": 0, "_laid_out": set()}
+
+    def prepare(self, workspace: Workspace) -> None:
+        self._layout = f"{workspace.directory}/layout"
+        make_directory(self._layout)
+        self.extents = []
+        self._pages = 0
+        self._laid_out = set()
+        # The names come first: they tell a missing directory from an empty one.
+        names = self.files.names()
+        self.root = self.files.base
+        self._load()
+        unknown = [n for n in self._filled(names) if self.files.path(n) not in self._laid_out]
+        if unknown and self._pages and self.bounded:
+            raise SourceError(
+                f"{self.describe()}: {unknown[0]} was not there, or empty, when this checkpoint "
+                "was started, and a fixed set read by name cannot grow: take it away, use "
+                "watch=True, or start a new checkpoint"
+            )
+        self._append(unknown)
+        if self.bounded and not self._pages and put_if_absent(f"{self._layout}/{0:08d}", b"[]"):
+            self._pages = 1  # nothing to read, and that is so for good
+
+    def look(self, workspace: Workspace) -> None:
+        self._layout = f"{workspace.directory}/layout"
+        self.root = self.files.base
+        self._load()
+
+    def columns(self) -> Sequence[str] | None:
+        return first_columns(self.format, self.files)
+
+    def refresh(self) -> bool:
+        return self.bounded
+
+    def splits(self) -> Sequence[str]:
+        if not self.bounded:
+            self._append(self._filled(self.files.names(self._laid_out)))
+        return (self.split,)
+
+    def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
+        return seen
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((self.split, extent.name) for extent in self.extents)
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        return self.format.compare(self.files.path(name), seen, closely=closely)
+
+    def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
+        path = self.files.path(name)
+        now = self.format.accepted(path, seen)
+        extent = next(extent for extent in self.extents if extent.name == name)
+        if not seen.whole and extent.length not in self.format.lengths(path):
+            raise moved(path)
+        return 0, now
+
+    def _filled(self, names: list[str]) -> list[str]:
+        return [name for name in names if has_bytes(self.files.path(name))]
+
+    def low_watermark(self, split: str, position: int) -> int | None:
+        """Where the file at `position` starts.
+
+        A task asks this too, and two attempts must hear the same. The end of a file is therefore
+        taken for the beginning of the next only where the set is fixed: in a watched directory
+        the answer would depend on whether the next one has come.
+        """
+        starts = self.timing.starts
+        if starts is None:
+            return None
+        if not self.extents or position > self.extents[-1].end:
+            self._load()
+        if not self.extents:
+            return None
+        at = position if self.bounded else max(0, position - 1)
+        name = self.extents[min(self.index_of(at), len(self.extents) - 1)].name
+        return instant(starts(name), what=f"starts({name!r})")
+
+    def describe(self) -> str:
+        return f"{self.kind}({self.files}, by name)"
+
+    def _append(self, names: list[str]) -> None:
+        """Lays out files that are new, durably, before any position in them is planned."""
+        while True:
+            base = self.extents[-1].end if self.extents else 0
+            page: list[Extent] = []
+            for name in names:
+                if self.files.path(name) not in self._laid_out:
+                    page.append(Extent(name, base, self.format.length(self.files.path(name))))
+                    base = page[-1].end
+            if not page:
+                return
+            if put_if_absent(f"{self._layout}/{self._pages:08d}", encode_extents(page)):
+                self._lay_out(page)
+                return
+            self._load()  # Another driver was faster: its layout counts.
+
+    def _load(self) -> None:
+        while True:
+            try:
+                with open(f"{self._layout}/{self._pages:08d}", "rb") as file:
+                    page = decode_extents(file.read())
+            except FileNotFoundError:
+                return
+            self._lay_out(page)
+
+    def _lay_out(self, page: list[Extent]) -> None:
+        self.extents.extend(page)
+        self._laid_out.update(self.files.path(extent.name) for extent in page)
+        self._pages += 1

@@ -1,0 +1,1 @@
+"""DataFrames as sources, spooled as Parquet files of our own."""

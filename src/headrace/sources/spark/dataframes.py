@@ -1,0 +1,222 @@
+"""`sources.dataframe`: any DataFrame, bounded ones spooled once as Parquet.
+
+A bounded frame is written into the source's workspace when the pipeline first
+starts, and read from there ever after: a restart takes the spool as it is, so a
+frame that has changed since changes nothing. It is told, though: a digest of the
+frame lies beside the spool. (Spark would have to run a frame to compare it; that is
+done only where the spool has been read to its end.)
+
+1. Write all files into a directory of a random name, and sync them.
+2. Put the marker that names the directory; whoever comes second uses the first's.
+3. Only then is anything planned.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from headrace.errors import InvalidPipeline, SourceError
+from headrace.log.files import make_directory, put_if_absent
+from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
+from headrace.model.values.names import known_options
+from headrace.model.values.time import Duration
+from headrace.sources.files.parquet_rows import ParquetFormat
+from headrace.sources.files.sequence import SequenceSource
+from headrace.sources.options import TIMING_OPTIONS, TimingOptions
+from headrace.sources.spark.spool import extents_of, spark_path, sync_files
+from headrace.sources.spark.streaming import StructuredSource
+
+ROW_GROUP_RECORDS = 128 * 1024
+MARKER = "complete"
+
+
+@known_options("sources.dataframe", TIMING_OPTIONS)
+def dataframe(
+    frame: Any,
+    *,
+    available_now: bool = False,
+    every: Duration | None = None,
+    ahead: int = 4,
+    **timing: Unpack[TimingOptions],
+) -> Source:
+    """The rows of a pandas, Polars, Arrow or Spark DataFrame, in its order, as one split.
+
+    A bounded frame is copied into the checkpoint once; a restart reads the copy. A streaming
+    Spark frame (Structured Streaming) runs as a query of its own, and every micro-batch is
+    copied before it is read; for those only:
+
+    - `available_now=True`: the source ends when what was there at the start is read.
+    - `every`: the least time between two micro-batches.
+    - `ahead`: how many micro-batches may wait to be processed before the query is held back.
+    """
+    kind = _kind(frame)
+    if kind == "spark" and frame.isStreaming:
+        return StructuredSource(
+            frame, Timing(**timing), available_now=available_now, every=every, ahead=ahead
+        )
+    if available_now or every is not None:
+        raise InvalidPipeline(
+            "sources.dataframe: available_now= and every= are for streaming Spark frames only"
+        )
+    return DataFrameSource(frame, kind, Timing(**timing))
+
+
+class DataFrameSource(SequenceSource):
+    """A bounded frame, read from its spool."""
+
+    split = "dataframe"
+
+    def __init__(self, frame: Any, kind: str, timing: Timing) -> None:
+        super().__init__(ParquetFormat(), timing)
+        self.kind = kind
+        self._frame = frame
+        self._spark: Any = None
+        self._spooled = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_frame": None, "_spark": None, "_spooled": ""}
+
+    def prepare(self, workspace: Workspace) -> None:
+        directory = Path(workspace.directory).absolute()
+        make_directory(directory)
+        marker = directory / MARKER
+        if not marker.exists():
+            name = f"spool-{secrets.token_hex(8)}"
+            self._spool(directory / name)
+            put_if_absent(marker, f"{name} {self._digest()}".encode())
+        name, _, self._spooled = marker.read_text().partition(" ")
+        self.root = str(directory / name)
+        self._spark = workspace.spark
+        for orphan in directory.glob("spool-*"):
+            if str(orphan) != self.root:
+                shutil.rmtree(orphan, ignore_errors=True)
+        self.extents = extents_of(self.root, "", 0)
+
+    def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
+        return {"": Seen(range.end, since=range.start, read=range.end, whole=range.last)}
+
+    def parts(self) -> Iterable[tuple[str, str]]:
+        return ((self.split, ""),)
+
+    def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
+        if not closely or self._frame is None:
+            return seen
+        what = "the frame given to sources.dataframe"
+        try:
+            if self.kind == "spark":
+                alike = not seen.whole or self._is_spooled()
+            else:
+                alike = self._digest() == self._spooled
+        except Exception as error:  # the copy is read: what became of the frame is only told
+            how = f"cannot be compared with its copy any more ({str(error)[:200].splitlines()[0]})"
+            return Change(what, how, "the copy in the checkpoint is read", told_only=True)
+        if alike:
+            return seen
+        how = "has other rows than when it was copied into the checkpoint, and the copy is read"
+        undo = "a new checkpoint reads the frame as it is now"
+        return Change(what, how, undo, told_only=True)
+
+    def _digest(self) -> str:
+        """Of the rows of a frame that lies in memory."""
+        if self.kind == "spark":
+            return ""
+        digest = xxhash.xxh3_128()
+        table = _arrow(self._frame, self.kind).combine_chunks()
+        digest.update(table.schema.to_string(show_field_metadata=False).encode())
+        for batch in table.to_batches():
+            digest.update(batch.serialize())
+        return digest.hexdigest()
+
+    def _is_spooled(self) -> bool:
+        """Whether Spark finds the rows in its frame that were copied, in whatever order."""
+        from pyspark.sql import functions as f
+
+        spooled = self._spark.read.parquet(spark_path(self.root))
+        if self._frame.columns != spooled.columns:
+            return False
+        told = []
+        for frame in (self._frame, spooled):
+            columns = [f.col("`" + name.replace("`", "``") + "`") for name in frame.columns]
+            # Spark has no hash of a map, but text for every value.
+            has_maps = "map<" in frame.schema.simpleString()
+            row = f.xxhash64(f.to_json(f.struct(*columns)) if has_maps else f.struct(*columns))
+            rows = frame.select(row.cast("decimal(38,0)").alias("row"))
+            told.append(rows.agg(f.count("*"), f.sum("row")).collect()[0])
+        return bool(told[0] == told[1])
+
+    def columns(self) -> Sequence[str] | None:
+        found = getattr(self._frame, "column_names", None)  # Arrow's `columns` are arrays
+        found = getattr(self._frame, "columns", None) if found is None else found
+        return None if found is None else [str(name) for name in found]
+
+    def refresh(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return f"dataframe({self.kind})"
+
+    def _spool(self, directory: Path) -> None:
+        if self._frame is None:
+            raise SourceError(
+                "sources.dataframe was pickled before it was prepared, and lost its frame: "
+                "start the pipeline in the process that made the frame"
+            )
+        if self.kind == "spark":
+            self._frame.write.parquet(spark_path(directory))
+        else:
+            make_directory(directory)
+            table = _arrow(self._frame, self.kind)
+            pq.write_table(table, directory / "rows.parquet", row_group_size=ROW_GROUP_RECORDS)
+        sync_files(directory)
+
+
+def _kind(frame: Any) -> str:
+    """Which library a frame comes from, found without importing any."""
+    module = type(frame).__module__.split(".")[0]
+    known = {"pandas": "pandas", "polars": "polars", "pyarrow": "arrow", "pyspark": "spark"}
+    if module in known and type(frame).__name__ in (
+        "DataFrame", "LazyFrame", "Table", "RecordBatch",
+    ):  # fmt: skip
+        return known[module]
+    if hasattr(frame, "__arrow_c_stream__"):
+        return "arrow"
+    raise InvalidPipeline(
+        "sources.dataframe takes a pandas, Polars, Arrow or Spark DataFrame, not "
+        f"{type(frame).__name__}; for a list of values use sources.memory"
+    )
+
+
+def _arrow(frame: Any, kind: str) -> pa.Table:
+    try:
+        if kind == "pandas":
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            table = table.replace_schema_metadata(None)
+        elif kind == "polars":
+            table = (frame.collect() if hasattr(frame, "collect") else frame).to_arrow()
+        else:
+            table = pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(
+            f"the {kind} frame cannot be turned into Arrow columns: {error}"
+        ) from error
+    return table.cast(pa.schema([_plain(field) for field in table.schema]))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """A field in the form that the rest of the house handles fast."""
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        kind = pa.string()
+    elif pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        kind = pa.binary()
+    return field.with_type(kind)

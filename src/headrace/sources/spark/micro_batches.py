@@ -1,0 +1,288 @@
+"""Runs a streaming query and spools what it brings, through `foreachBatch` (PROTOCOL H).
+
+Spark runs the query and keeps its own checkpoint under ours; it only redelivers.
+What counts is the spool: every micro-batch is written as Parquet, synced, and then
+named by a marker, before a position in it is planned.
+
+    query                                      the id of the one query that may feed this
+    spark/                                     Spark's own checkpoint
+    batches/000000000007.<query>.<nonce>/      the rows of micro-batch 7
+    batches/000000000007.json                  its marker, put once
+
+A micro-batch begins at the position where the one before it ended; its rows are in the order
+of the files' names. Markers without `base` are older: it began at its id * 2**40 then.
+
+1. A micro-batch with a marker of the same query and the same Spark offsets is skipped. One
+   of other offsets is refused: ids have started anew, and skipping would lose its rows.
+2. The next micro-batch must be the one after the last marker, or the spool lost some.
+3. The callback holds Spark back while more than `ahead` micro-batches wait; after spooling,
+   never before: what is spooled can be planned, so the two cannot wait for each other.
+4. Rows are deleted when no kept epoch reads them, markers long after: Spark may deliver one
+   more time what was read before Spark noted that it was done.
+5. Spark's checkpoint is synced before the marker is put: after a power loss Spark must not
+   plan other offsets for a micro-batch that is spooled.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.errors import SourceError
+from headrace.log.files import make_directory, put_if_absent
+from headrace.sources.files.sequence import Extent
+from headrace.sources.spark.query_checkpoint import SparkCheckpoint
+from headrace.sources.spark.spool import extents_of, spark_path, sync_files
+
+POSITIONS_PER_BATCH_BEFORE = 2**40
+# Spark delivers only its latest again; older markers are kept to explain a refusal.
+MARKERS_KEPT = 100
+STOP_SECONDS_MAX = 30.0
+
+
+class BatchMarker(msgspec.Struct, frozen=True):
+    """Says that a micro-batch is spooled, from what, and where its rows lie."""
+
+    query: str
+    batch: int
+    offsets: str
+    extents: list[Extent]
+    base: int | None = None
+    """The position of its first row; older markers have none."""
+
+    @property
+    def end(self) -> int:
+        """The position after its last row."""
+        if self.extents:
+            return self.extents[-1].end
+        return self.batch * POSITIONS_PER_BATCH_BEFORE if self.base is None else self.base
+
+    @property
+    def folder(self) -> str:
+        """The directory of its rows; none where it has no rows."""
+        return os.path.dirname(self.extents[0].name) if self.extents else ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(BatchMarker).decode
+
+
+class QueryRun:
+    """One run of the query, on the driver. Spark calls `_on_batch` from threads of its own."""
+
+    def __init__(self, directory: Path, ahead: int, *, ends: bool) -> None:
+        self.ended = False
+        self._directory = directory
+        self._batches = directory / "batches"
+        self._checkpoint = SparkCheckpoint(directory / "spark")
+        self._identity = directory / "query"
+        self._ahead = ahead
+        self._ends = ends
+        self._changed = threading.Condition()
+        self._markers: dict[int, BatchMarker] = {}
+        self._waiting: set[int] = set()
+        """Micro-batches that no commit has read to their end; they hold Spark back."""
+        self._kept: set[int] = set()
+        """Micro-batches whose rows are still there."""
+        self._error: str | None = None
+        self._stopping = False
+        self._query: Any = None
+        self._watcher: threading.Thread | None = None
+
+    def start(self, frame: Any, trigger: dict[str, Any]) -> None:
+        """Loads what is spooled, and starts the query."""
+        make_directory(self._batches)
+        self._load()
+        self._checkpoint.sweep(max(self._markers, default=-1))
+        self._check_query(self._spark_id())
+        if self._identity.exists() and not self._markers:
+            raise self._lost("nothing is left of what was spooled")
+        writer = frame.writeStream.foreachBatch(self._on_batch).option(
+            "checkpointLocation", spark_path(self._checkpoint.directory)
+        )
+        try:
+            self._query = (writer.trigger(**trigger) if trigger else writer).start()
+        except Exception as error:
+            raise SourceError(f"Spark cannot start the streaming query: {_brief(error)}") from error
+        self._watcher = threading.Thread(target=self._watch, name="headrace-query", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Releases the callback and stops the query."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._query is not None:
+            self._query.stop()
+        if self._watcher is not None:
+            self._watcher.join(STOP_SECONDS_MAX)
+
+    def check(self) -> None:
+        """Raises what ended the query, if anything did. No call to Spark: it is asked often."""
+        if self._error is not None:
+            raise SourceError(self._error)
+        if self.ended and not self._ends and not self._stopping:
+            raise SourceError("the streaming query was stopped by somebody else: start again")
+
+    def caught_up(self) -> bool:
+        """Whether Spark has looked at its source, and nothing that it found is on its way."""
+        if self.ended or self._query is None:
+            return True
+        status = self._query.status
+        # "Initializing sources" at first, then "Getting offsets" and "Processing new data".
+        waits = str(status["message"]).startswith("Waiting")
+        return waits and not status["isDataAvailable"] and not status["isTriggerActive"]
+
+    def extents(self) -> list[Extent]:
+        """The places of all rows that are spooled, in order."""
+        with self._changed:
+            return [e for _, marker in sorted(self._markers.items()) for e in marker.extents]
+
+    def settle(self, position: int) -> None:
+        """Micro-batches that end before `position` hold Spark back no longer."""
+        with self._changed:
+            done = [b for b in self._waiting if self._markers[b].end <= position]
+            self._waiting.difference_update(done)
+            self._changed.notify_all()
+
+    def release(self, position: int) -> None:
+        """Lets go of micro-batches that end before `position`."""
+        with self._changed:
+            done = [self._markers[b] for b in self._kept if self._markers[b].end <= position]
+            self._kept.difference_update(marker.batch for marker in done)
+            old = [b for b in sorted(self._markers)[:-MARKERS_KEPT] if b not in self._kept]
+            for batch in old:
+                del self._markers[batch]
+        for marker in done:
+            shutil.rmtree(self._directory / marker.folder, ignore_errors=True)
+        for batch in old:
+            self._marker_path(batch).unlink(missing_ok=True)
+
+    def _on_batch(self, frame: Any, batch: int) -> None:
+        try:
+            self._take(frame, batch)
+        except Exception as error:
+            ours = isinstance(error, SourceError)
+            self._fail(str(error) if ours else f"the streaming query failed: {_brief(error)}")
+            raise
+        with self._changed:
+            while len(self._waiting) > self._ahead and not self._stopping:
+                self._changed.wait()
+
+    def _take(self, frame: Any, batch: int) -> None:
+        query = self._spark_id()
+        self._check_query(query)
+        offsets = self._checkpoint.offsets(batch)
+        known = self._markers.get(batch)
+        expected = max(self._markers) + 1 if self._markers else 0
+        if known is None and batch > expected:
+            raise self._lost(f"Spark delivers micro-batch {batch}, but {expected} is the next")
+        if known is None and batch == expected:
+            known = self._spool(frame, batch, query, offsets)
+            # After the first marker: that it is there without one tells of a deleted spool.
+            if not self._identity.exists():
+                put_if_absent(self._identity, query.encode())
+        if known is None or known.offsets != offsets:
+            raise SourceError(
+                f"Spark delivers micro-batch {batch} a second time with other rows: its checkpoint "
+                f"{self._checkpoint} was deleted or rolled back, and its numbers started anew. "
+                "Put it back, or start a new checkpoint"
+            )
+
+    def _spool(self, frame: Any, batch: int, query: str, offsets: str) -> BatchMarker:
+        folder = f"batches/{batch:012d}.{query}.{secrets.token_hex(4)}"
+        # The frame belongs to the query's private session, so this is nobody else's setting.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        frame.write.parquet(spark_path(self._directory / folder))
+        sync_files(self._directory / folder)
+        base = self._markers[batch - 1].end if batch else 0
+        extents = extents_of(self._directory, folder, base)
+        marker = BatchMarker(query, batch, offsets, extents, base)
+        self._checkpoint.sync()
+        if not extents:
+            shutil.rmtree(self._directory / folder, ignore_errors=True)
+        if not put_if_absent(self._marker_path(batch), _encode(marker)):
+            # A driver that is about to be fenced was faster with the same micro-batch.
+            marker = _decode(self._marker_path(batch).read_bytes())
+        with self._changed:
+            self._markers[batch] = marker
+            if marker.extents:
+                self._waiting.add(batch)
+                self._kept.add(batch)
+        return marker
+
+    def _load(self) -> None:
+        """Finds what is spooled, and sweeps what no marker names."""
+        for path in sorted(self._batches.glob("*.json")):
+            try:
+                marker = _decode(path.read_bytes())
+            except msgspec.MsgspecError as error:
+                raise self._lost(f"{path.name} is damaged ({error})") from error
+            self._markers[marker.batch] = marker
+            if marker.extents and (self._directory / marker.folder).is_dir():
+                self._waiting.add(marker.batch)
+                self._kept.add(marker.batch)
+        named = {os.path.basename(marker.folder) for marker in self._markers.values()}
+        for entry in list(self._batches.iterdir()):
+            if entry.is_dir() and entry.name not in named:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _watch(self) -> None:
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            self._fail(f"the streaming query failed: {_brief(error)}")
+        self.ended = True
+
+    def _fail(self, message: str) -> None:
+        """Keeps the first reason: what Spark says afterwards only wraps it."""
+        if self._error is None and not self._stopping:
+            self._error = message
+
+    def _lost(self, found: str) -> SourceError:
+        remedy = "Put it back, or start a new checkpoint"
+        return SourceError(f"{found}: the spool {self._batches} has lost rows. {remedy}")
+
+    def _check_query(self, sparks: str) -> None:
+        ours = self._known_id()
+        if ours is not None and ours != sparks:
+            found = f"query {sparks}" if sparks else "nothing"
+            raise SourceError(
+                f"this checkpoint was fed by the streaming query {ours}, but Spark's checkpoint "
+                f"{self._checkpoint} holds {found}: it was deleted or replaced, and a new query "
+                "would count its micro-batches from 0 again. Put it back, or start a new checkpoint"
+            )
+
+    def _spark_id(self) -> str:
+        """The query's id in Spark's own checkpoint; empty before the first start."""
+        try:
+            return self._checkpoint.query()
+        except SourceError as error:
+            ours = self._known_id()
+            if ours is None:
+                remedy = f"nothing is read yet, so delete {self._checkpoint}"
+            else:
+                metadata = msgspec.json.encode({"id": ours}).decode()
+                remedy = (
+                    f"put it back, or write {metadata} into it and delete .metadata.crc beside it"
+                )
+            raise SourceError(f"{error}: {remedy}, and start again") from None
+
+    def _known_id(self) -> str | None:
+        """The id of the query that has fed the spool; None before the first micro-batch."""
+        if self._identity.exists():
+            return self._identity.read_text()
+        return next((marker.query for marker in self._markers.values()), None)
+
+    def _marker_path(self, batch: int) -> Path:
+        return self._batches / f"{batch:012d}.json"
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:600] or type(error).__name__

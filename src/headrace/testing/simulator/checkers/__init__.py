@@ -1,0 +1,1 @@
+"""Independent checkers: they read the log and the output as plain files."""

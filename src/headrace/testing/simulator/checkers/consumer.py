@@ -1,0 +1,195 @@
+"""The reader of a pipeline's output: sees every epoch appear, and takes some away.
+
+It looks at the output directories as any reader would, knows of the commits from
+the log alone, and complains when an epoch appears twice, out of order, before its
+commit, incomplete, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
+
+Row = tuple[Any, int]
+"""(value, timestamp)."""
+
+_EPOCH = re.compile(r"epoch=(\d{12})")
+_WEAK = re.compile(r"epoch=(\d{12})-weak-.*")
+
+
+class SinkOutput:
+    """One sink's directory, as its reader knows it."""
+
+    def __init__(self, name: str, root: str, may_lose: bool) -> None:
+        self.name, self.root = name, root
+        self.may_lose = may_lose
+        """Whether epochs may be passed over (at-most-once)."""
+        self.epochs: dict[int, list[Row]] = {}
+        """What has appeared, by epoch."""
+        self.nodes: dict[int, Node] = {}
+        self.taken: set[int] = set()
+        self.high_water = 0
+
+
+class Consumer:
+    """Reads all outputs."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        log: LogChecker,
+        roots: Mapping[str, str],
+        may_lose: Collection[str],
+        chance: Chance,
+        appeared: Callable[[str, int, list[Row]], None],
+    ) -> None:
+        self._disk, self._log, self._chance, self._appeared = disk, log, chance, appeared
+        self.outputs = {
+            name: SinkOutput(name, root, name in may_lose) for name, root in roots.items()
+        }
+        self._takes = 0.0 if chance.random.random() < 0.5 else 0.4
+
+    def look(self) -> None:
+        """Sees what has appeared since the last look."""
+        for output in self.outputs.values():
+            home = self._disk.find(output.root)
+            if isinstance(home, Directory):
+                self._look_at(output, home)
+
+    def delivered(self) -> dict[str, int]:
+        """Sink -> the last epoch that it needs no more."""
+        self.look()
+        found = {}
+        for name, output in self.outputs.items():
+            known = output.high_water if output.may_lose else 0
+            for commit in self._log.commits[known:]:
+                if _rows(commit, name) and commit["epoch"] not in output.epochs:
+                    break
+                known = commit["epoch"]
+            found[name] = known
+        return found
+
+    def high_water(self, sink: str) -> int:
+        """The last epoch that a sink says it has."""
+        marks = self._disk.find(f"{self.outputs[sink].root}/_high_water")
+        names = marks.names if isinstance(marks, Directory) else ()
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
+    def weak(self) -> dict[str, dict[int, list[list[Row]]]]:
+        """Sink -> epoch -> the rows of each weak delivery that is there."""
+        found: dict[str, dict[int, list[list[Row]]]] = {name: {} for name in self.outputs}
+        for name, output in self.outputs.items():
+            home = self._disk.find(output.root)
+            if not isinstance(home, Directory):
+                continue
+            for entry in sorted(home.names):
+                if (named := _WEAK.fullmatch(entry)) is not None:
+                    rows = _read(home.names[entry])
+                    found[name].setdefault(int(named[1]), []).append(rows)
+        return found
+
+    def check_complete(self) -> None:
+        """At the end, every committed row has been seen, and is there unless it was taken."""
+        self.look()
+        for name, output in self.outputs.items():
+            for commit in self._log.commits:
+                epoch = commit["epoch"]
+                if _rows(commit, name) and epoch not in output.epochs and not output.may_lose:
+                    raise Violation(f"sink {name}: epoch {epoch} never appeared")
+            for epoch in output.epochs:
+                path = f"{output.root}/epoch={epoch:012d}"
+                if epoch not in output.taken and self._disk.find(path) is None:
+                    raise Violation(f"sink {name}: epoch {epoch} appeared and vanished")
+
+    def _look_at(self, output: SinkOutput, home: Directory) -> None:
+        names = sorted(home.names)
+        for name in names:
+            found = _EPOCH.fullmatch(name)
+            if found is None:
+                continue
+            epoch, node = int(found[1]), home.names[name]
+            if epoch in output.taken:
+                raise Violation(f"sink {output.name}: epoch {epoch} is published a second time")
+            if output.nodes.get(epoch) is node:
+                continue
+            rows = _read(node)
+            if epoch in output.epochs:
+                if rows != output.epochs[epoch]:
+                    raise Violation(f"sink {output.name}: epoch {epoch} changed its rows")
+                output.nodes[epoch] = node
+                continue
+            self._check_new(output, epoch, rows)
+            output.epochs[epoch], output.nodes[epoch] = rows, node
+            self._appeared(output.name, epoch, rows)
+            if self._takes and self._chance.random.random() < self._takes:
+                self._take(output, home, name, epoch)
+        self._check_high_water(output, home)
+
+    def _check_new(self, output: SinkOutput, epoch: int, rows: list[Row]) -> None:
+        self._log.catch_up()
+        if epoch > len(self._log.commits):
+            raise Violation(f"sink {output.name}: epoch {epoch} appears before its commit")
+        expected = _rows(self._log.commits[epoch - 1], output.name)
+        if len(rows) != expected:
+            raise Violation(
+                f"sink {output.name}: epoch {epoch} has {len(rows)} rows, its commit {expected}"
+            )
+        if output.may_lose:
+            return
+        if output.epochs and epoch < max(output.epochs):
+            raise Violation(f"sink {output.name}: epoch {epoch} appears after a later one")
+        for commit in self._log.commits[: epoch - 1]:
+            if _rows(commit, output.name) and commit["epoch"] not in output.epochs:
+                raise Violation(f"sink {output.name}: epoch {commit['epoch']} was left out")
+
+    def _check_high_water(self, output: SinkOutput, home: Directory) -> None:
+        water = self.high_water(output.name)
+        if water < output.high_water:
+            raise Violation(f"sink {output.name}: its high-water went back to {water}")
+        output.high_water = water
+        if output.may_lose:
+            return
+        for commit in self._log.commits[:water]:
+            if _rows(commit, output.name) and commit["epoch"] not in output.epochs:
+                raise Violation(
+                    f"sink {output.name} says that it has epoch {water}, but epoch "
+                    f"{commit['epoch']} has not appeared"
+                )
+
+    def _take(self, output: SinkOutput, home: Directory, name: str, epoch: int) -> None:
+        """Moves an epoch away, for good: what it takes must be on disk first."""
+        self._disk.sync(home)
+        self._disk.remove(f"{output.root}/{name}")
+        self._disk.sync(home)
+        output.taken.add(epoch)
+        self._chance.note(f"a consumer takes epoch {epoch} of {output.name} away")
+
+    def after_power_loss(self) -> None:
+        """Marks that were not on disk yet may be gone."""
+        for output in self.outputs.values():
+            output.high_water = 0
+            output.nodes = {}
+
+
+def _rows(commit: Mapping[str, Any], sink: str) -> int:
+    """How many rows of an epoch the sink must show; weak ones come when they like."""
+    files = (f for f in commit["staged"] if f["sink"] == sink and not f["weak"])
+    return sum(file["rows"] for file in files)
+
+
+def _read(node: Node) -> list[Row]:
+    rows: list[Row] = []
+    if isinstance(node, Directory):
+        for name in sorted(node.names):
+            file = node.names[name]
+            if isinstance(file, File):
+                for line in file.data.splitlines():
+                    timestamp, value = json.loads(line)
+                    rows.append((value, timestamp))
+    return rows

@@ -1,0 +1,305 @@
+"""Reads the epoch log as plain JSON and checks what it must never say.
+
+It shares no code with the engine. Manifests are followed at 64 points of the key
+space: rings of a simulation have their borders there, so what counts at a point
+counts in the interval around it.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
+
+POINTS = 64
+_STEP = 2**64 // POINTS
+
+
+class Violation(BaseException):
+    """A promise that was broken. Not an Exception: the engine survives those."""
+
+
+class LogChecker:
+    """What the log has said so far."""
+
+    def __init__(self, disk: SimulatedDisk, root: str, per_directory: int, retain: int) -> None:
+        self._disk, self._root, self._per_directory, self._retain = (
+            disk, root, per_directory, retain,
+        )  # fmt: skip
+        self._files: list[File] = []
+        self._entries: list[dict[str, Any]] = []
+        self._rows_of: dict[str, frozenset[str]] = {}
+        """Files of the record of what was read, as they were when a commit named them."""
+        self.note: Callable[[str], None] = lambda line: None
+        self.away = False
+        """Whether nobody can see the log now."""
+        self.promised = 0
+        """A driver was told that this position is on disk."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self.generations = [0]
+        self.commits: list[dict[str, Any]] = []
+        self.committed_by: list[int] = []
+        """The generation that wrote each of them."""
+        self.plans: list[dict[str, Any]] = []
+        self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._open: dict[str, Any] | None = None
+        self._counting: dict[str, list[list[str]]] = {}
+        self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
+        self._windows: deque[set[str]] = deque(maxlen=self._retain)
+
+    @property
+    def length(self) -> int:
+        """How many entries there are."""
+        return len(self._files)
+
+    @property
+    def generation(self) -> int:
+        """The one that leads."""
+        return self.generations[-1]
+
+    def needs(self, segment: str) -> bool:
+        """Whether a commit of the retention window counts on it."""
+        return any(segment in window for window in self._windows)
+
+    # Reading --------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Reads on, and looks whether what was read before is still so."""
+        if self.away:
+            return
+        names: dict[str, Node] = {}
+        at = -1
+        for position, known in enumerate(self._files, 1):
+            if position // self._per_directory != at:
+                at = position // self._per_directory
+                home = self._disk.find(f"{self._root}/log/{at:06d}")
+                names = home.names if isinstance(home, Directory) else {}
+            found = names.get(f"{position:020d}")
+            if found is not known and not self._trimmed(position):
+                what = "is gone" if found is None else "was overwritten"
+                raise Violation(f"log position {position} {what}")
+        while (file := self._file(len(self._files) + 1)) is not None:
+            text = file.data.split(b"\n", 1)[1]
+            self._files.append(file)
+            self._entries.append(json.loads(text))
+            self._fold(len(self._files), self._entries[-1])
+
+    def after_power_loss(self) -> None:
+        """What had been promised must be there; what had not may be gone."""
+        kept = len(self._files)
+        while kept and self._file(kept) is None and not self._trimmed(kept):
+            kept -= 1
+        if kept < self.promised:
+            raise Violation(
+                f"log position {self.promised} was reported as written, and a power loss took it"
+            )
+        self._files, self._entries = self._files[:kept], self._entries[:kept]
+        self._reset()
+        tell, self.note = self.note, lambda line: None
+        for position, entry in enumerate(self._entries, 1):
+            self._fold(position, entry)
+        self.note = tell
+
+    def _file(self, position: int) -> File | None:
+        directory = position // self._per_directory
+        found = self._disk.find(f"{self._root}/log/{directory:06d}/{position:020d}")
+        return found if isinstance(found, File) else None
+
+    def _trimmed(self, position: int) -> bool:
+        marker = f"{self._root}/log/{position // self._per_directory:06d}.trimmed"
+        return self._disk.find(marker) is not None
+
+    # Checking -------------------------------------------------------------
+
+    def _fold(self, position: int, entry: dict[str, Any]) -> None:
+        kind, generation, body = entry["kind"], entry["generation"], entry["body"]
+        if kind == "generation":
+            if generation <= self.generation:
+                raise Violation(f"two drivers have generation {generation} (position {position})")
+            self.generations.append(generation)
+            return
+        if generation != self.generation:
+            raise Violation(
+                f"position {position}: a driver of generation {generation} wrote a {kind} after "
+                f"generation {self.generation} had taken over"
+            )
+        if kind == "plan":
+            self._plan(body)
+        elif kind == "void":
+            if self._open is None:
+                raise Violation(f"position {position} gives up a plan that is not open")
+            self.voids.append((self._open, body))
+            self._open = None
+            self._finished.passed(body["skipped"])
+        elif kind == "commit":
+            self._commit(body["commit"])
+            if body["next"] is not None:
+                self._plan(body["next"], " with the commit before it")
+
+    def _plan(self, plan: dict[str, Any], how: str = "") -> None:
+        if plan["epoch"] != len(self.commits) + 1:
+            raise Violation(f"epoch {plan['epoch']} is planned after epoch {len(self.commits)}")
+        if self.plans and plan["wall"] <= self.plans[-1]["wall"]:
+            raise Violation(f"the wall time of plans went back at epoch {plan['epoch']}")
+        self._open = plan
+        self.plans.append(plan)
+        self._finished.check_plan(plan)
+        last = ", the last" if plan["final"] else ""
+        ranges = [read["range"] for task in plan["reads"] for read in task]
+        records = sum(found["end"] - found["start"] for found in ranges)
+        self.note(f"epoch {plan['epoch']} is planned{how}: {records} records{last}")
+
+    def _commit(self, commit: dict[str, Any]) -> None:
+        epoch = commit["epoch"]
+        if epoch != len(self.commits) + 1:
+            raise Violation(f"epoch {epoch} is committed after epoch {len(self.commits)}")
+        if self._open is None or self._open["epoch"] != epoch:
+            raise Violation(f"epoch {epoch} is committed without a plan")
+        if commit["rings"] != self._open["rings"]:
+            raise Violation(f"epoch {epoch} ran under other rings than were planned")
+        for which in ("ins", "outs"):
+            before = self.commits[-1][which] if self.commits else {}
+            for name, mark in before.items():
+                if commit[which].get(name, mark) < mark:
+                    raise Violation(f"the {which[:-1]} watermark of {name} went back at {epoch}")
+        self._open = None
+        self.commits.append(commit)
+        self.committed_by.append(self.generation)
+        self.note(f"epoch {epoch} is committed")
+        for stream in self._finished.committed(commit):
+            self.note(f"finished splits of {stream} leave the ledger")
+        self._count(commit)
+
+    def _count(self, commit: dict[str, Any]) -> None:
+        """Follows which segments count where."""
+        owners = {name: _owners(ring) for name, ring in commit["rings"].items()}
+        for name, deltas in commit["deltas"].items():
+            counting = self._counting.setdefault(name, [[] for _ in range(POINTS)])
+            for slot, delta in deltas.items():
+                if delta["segment"] is not None:
+                    for point in range(POINTS):
+                        if owners[name][point] == int(slot):
+                            counting[point].append(delta["segment"])
+        for adoption in commit["adoptions"]:
+            name, entry = adoption["computation"], adoption["entry"]
+            self.note(f"a merge of {name} is adopted")
+            low, last = entry["interval"]
+            for point, segments in enumerate(self._counting[name]):
+                if owners[name][point] == adoption["slot"]:
+                    segments[:] = [s for s in segments if s not in adoption["replaces"]]
+                    if low <= point * _STEP <= last:
+                        segments.append(entry["segment"])
+        self._windows.append(
+            self._finished.named().union(
+                *(point for of_name in self._counting.values() for point in of_name)
+            )
+        )
+
+    # Files ----------------------------------------------------------------
+
+    def check_files(self) -> None:
+        """Every file that the last commit counts on is there."""
+        if self.away:
+            return
+        for segment in sorted(self._windows[-1]) if self._windows else ():
+            if self._disk.find(f"{self._root}/{segment}") is None:
+                raise Violation(f"epoch {len(self.commits)} counts on {segment}, which is gone")
+
+    def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
+        """Nobody deletes what somebody needs. `delivered`: sink -> its last epoch."""
+        name = path.removeprefix(f"{self._root}/")
+        if self.needs(name):
+            raise Violation(f"{name} is deleted, but a commit of the window counts on it")
+        last = delivered() if name.startswith("staged/") else {}
+        for commit in self.commits if last else ():
+            for file in commit["staged"]:
+                waiting = commit["epoch"] > last[file["sink"]] and file["rows"]
+                if name == f"staged/{file['sink']}/{file['name']}" and waiting:
+                    raise Violation(f"{name} is deleted before its sink has it")
+        for file in self.commits[-1]["outbox"] if self.commits else ():
+            if name == f"outbox/{file['name']}":
+                raise Violation(f"{name} is deleted before it was read")
+
+
+class FinishedChecker:
+    """Which splits are finished, and where that is written down.
+
+    Each of them is in the ledger or in a file that the log names, and is never read again.
+    """
+
+    def __init__(self, disk: SimulatedDisk, root: str, rows_of: dict[str, frozenset[str]]) -> None:
+        self._disk, self._root, self._rows_of = disk, root, rows_of
+        self._listed: dict[str, set[str]] = {}
+        """Stream -> finished splits that the ledger lists."""
+        self._files: dict[str, list[str]] = {}
+        """Stream -> the files that list the others."""
+
+    def named(self) -> set[str]:
+        """Every file that counts."""
+        return {name for files in self._files.values() for name in files}
+
+    def check_plan(self, plan: dict[str, Any]) -> None:
+        """A plan reads nothing that was read to its end."""
+        for read in (read for task in plan["reads"] for read in task):
+            if read["split"] in self._finished(read["stream"]):
+                raise Violation(
+                    f"epoch {plan['epoch']} reads {read['split']} of {read['stream']} again, "
+                    "which was read to its end"
+                )
+
+    def passed(self, splits: dict[str, dict[str, dict[str, Any]]]) -> None:
+        """Splits count as read this far."""
+        for stream, states in splits.items():
+            ended = {split for split, state in states.items() if state["finished"]}
+            self._listed.setdefault(stream, set()).update(ended)
+
+    def committed(self, commit: dict[str, Any]) -> list[str]:
+        """Takes in a commit; gives the streams whose finished splits left the ledger."""
+        for stream, sealing in commit["sealed"].items():
+            name, rows = sealing["file"]
+            found = self._rows(commit["epoch"], name)
+            files = self._files.setdefault(stream, [])
+            expected = set(self._listed.get(stream, ()))
+            for replaced in sealing["replaces"]:
+                if replaced not in files:
+                    raise Violation(f"{name} replaces {replaced}, which does not count")
+                expected |= self._rows_of[replaced]
+            if found != expected or rows != len(expected):
+                raise Violation(
+                    f"epoch {commit['epoch']}: {name} lists {sorted(found)} as read to their end, "
+                    f"and it should be {sorted(expected)}"
+                )
+            files[:] = [name, *(file for file in files if file not in sealing["replaces"])]
+            self._listed[stream] = set()
+        self.passed(commit["splits"])
+        return list(commit["sealed"])
+
+    def _finished(self, stream: str) -> set[str]:
+        in_files = (self._rows_of[name] for name in self._files.get(stream, ()))
+        return self._listed.get(stream, set()).union(*in_files)
+
+    def _rows(self, epoch: int, name: str) -> frozenset[str]:
+        """The splits in a file, which must be there before a commit names it."""
+        if name not in self._rows_of:
+            file = self._disk.find(f"{self._root}/{name}")
+            if not isinstance(file, File):
+                raise Violation(f"epoch {epoch} is committed and names {name}, which is not there")
+            table = pa.ipc.open_file(pa.py_buffer(bytes(file.data))).read_all()
+            keys = [msgspec.msgpack.decode(key) for key in table.column("key").to_pylist()]
+            self._rows_of[name] = frozenset(split for split, part in keys if not part)
+        return self._rows_of[name]
+
+
+def _owners(ring: dict[str, Any]) -> list[int]:
+    """The slot of each point."""
+    lows, owners = ring["lows"], ring["owners"]
+    return [owners[bisect_right(lows, point * _STEP) - 1] for point in range(POINTS)]

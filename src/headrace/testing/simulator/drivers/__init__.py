@@ -1,0 +1,1 @@
+"""Simulated processes around a checkpoint: drivers, workers, readers."""

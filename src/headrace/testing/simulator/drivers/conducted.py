@@ -1,0 +1,168 @@
+"""A life as `headrace run` starts one: the engine's own loop, with a lease and patience.
+
+It may be a standby, which watches the lease before it leads. A process that is stopped
+(SIGSTOP) stops whole; one that hangs keeps on renewing its lease, for a while.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from headrace.engine.driver.driver import Driver
+from headrace.engine.leading import loop
+from headrace.errors import EpochFailed, SinkError, StoreError
+from headrace.plan.progress import Notice
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.machine.threads import SimulatedEvent
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from headrace.testing.simulator.simulation import Simulation
+
+STUCK_S = 20.0
+_HICCUPS = 7
+"""After so many waits in a row an outage must have been told, and be tried more seldom."""
+_SLACK_S = 60.0
+"""So long somebody may try on: its last wait, and others' turns before its own."""
+
+
+class _Stopping(SimulatedEvent):
+    """Nobody ever asks a simulated run to stop; but between two steps others have their turns."""
+
+    def __init__(self, life: ConductedLife, simulation: Simulation) -> None:
+        super().__init__(lambda: life, simulation.uptime_s)
+        self._life = life
+
+    def is_set(self) -> bool:
+        self._life.between_steps()
+        return super().is_set()
+
+    def wait(self, timeout: float) -> bool:
+        self._life.waits(timeout)
+        return super().wait(timeout)
+
+
+class ConductedLife(Life):
+    """A driver in its loop."""
+
+    def __init__(self, simulation: Simulation, number: int, *, standby: bool = False) -> None:
+        super().__init__(simulation, number)
+        chance = simulation.chance
+        self.standby = standby
+        self.lease_s = simulation.lease_s
+        self.give_up_s = None if chance.random.random() < 0.7 else chance.random.uniform(20, 60)
+        self.unwell_at = float("-inf")
+        """When something last kept it from renewing its lease."""
+        self._refused_since: float | None = None
+        self._refused_at = -1.0
+        self._waits = 0
+        self._progress = (0, 0)
+        self._progress_at = 0.0
+        self._led = False
+        self.began_to_lead = 0.0
+        self.woke_at = 0.0
+        """When it was last woken."""
+        self._notices: list[tuple[float, str, str]] = []
+        self._control = loop.RunControl(cast("Event", _Stopping(self, simulation)))
+        self.reason = ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it has opened, and makes steps."""
+        return self._control.phase == "running"
+
+    @property
+    def watches(self) -> bool:
+        """Whether it is a standby that has not yet decided to take over."""
+        decided = any("taking over" in text for _, _, text in self._notices)
+        return self.standby and not decided
+
+    def _lead(self, driver: Driver) -> None:
+        conduct = loop.Conduct(
+            give_up_s=self.give_up_s,
+            lease_s=self.lease_s,
+            stuck_s=STUCK_S,
+            standby=self.standby,
+            on_notice=self._hear,
+        )
+        simulation = self._simulation
+        summary = loop.run_loop(
+            driver, self._control.stopping, lambda: simulation.now, conduct, self._control
+        )
+        self.reason = summary.reason
+        self.finished = summary.reason not in ("stopped", "not_needed")
+
+    def _hear(self, notice: Notice) -> None:
+        self._notices.append((self._simulation.uptime_s(), notice.kind, notice.text))
+        if notice.kind == "back":
+            self._refused_since = None
+        elif notice.kind == "away":
+            self._waits = 0  # this outage may be the second in a row, with quick tries of its own
+        self._simulation.chance.note(f"driver {self.number} says: {notice.text[:120]}")
+        if "; taking over" in notice.text and self._simulation.chance.random.random() < 0.4:
+            self.pause()  # others may have come to the same conclusion
+
+    def wake(self, uptime_s: float) -> None:
+        super().wake(uptime_s)
+        self.woke_at = self.unwell_at = uptime_s
+
+    def between_steps(self) -> None:
+        """The loop comes round."""
+        if self.leads and self.driver is not None:
+            if not self._led:
+                self._led, self.began_to_lead = True, self._simulation.uptime_s()
+            self.fiber.wakes_at = 0.0
+            self.pause()
+            self._change_ring(self.driver)
+
+    # What it says of outages, and when it gives up ------------------------
+
+    def refused(self) -> None:
+        """Something outside is away, and this driver has met it."""
+        now = self._simulation.uptime_s()
+        self.unwell_at = now
+        if not self.leads or self.current is not self.fiber:
+            return
+        self._refused_at = now
+        if self._refused_since is None:
+            self._refused_since, self._waits = now, 0
+        if (progress := self._simulation.progress()) != self._progress:
+            self._progress, self._progress_at, self._waits = progress, now, 0
+        told = any(kind == "away" and at >= self._refused_since for at, kind, _ in self._notices)
+        if self._waits > _HICCUPS and not told:
+            raise Violation(f"driver {self.number} waits for what is away and tells nobody why")
+        away_s = now - max(self._refused_since, self._progress_at, self.woke_at)
+        if self.give_up_s is not None and away_s > self.give_up_s + _SLACK_S:
+            raise Violation(
+                f"driver {self.number} was to give up after {self.give_up_s:.0f} s, and still "
+                f"tries after {away_s:.0f} s"
+            )
+
+    def waits(self, seconds: float) -> None:
+        """It waits, perhaps for what is away: then it was refused in this very moment."""
+        now = self._simulation.uptime_s()
+        if self._refused_at != now:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now  # refused again in the moment in which it said "back"
+        self._waits = self._waits + 1 if self._refused_since is not None else 0
+        if self._waits > _HICCUPS and self.give_up_s is None and seconds < 1.0:
+            raise Violation(f"driver {self.number} tries again every {seconds:.2f} s, on and on")
+
+    def _excused(self, error: BaseException) -> bool:
+        """A run that is patient does not end because something is away."""
+        if not self._led or isinstance(error, EpochFailed):
+            return super()._excused(error)
+        if not isinstance(error, SinkError | StoreError) or self.give_up_s is None:
+            return False
+        waited = 0.0
+        if self._refused_since is not None:
+            waited = self._simulation.uptime_s() - self._refused_since
+        if waited < self.give_up_s - 1.0:
+            raise Violation(
+                f"driver {self.number} was to wait {self.give_up_s:.0f} s and gave up after "
+                f"{waited:.0f} s: {error}"
+            )
+        return True

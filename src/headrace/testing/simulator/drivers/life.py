@@ -1,0 +1,260 @@
+"""One life of a driver: from taking over to its end, its death, or its fencing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace import failpoints
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.options import Options
+from headrace.errors import EpochFailed, Fenced, HeadraceError, SinkError, StoreError, UserCodeError
+from headrace.model.values.keys import HASH_SPACE
+from headrace.plan.decisions.next_step import Finish, Wait
+from headrace.plan.ring import Ring
+from headrace.testing.simulator.checkers.log_checker import POINTS, Violation
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.machine.fiber import Fiber, Killed
+
+if TYPE_CHECKING:
+    from headrace.testing.simulator.simulation import Simulation
+
+_DELICATE = (
+    "after-record-write",
+    "before-commit-write",
+    "before-claim",
+    "after-claim",
+    "after-publish",
+    "after-high-water",
+    "before-collect",
+)
+"""Where a driver that dies, or sleeps and wakes, could do most harm."""
+
+_ONCE = ("before-takeover", "after-takeover")
+"""Where a driver comes but once."""
+
+_CALLS = ("after-intent-write", "after-call", "after-result-write")
+"""The same, where hooks call the outside."""
+
+_EXCUSED = (SinkError, StoreError, EpochFailed)
+"""With these a driver may stop after faults; the next one goes on."""
+
+
+class Life:
+    """A driver, the fiber it runs in, and the death that waits for it."""
+
+    kind = "driver"
+
+    def __init__(self, simulation: Simulation, number: int) -> None:
+        chance = simulation.chance
+        self._simulation = simulation
+        self.number = number
+        self.fiber = Fiber(self._run)
+        self.strands: list[Fiber] = []
+        """Threads beside it."""
+        self.current = self.fiber
+        """Which of them runs, when its turn has come."""
+        self.calls = 0
+        """How many system calls it has made in this turn."""
+        self.asleep = False
+        """Whether the whole process was stopped, until somebody wakes it."""
+        self.driver: Driver | None = None
+        self.finished = False
+        self.remembered: set[str] = set()
+        """What a process keeps in its modules."""
+        self.sleeps = False
+        """Whether it was stopped in the middle of something."""
+        self.waits_until: int | None = None
+        self.took_over = False
+        """Whether its generation is in the log."""
+        self.skew_us = 0
+        self._disturbances = chance.disturbances
+        if chance.strikes("clock jumps", 0.5):
+            self.skew_us = chance.random.randint(-3_600_000_000, 3_600_000_000)
+            chance.note(f"driver {number}: its clock is off by {self.skew_us // 1_000_000} s")
+        self._dies_at = self._sleeps_at = ""
+        self._dies_in: int | None = None
+        self._arrivals: Counter[str] = Counter()
+        """Failpoint -> how many more times it comes there."""
+        if chance.strikes("driver dies", 0.8):
+            if chance.random.random() < 0.7:
+                self._dies_at = self._some_failpoint(chance)
+            else:
+                self._dies_in = chance.random.randint(1, 400)
+        self.power_fails_in: int | None = None
+        """How many more system calls there is power for."""
+        self.took_the_power = False
+        if chance.strikes("power fails", 0.15):
+            self.power_fails_in = chance.random.randint(1, 400)
+        if chance.strikes("driver pauses", 0.7):
+            self._sleeps_at = self._some_failpoint(chance)
+
+    def _some_failpoint(self, chance: Chance) -> str:
+        names: tuple[str, ...] = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
+        if self._simulation.topology.uses_services() and chance.random.random() < 0.5:
+            names = _CALLS
+        name = chance.choice(names)
+        times = chance.random.randint(1, 3)
+        self._arrivals[name] = 1 if name in _ONCE else times
+        return name
+
+    @property
+    def is_zombie(self) -> bool:
+        """Whether somebody has taken over since."""
+        log = getattr(self.driver, "log", None)
+        return log is not None and log.generation < self._simulation.log.generation
+
+    # Its course -----------------------------------------------------------
+
+    def _run(self) -> None:
+        simulation = self._simulation
+        slots = None
+        if simulation.chance.strikes("ring changes", 0.3):
+            slots = simulation.chance.random.randint(1, 4)
+        self.driver = driver = Driver(
+            simulation.topology,
+            f"code-{simulation.code_version}",
+            simulation.new_store(),
+            simulation.substrate,
+            Options(
+                slots=slots,
+                epoch_records=simulation.epoch_records,
+                retain_epochs=simulation.tuning.retain_epochs,
+                background=False,
+            ),
+            clock=lambda: max(1, simulation.now + self.skew_us),
+            seeds=lambda: simulation.chance.random.getrandbits(63),
+        )
+        self._lead(driver)
+
+    def _lead(self, driver: Driver) -> None:
+        """Opens and steps, without patience: the first refusal is the end."""
+        simulation = self._simulation
+        driver.open()
+        while True:
+            self.fiber.pause()
+            self._change_ring(driver)
+            try:
+                step = driver.step()
+            except SinkError:
+                simulation.substrate.excuse()
+                if simulation.chance.random.random() < 0.5:
+                    continue  # the epoch is committed; it is delivered with the next one
+                raise
+            if isinstance(step, Finish):
+                driver.close()
+                self.finished = True
+                return
+            self.waits_until = step.until or 0 if isinstance(step, Wait) else None
+
+    def _change_ring(self, driver: Driver) -> None:
+        """Splits, merges or moves an interval of one computation, from the next plan on."""
+        chance = self._simulation.chance
+        if not driver.settings.rings or not chance.strikes("ring changes", 0.4):
+            return
+        name = chance.choice(sorted(driver.settings.rings))
+        how, ring = _changed(driver.settings.rings[name], chance)
+        chance.note(f"the ring of {name}: {how}; its slots are now {ring.slots}")
+        rings = {**driver.settings.rings, name: ring}
+        driver.settings = msgspec.structs.replace(driver.settings, rings=rings)
+
+    def pause(self) -> None:
+        """The thread that runs gives its turn back."""
+        self.current.pause()
+
+    def wake(self, uptime_s: float) -> None:
+        """Somebody lets it go on."""
+        self.asleep = False
+
+    def refused(self) -> None:
+        """Something outside is away, and this driver has met it."""
+
+    def kill(self) -> None:
+        """The process dies, with all its threads."""
+        for fiber in (self.fiber, *self.strands):
+            self.current = fiber
+            fiber.kill()
+        self.current = self.fiber
+
+    # Its end --------------------------------------------------------------
+
+    def reached(self, failpoint: str) -> bool:
+        """The driver is at a failpoint: it may be its last. Whether it is to sleep there."""
+        self.took_over |= failpoint == "after-takeover"
+        if failpoint not in (self._dies_at, self._sleeps_at):
+            return False
+        self._arrivals[failpoint] -= 1
+        if self._arrivals[failpoint]:
+            return False
+        if failpoint == self._dies_at:
+            self.die(failpoint)
+        return True
+
+    def called(self, what: str) -> None:
+        """The driver makes a system call: it may be its last."""
+        if self._dies_in is not None:
+            self._dies_in -= 1
+            if self._dies_in <= 0:
+                self.die(what)
+        if self.power_fails_in is not None:
+            self.power_fails_in -= 1
+            if self.power_fails_in <= 0:
+                self.took_the_power = True
+                self.die(what)
+
+    def die(self, where: str) -> None:
+        """The process is gone."""
+        self._simulation.chance.note(f"driver {self.number} dies at {where}")
+        self.fiber.dead = True
+        raise Killed
+
+    def check_end(self) -> None:
+        """Whether it ended in a way that may be."""
+        error = self.fiber.error
+        simulation = self._simulation
+        if error is None or isinstance(error, Killed):
+            return
+        if isinstance(error, Violation):
+            raise error
+        simulation.chance.note(
+            f"driver {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
+        )
+        if isinstance(error, Fenced):
+            # One that was overtaken while it still started finds the log trimmed under it.
+            if not self.is_zombie and self.took_over:
+                raise Violation(f"driver {self.number} was fenced by nobody: {error}")
+            return
+        if isinstance(error, HeadraceError) and self.is_zombie:
+            return
+        stops_with = getattr(simulation.workload, "stops_with", "")
+        if stops_with and isinstance(error, UserCodeError) and stops_with in str(error):
+            return  # as its hooks mean to; the next start must get past it
+        if self._excused(error):
+            return
+        raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error
+
+    def _excused(self, error: BaseException) -> bool:
+        disturbed = self._simulation.chance.disturbances > self._disturbances
+        return isinstance(error, _EXCUSED) and disturbed
+
+
+def _changed(ring: Ring, chance: Chance) -> tuple[str, Ring]:
+    """A ring with one interval split, merged with its neighbour, or moved to another slot."""
+    lows, owners = list(ring.lows), list(ring.owners)
+    at = int(chance.random.random() * len(lows))
+    how = chance.choice(("split", "merge", "move"))
+    high = lows[at + 1] if at + 1 < len(lows) else HASH_SPACE
+    step = HASH_SPACE // POINTS
+    middle = (lows[at] + high) // 2 // step * step
+    if how == "merge" and len(lows) > 1:
+        del lows[at], owners[at]
+        lows[0] = 0
+    elif how == "split" and lows[at] < middle < high:
+        lows.insert(at + 1, middle)
+        owners.insert(at + 1, chance.random.randint(0, 3))
+    else:
+        how = "move"
+        owners[at] = chance.random.randint(0, 3)
+    return how, Ring(tuple(lows), tuple(owners))

@@ -1,0 +1,116 @@
+"""Readers from outside: they run an epoch again, or look at state, while drivers go on.
+
+What such a reader has pinned stays until it is done (C8). It gets the epoch as it was
+committed, or hears that it is not kept any more, and then it was not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headrace.engine.replay import checkpoint, replay
+from headrace.errors import IncompatibleState, StoreError
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
+from headrace.testing.simulator.machine.fiber import Killed
+
+if TYPE_CHECKING:
+    from headrace.testing.simulator.simulation import Simulation
+
+
+class Reader(Life):
+    """A process that reads, and writes nothing but its pin."""
+
+    kind = "reader"
+
+    def __init__(self, simulation: Simulation, number: int) -> None:
+        super().__init__(simulation, number)
+        self._dies_at = self._sleeps_at = ""
+        self._dies_in = self.power_fails_in = None
+        last = len(simulation.log.commits)
+        self.epoch = simulation.chance.random.randint(max(1, last - 5), last)
+        self._scans = simulation.chance.random.random() < 0.3
+        self._began = simulation.now
+        self._was_away = False
+        self.haste = simulation.chance.choice((0.1, 0.5))
+        """How often it comes to its turn."""
+
+    def _run(self) -> None:
+        simulation, store = self._simulation, self._simulation.new_store()
+        if self._scans:
+            found = checkpoint.Checkpoint(store)
+            for name in found.computations:
+                list(found.scan(name))
+            simulation.chance.note(f"reader {self.number} has read the state of {found.epoch}")
+            return
+        told = replay.replay_epoch(simulation.topology, store, self.epoch, prepared=True)
+        repeats = getattr(simulation.workload, "repeats", True)
+        if not told.equal and repeats:
+            raise Violation(
+                f"reader {self.number}: epoch {self.epoch} is not what was committed: "
+                f"{told.differences[:1]}"
+            )
+        simulation.chance.note(f"reader {self.number} has run epoch {self.epoch} again")
+
+    def refused(self) -> None:
+        self._was_away = True
+
+    def check_end(self) -> None:
+        error, simulation = self.fiber.error, self._simulation
+        if error is None or isinstance(error, Killed):
+            return
+        if isinstance(error, Violation):
+            raise error
+        simulation.chance.note(
+            f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
+        )
+        if isinstance(error, StoreError) or self._was_away:
+            return  # a disk that fails, or is away
+        expired = simulation.now - self._began >= replay.PIN_S * 1_000_000
+        kept = self.epoch > len(simulation.log.commits) - simulation.tuning.retain_epochs + 1
+        if isinstance(error, IncompatibleState) and (expired or not kept):
+            return
+        raise Violation(
+            f"reader {self.number}, epoch {self.epoch}: {type(error).__name__}: {error}"
+        ) from error
+
+
+class Pins:
+    """What was pinned when a driver began to collect."""
+
+    def __init__(self, disk: SimulatedDisk, root: str) -> None:
+        self._disk, self._root = disk, root
+        self._seen: dict[int, list[dict[str, Any]]] = {}
+
+    def collection_begins(self, life: Life, now_s: float) -> None:
+        """A driver is about to look for pins."""
+        home = self._disk.find(f"{self._root}/pins")
+        names = home.names if isinstance(home, Directory) else {}
+        pins = []
+        for name, file in names.items():
+            if isinstance(file, File) and not name.startswith("."):  # those are not put yet
+                try:
+                    pins.append(json.loads(file.data.split(b"\n", 1)[1]))
+                except (ValueError, IndexError):
+                    continue  # torn by a power loss: it holds nothing
+        self._seen[life.number] = [pin for pin in pins if pin["expires"] > now_s]
+
+    def collection_ends(self, life: Life) -> None:
+        """It has deleted what it wanted to."""
+        self._seen.pop(life.number, None)
+
+    def check(self, life: Life, call: str, path: str) -> None:
+        """Nobody takes away what was pinned before it looked."""
+        if call not in ("unlink", "rename"):
+            return
+        name = path.removeprefix(f"{self._root}/")
+        for pin in self._seen.get(life.number, ()):
+            taken = name in pin["files"]
+            if name.startswith("log/") and name[-20:].isdigit():
+                taken = 0 < pin["log_from"] <= int(name[-20:])
+            if name.startswith("determinants/") and name.endswith(".gone"):
+                taken = int(name[-17:-5]) == pin["determinants"]
+            if taken:
+                raise Violation(f"driver {life.number} takes {name}, which a reader has pinned")

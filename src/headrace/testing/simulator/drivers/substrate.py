@@ -1,0 +1,219 @@
+"""The substrate of a simulation: an epoch's tasks, each of which may go wrong as on Spark.
+
+A task may die before, in the middle of or after its user code, and is then run
+again, by another worker; it may run twice, both outputs arriving; a lost output is
+made again, and consumers that were faster have seen the first; a zombie runs to its
+end when nobody waits for it any more. Rows arrive in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Report, WorkOrder
+from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.worker.exchange.envelope import REPORT, Envelope, partitions
+from headrace.worker.exchange.reports import decode_report
+from headrace.worker.level import run_level
+from headrace.worker.reader import run_reader
+
+Work = Callable[[Worker], list[Envelope]]
+Rows = list[Envelope]
+
+BEFORE, DURING, SEALING, AFTER, CALLING = (
+    "before its user code",
+    "in the middle of its user code",
+    "while it seals",
+    "after it was done",
+    "around a call to the outside",
+)
+_MOMENTS = (BEFORE, DURING, SEALING, AFTER)
+_POINTS = {
+    SEALING: ("before-segment-write", "after-segment-write"),
+    CALLING: ("after-intent-write", "after-call", "after-result-write"),
+}
+_TRIES_MAX = 4
+
+
+class JobAborted(Exception):
+    """Spark gave up a job."""
+
+
+class SimulatedSubstrate:
+    """Runs epochs, badly."""
+
+    spark = None
+    parallelism = 2
+
+    def __init__(self, topology: Topology, workers: Workers, chance: Chance) -> None:
+        self.topology = topology
+        self._workers = workers
+        self._chance = chance
+        self.zombies: list[tuple[str, Work]] = []
+        """Tasks that nobody waits for, which will run all the same."""
+        self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
+        """(epoch, label, digest) -> the hooks that made this output."""
+        self.driver: Callable[[], object] = lambda: None
+        """Whose job it is."""
+        self._whole: set[tuple[object, int, int]] = set()
+        """(driver, epoch, wall time) of jobs that came to their end with nothing wrong."""
+        self._torn: set[tuple[object, int, int]] = set()
+        """Jobs that have lost an output, or have two different ones."""
+        self._dies_at = ""
+        self._moments: tuple[str, ...] = _MOMENTS
+        if topology.uses_services():
+            self._moments = (*_MOMENTS, CALLING, CALLING)
+
+    def reached(self, failpoint: str) -> None:
+        """A task has come to a failpoint, and may die there."""
+        if failpoint == self._dies_at:
+            raise TaskDied
+
+    def run(self, task: WorkOrder) -> Sequence[Report]:
+        """All reports of an epoch that reach the driver."""
+        job = self._job(task)
+        if job in self._whole:
+            raise Violation(
+                f"the job of epoch {task.plan.epoch} had all its outputs, each once, and is run "
+                "again: slots that lost nothing run twice"
+            )
+        self._torn.discard(job)
+        rows: Rows = []
+        for number in range(len(task.plan.reads)):
+            rows += self._unit(task, 0, number, _reading(task, number))
+        for level in range(1, self.topology.depth + 1):
+            self._abort_perhaps(task, level)
+            arrived: list[Rows] = [[] for _ in range(partitions(self.topology, task.plan, level))]
+            for row in rows:
+                arrived[row.partition].append(row)
+            rows = []
+            for slot, received in enumerate(arrived):
+                self._chance.random.shuffle(received)
+                rows += self._unit(task, level, slot, _working(task, level, slot, received))
+        reports = [decode_report(row.body) for row in rows if row.header.kind == REPORT]
+        if job not in self._torn and all(report.error is None for report in reports):
+            self._whole.add(job)
+        return reports
+
+    def excuse(self) -> None:
+        """A sink refused what an epoch was to show before its commit: its job may run again."""
+        self._whole.clear()
+
+    def _job(self, task: WorkOrder) -> tuple[object, int, int]:
+        return self.driver(), task.plan.epoch, task.plan.wall
+
+    def _compare(self, task: WorkOrder, first: Rows, second: Rows) -> None:
+        if not _equal(first, second):
+            self._torn.add(self._job(task))
+
+    def gone(self) -> str | None:
+        """What is simulated is always there."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def run_zombie(self) -> None:
+        """One of the zombies comes to its end."""
+        name, work = self.zombies.pop(int(self._chance.random.random() * len(self.zombies)))
+        self._chance.note(f"the zombie of {name} runs to its end")
+        try:
+            with self._workers.taken() as worker:
+                rows = work(worker)
+        except Exception:
+            return  # Nobody waits for it, so nobody hears it fail.
+        for row in rows:
+            if row.header.kind == REPORT and decode_report(row.body).error == "Fenced":
+                self._chance.note(f"the zombie of {name} is turned away")
+
+    # One task -------------------------------------------------------------
+
+    def _unit(self, task: WorkOrder, level: int, number: int, work: Work) -> Rows:
+        """What the consumers of a task get to see of it."""
+        chance, name = self._chance, f"task {level}/{number} of epoch {task.plan.epoch}"
+        if chance.strikes("task is a zombie", 0.15):
+            chance.note(f"{name} hangs; another takes its place")
+            self.zombies.append((name, work))
+        rows = self._until_done(task, level, name, work)
+        if chance.strikes("task runs twice", 0.15):
+            chance.note(f"{name} runs twice, both outputs arrive")
+            again = self._until_done(task, level, name, work)
+            self._compare(task, rows, again)
+            return rows + again
+        if chance.strikes("mixed attempts", 0.2):
+            chance.note(f"{name} is run again; some consumers have seen its first output")
+            again = self._until_done(task, level, name, work)
+            self._compare(task, rows, again)
+            return self._mixed(rows, again)
+        if rows and chance.strikes("output lost", 0.1):
+            lost = chance.choice(rows)
+            self._torn.add(self._job(task))
+            chance.note(f"{name}: its {lost.header.kind} for {lost.partition} is lost")
+            return [row for row in rows if row is not lost]
+        return rows
+
+    def _until_done(self, task: WorkOrder, level: int, name: str, work: Work) -> Rows:
+        chance = self._chance
+        for _ in range(_TRIES_MAX):
+            moment = "" if not chance.strikes("task dies", 0.15) else chance.choice(self._moments)
+            if moment:
+                chance.note(f"{name} dies {moment}")
+            try:
+                with self._workers.taken() as worker:
+                    if moment == BEFORE:
+                        raise TaskDied
+                    if moment == DURING:
+                        worker.dies_after = chance.random.randint(0, 3)
+                    if moment in _POINTS:
+                        self._dies_at = chance.choice(_POINTS[moment])
+                    rows = work(worker)
+                    self._remember(task, level, rows, worker)
+                    if moment == AFTER:
+                        raise TaskDied
+                    return rows
+            except TaskDied:
+                continue
+            finally:
+                self._dies_at = ""
+        raise JobAborted(f"{name} failed {_TRIES_MAX} times")
+
+    def _mixed(self, first: Rows, second: Rows) -> Rows:
+        """Each consumer sees one of the two outputs."""
+        picks: dict[int, Rows] = {}
+        for partition in sorted({row.partition for row in (*first, *second)}):
+            picks[partition] = self._chance.choice((first, second))
+        return [row for rows in (first, second) for row in rows if picks[row.partition] is rows]
+
+    def _remember(self, task: WorkOrder, level: int, rows: Rows, worker: Worker) -> None:
+        """Notes which hooks made an output; reports that are only passed on are others'."""
+        mine = self.topology.levels[level] if level else ()
+        for row in rows:
+            if row.header.kind == REPORT:
+                report = decode_report(row.body)
+                if report.host in mine:
+                    hooks = [hook for hook in worker.hooks if hook.computation == report.host]
+                    self.attempts[task.plan.epoch, report.label, report.digest] = hooks
+
+    def _abort_perhaps(self, task: WorkOrder, level: int) -> None:
+        if self._chance.strikes("job aborted", 0.1):
+            self._chance.note(f"the job of epoch {task.plan.epoch} is aborted at level {level}")
+            raise JobAborted("stage failed too often")
+
+
+def _equal(first: Rows, second: Rows) -> bool:
+    """Whether two attempts made the same, byte for byte."""
+    one, other = (
+        sorted((r.partition, r.header.kind, r.body) for r in rows) for rows in (first, second)
+    )
+    return one == other
+
+
+def _reading(task: WorkOrder, number: int) -> Work:
+    return lambda worker: list(run_reader(worker, task, number))
+
+
+def _working(task: WorkOrder, level: int, slot: int, received: Rows) -> Work:
+    return lambda worker: list(run_level(worker, task, level, slot, received))

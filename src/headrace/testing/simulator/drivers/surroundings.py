@@ -1,0 +1,83 @@
+"""What goes on around drivers that run as the command starts them.
+
+Time passes while they wait; the outside goes away and comes back; the lease comes to harm;
+their threads come to their turns; standbys start; readers look into the checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.drivers.readers import Reader
+
+if TYPE_CHECKING:
+    from headrace.testing.simulator.simulation import Simulation
+
+
+class Surroundings:
+    """The world outside of one simulation's drivers."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._of = simulation
+        self.readers: list[Reader] = []
+
+    def due(self, alive: list[Life]) -> Life:
+        """Somebody who wants to go on. Who was stopped stays so for a while."""
+        stopped = [life for life in alive if life.asleep]
+        awake = [life for life in alive if not life.asleep]
+        if stopped and (not awake or self._of.chance.random.random() < 0.07):
+            life = self._of.chance.choice(stopped)
+            life.wake(self._of.uptime_s())
+            return life
+        due = [life for life in awake if life.fiber.wakes_at <= self._of.uptime_s()]
+        return self._of.chance.choice(due or awake)
+
+    def threads_run(self) -> None:
+        """Threads beside a driver's loop that are due; a process that was stopped has none."""
+        for life in [life for life in self._of.lives if life.strands]:
+            for fiber in life.strands:
+                is_due = fiber.wakes_at <= self._of.uptime_s()
+                if is_due and not (life.asleep or fiber.done or life.fiber.done):
+                    self._of.resume(life, fiber)
+
+    def _readers_run(self) -> None:
+        """Somebody looks into the checkpoint from outside."""
+        if self._of.log.commits and self._of.chance.strikes("reader from outside", 0.2):
+            self.readers.append(Reader(self._of, len(self.readers) + 1))
+        for reader in self.readers:
+            if not reader.fiber.done and self._of.chance.random.random() < reader.haste:
+                self._read_on(reader)
+
+    def _read_on(self, reader: Reader) -> None:
+        self._of.resume(reader, reader.fiber)
+        if reader.fiber.done:
+            reader.check_end()
+
+    def goes_on(self) -> None:
+        """What happens around drivers that run as the command starts them."""
+        alive = [life for life in self._of.lives if not life.fiber.done]
+        awake = [life for life in alive if not life.asleep]
+        wakes = [f.wakes_at for life in awake for f in (life.fiber, *life.strands) if not f.done]
+        if wakes and len(awake) == len(alive) and min(wakes) > self._of.uptime_s():
+            self._of.time_passes(
+                int((min(wakes) - self._of.uptime_s()) * 1e6) + 1
+            )  # all of them wait
+        self._of.outages.end()
+        known = all(life.took_over or hasattr(life.driver, "checkpoint") for life in alive)
+        self._of.outages.begin(may_vanish=known)
+        self._of.leases.spoil(alive)
+        self.threads_run()
+        self._readers_run()
+        if (
+            len(alive) < 3
+            and not self._of.log.away
+            and self._of.chance.strikes("standby driver", 0.15)
+        ):
+            self._of.start(standby=True)
+
+    def readers_end(self) -> None:
+        """Nobody disturbs them any more."""
+        for reader in self.readers:
+            while not reader.fiber.done:
+                self._read_on(reader)

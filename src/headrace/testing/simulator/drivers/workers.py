@@ -1,0 +1,109 @@
+"""Python workers as Spark keeps them: processes with caches, which take turns with slots.
+
+A worker runs one task at a time; while a task is paused in the middle, its worker
+is busy and others take over. Each remembers the hooks that it runs: what was called,
+for which key, at what time. A task may be told to die at one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.log.store import Store
+from headrace.model.record import Record, Timer
+from headrace.pipeline.graph.graph import Node
+from headrace.pipeline.graph.topology import Topology
+from headrace.state.cache import WorkerCache
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.worker.runtime import Live, Runtime
+
+
+class TaskDied(BaseException):
+    """The death of a task. What it has written so far stays; nothing else does."""
+
+
+class Hook:
+    """One call of user code."""
+
+    __slots__ = ("at", "computation", "key", "kind", "late", "what")
+
+    def __init__(
+        self, computation: str, key: Any, kind: str, at: int, what: Any, late: bool
+    ) -> None:
+        self.computation, self.key, self.kind = computation, key, kind
+        self.at, self.what, self.late = at, what, late
+
+
+class Worker(Runtime):
+    """A worker process: the pipeline, a cache, and a record of the hooks that ran."""
+
+    def __init__(self, topology: Topology, store: Store) -> None:
+        super().__init__(topology, store, WorkerCache())
+        self.hooks: list[Hook] = []
+        self.dies_after: int | None = None
+        """How many more hooks the running task lives for."""
+        self.busy = False
+
+    def live(self, node: Node) -> Live:
+        found = self._live.get(node.name)
+        if found is None:
+            found = super().live(node)
+            found.object_class = _recording(found, self)
+        return found
+
+    def called(self, hook: Hook) -> None:
+        """A hook begins."""
+        self.hooks.append(hook)
+        if self.dies_after is not None:
+            if self.dies_after == 0:
+                self.dies_after = None
+                raise TaskDied
+            self.dies_after -= 1
+
+
+def _recording(live: Live, worker: Worker) -> Any:
+    """The class of key objects, with hooks that tell the worker first."""
+    base: Any = live.object_class
+    name = live.node.name
+
+    def process_record(self: Any, record: Record[Any], ctx: Any) -> None:
+        worker.called(Hook(name, record.key, "record", record.timestamp, record.value, record.late))
+        base.process_record(self, record, ctx)
+
+    def process_timer(self: Any, timer: Timer, ctx: Any) -> None:
+        worker.called(Hook(name, ctx.key, timer.clock, timer.timestamp, timer.tag, False))
+        base.process_timer(self, timer, ctx)
+
+    hooks = {"process_record": process_record, "process_timer": process_timer}
+    return type(base.__name__, (base,), {**hooks, "__module__": base.__module__})
+
+
+class Workers:
+    """The pool."""
+
+    def __init__(self, topology: Topology, store: Store, chance: Chance, count: int) -> None:
+        self._topology, self._store, self._chance = topology, store, chance
+        self._pool = [Worker(topology, store) for _ in range(count)]
+
+    @contextmanager
+    def taken(self) -> Iterator[Worker]:
+        """A worker that is free, or a new one. A task that dies may take its worker along."""
+        free = [worker for worker in self._pool if not worker.busy]
+        if self._chance.strikes("worker lost", 0.1) or not free:
+            if free:
+                self._pool.remove(self._chance.choice(free))
+                self._chance.note("a worker is lost; a cold one takes its place")
+            free = [Worker(self._topology, self._store)]
+            self._pool += free
+        worker = self._chance.choice(free)
+        worker.busy, worker.hooks, worker.dies_after = True, [], None
+        try:
+            yield worker
+        except BaseException:
+            if self._chance.random.random() < 0.5:
+                self._pool.remove(worker)
+            raise
+        finally:
+            worker.busy = False

@@ -1,0 +1,202 @@
+"""What a driver meets on its way: at every failpoint and system call, death, sleep or a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.testing.simulator.checkers.consumer import Consumer
+from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.drivers.readers import Pins, Reader
+from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.faults.leases import Leases
+from headrace.testing.simulator.faults.outages import Outages
+from headrace.testing.simulator.machine.disk import SimulatedDisk
+from headrace.testing.simulator.machine.fiber import Killed
+from headrace.testing.simulator.machine.syscalls import Fault
+
+PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
+"""Failpoints after which the last log entry must survive everything."""
+
+OUTAGE_CALLS_MAX = 40
+CALLS_MAX = 20_000
+"""So many system calls one turn takes at most."""
+TAKEOVERS_MAX = 5
+"""So often one driver may take over in one moment."""
+
+_BELIEVED = ("/determinants/0", "/_claims", "/log/0")
+"""Where one process acts on what another has put: delicate as long as it is not synced."""
+
+_CHANGES = frozenset(("create", "write", "link", "rename", "unlink", "rmdir"))
+
+_FAULTS = {
+    "link": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED, Fault.LATE),
+    "rename": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED),
+    "unlink": (Fault.REFUSED, Fault.UNREPORTED),
+    "write": (Fault.REFUSED, Fault.TORN),
+}
+
+
+class Interference:
+    """Stands between the drivers and their world."""
+
+    log: LogChecker
+    consumer: Consumer
+    substrate: SimulatedSubstrate
+    leases: Leases
+
+    def __init__(
+        self,
+        chance: Chance,
+        disk: SimulatedDisk,
+        root: str,
+        outages: Outages,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._chance = chance
+        self._disk = disk
+        self._root = root
+        self._conducted = chance.is_conducted
+        self._clock_s = clock_s
+        self.outages = outages
+        self._pins = Pins(disk, root)
+        self.leader: Life | None = None
+        """Who has taken over last."""
+        self.running: Life | None = None
+        """The driver whose turn it is; None while the world itself acts."""
+        self._takeovers: list[tuple[int, float]] = []
+        self.outage = 0
+        """How many more calls on the disk fail."""
+
+    def remembered(self) -> set[str]:
+        """What the running process keeps in its modules."""
+        return self.running.remembered if self.running is not None else set()
+
+    def reached(self, failpoint: str) -> None:
+        """A driver, or one of its tasks, is at a failpoint."""
+        life = self.running
+        if life is None:
+            return
+        if life.fiber.dead:
+            raise Killed
+        if failpoint in PROMISES and life.driver is not None:
+            self.log.promised = max(self.log.promised, life.driver.log.position)
+            self.log.catch_up()
+            self.log.check_files()
+        if isinstance(life, Reader):
+            return
+        self.substrate.reached(failpoint)
+        if failpoint == "before-collect":
+            self._pins.collection_begins(life, self._clock_s())
+        elif failpoint == "after-collect":
+            self._pins.collection_ends(life)
+        elif failpoint == "after-takeover":
+            self._count_takeover(life)
+            before, self.leader = self.leader, life
+            if life.driver is not None:
+                self.leases.took_over(life, life.driver.log.generation, before)
+        if life.reached(failpoint) or self._chance.strikes("driver pauses", 0.02):
+            self._pause(life, f"at {failpoint}")
+
+    def _count_takeover(self, life: Life) -> None:
+        """Who cannot begin must not fill the log with generations."""
+        moment = (life.number, self._clock_s())
+        self._takeovers = [at for at in self._takeovers if at == moment] + [moment]
+        if len(self._takeovers) > TAKEOVERS_MAX:
+            raise Violation(f"driver {life.number} takes over again and again, without a pause")
+
+    def gate(self, call: str, path: str) -> Fault | None:
+        """A driver makes a system call."""
+        life = self.running
+        if life is None:
+            return None
+        if life.fiber.dead:
+            raise Killed
+        life.calls += 1
+        if life.calls > CALLS_MAX:
+            raise Violation(f"{life.kind} {life.number} goes round and round: {call} {path}")
+        life.called(f"{call} {path}")
+        if ".merged-" in path and self._chance.strikes("driver dies", 0.05):
+            life.die(f"{call} {path}")  # few come there, and what is left there must not count
+        unsynced = self._is_unsynced(call, path)
+        if call == "read" and unsynced and self._chance.strikes("power fails", 0.7):
+            # What somebody has put, and not synced, is about to be believed by another.
+            life.power_fails_in = self._chance.random.randint(1, 2)
+        if self._chance.strikes("driver pauses", 0.15 if call == "fsync" and unsynced else 0.01):
+            self._pause(life, f"before {call} {path}")
+        if self._conducted and self._meets_the_outside(life, call, path):
+            return Fault.REFUSED
+        if call in _CHANGES and path.startswith(self._root) and not self.outages.is_vanished:
+            self._check_change(life, call, path)
+        return self._fault(call, path)
+
+    def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:
+        """Whether what it calls is away; readers take their time."""
+        if isinstance(life, Reader) and self._chance.random.random() < 0.15:
+            self._pause(life, f"before {call} {path}")
+        if call == "read" and path == f"{self._root}/LEASE" and self._disk.find(path) is None:
+            self.leases.missing(life)
+        refused = self.outages.refuses(path)
+        if refused or (self.outages.is_vanished and path.startswith(self._root)):
+            self._chance.disturbances += 1
+            self._meets_refusal()
+        return refused
+
+    def _check_change(self, life: Life, call: str, path: str) -> None:
+        if call == "unlink":
+            self.log.catch_up()
+            self.log.check_deletion(path, self.consumer.delivered)
+        self._pins.check(life, call, path)
+        if not isinstance(life, Reader):
+            self.leases.changes(life, call, path)
+
+    def naps(self) -> None:
+        """A task waits; meanwhile others may come to their turn."""
+        life = self.running
+        if life is None:
+            return
+        if life.fiber.dead:
+            raise Killed
+        if self._chance.random.random() < 0.3:
+            life.pause()
+
+    def sink_fails(self) -> None:
+        """A sink raises."""
+        self._meets_refusal()
+
+    def _meets_refusal(self) -> None:
+        if self.running is not None:
+            self.running.refused()
+
+    def time_passes(self) -> None:
+        """A driver has stopped, and somebody looks why: an outage does not last for ever."""
+        self.outage //= 2
+
+    def _is_unsynced(self, call: str, path: str) -> bool:
+        if call not in ("read", "fsync") or not any(place in path for place in _BELIEVED):
+            return False
+        if not (self._chance.awaits("driver pauses") or self._chance.awaits("power fails")):
+            return False
+        return self._disk.is_unsynced(path, inside=call == "fsync")
+
+    def _pause(self, life: Life, where: str) -> None:
+        self._chance.note(f"{life.kind} {life.number} pauses {where}")
+        life.sleeps = life.asleep = True
+        life.pause()
+
+    def _fault(self, call: str, path: str) -> Fault | None:
+        if self.outage > 0:
+            self.outage -= 1
+            self._chance.disturbances += 1
+            self._meets_refusal()
+            return Fault.REFUSED
+        often = call in ("link", "rename")
+        if not self._chance.strikes("disk fails", 0.05 if often else 0.004):
+            return None
+        if self._chance.random.random() < 0.1:
+            self.outage = self._chance.random.randint(1, OUTAGE_CALLS_MAX)
+        fault = self._chance.choice(_FAULTS.get(call, (Fault.REFUSED,)))
+        self._meets_refusal()
+        self._chance.note(f"{call} {path} {fault.value}")
+        return fault

@@ -1,0 +1,1 @@
+"""A simulated machine: disk, system calls, paths, threads, processes that can be paused."""

@@ -1,0 +1,1 @@
+"""What tasks send each other and report to the driver."""

@@ -1,0 +1,387 @@
+"""The keyed hooks of one computation in one slot: every key's records and timers.
+
+Order within a key (protocol D7, D8): records keep their order (arrival, or time
+for ordered computations); a due timer fires as soon as no remaining record is
+older than it; wall-time timers come last.
+
+A hook that raises leaves no trace. Nothing is copied for that beforehand: the key
+is loaded again and its hooks run again, this time each with a way back, over values made anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count, repeat
+from typing import Any
+
+from headrace.causal.lineage import origin_part, timer_identity
+from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
+from headrace.model.record import Record, Timer
+from headrace.model.values.keys import decode_key
+from headrace.model.values.time import BEGINNING, END, oldest_on_time
+from headrace.pipeline.graph.graph import To
+from headrace.state.cache import OpenSlot
+from headrace.state.view import CellId, Stored
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.keyless import letter
+from headrace.worker.origins import keyed_origin
+from headrace.worker.questions import BROKEN
+from headrace.worker.records import key_state
+from headrace.worker.records.context import HookContext, Outputs, TimerChanges
+from headrace.worker.records.failed_hook import Failed, what_failed
+from headrace.worker.records.key_records import KeyRecords
+from headrace.worker.records.key_state import KeyState
+from headrace.worker.records.traced_context import Identities, TracedContext, is_traced
+from headrace.worker.runtime import Live
+from headrace.worker.watching.tracebacks import describe
+from headrace.worker.watching.watchdog import HookWatch, Interrupt, told
+
+TTL_TAG = b"\xff ttl"
+"""The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
+
+TIMERS_PER_KEY_MAX = 100_000
+"""A key whose timers set more due timers than this in one epoch sets them in a loop."""
+
+
+_STOPS = (IncompatibleState, *BROKEN)
+"""Errors that no record is to blame for."""
+
+
+class KeyedHooks:
+    """Runs hooks key by key."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        live: Live,
+        slot: OpenSlot,
+        timers: TimerChanges,
+        outputs: Outputs,
+        *,
+        before: int,
+        now: int,
+    ) -> None:
+        """`before` is in(e-1), `now` is in(e)."""
+        self.emitter, self.live, self.slot, self.timers = emitter, live, slot, timers
+        self.before, self.now = before, now
+        self._since = oldest_on_time(before)
+        """The oldest that a hook's own time can be: after the end a record's own time counts."""
+        self.outputs = outputs
+        self.wall = emitter.task.plan.wall
+        self._traced = (
+            TracedContext(emitter, live.node, outputs, timers, b"")
+            if is_traced(emitter, live.node)
+            else None
+        )
+        self.context = self._traced or HookContext(emitter, live.node, outputs, timers, b"")
+        self.context.final = now == END
+        self.context.on_timer_set = self._timer_set
+        self.context.on_forget = self._forget
+        self._ordered = live.node.ordered
+        self._ttl_us = live.shape.options.ttl_us
+        self._wall_ttl = live.shape.options.clock == "wall"
+        self._field_ttl = any(f.ttl_us is not None for f in live.shape.fields)
+        # Computations without timers and TTLs take the short loop.
+        self._plain = not (live.shape.takes_timers or self._ttl_us or self._field_ttl)
+        topology = emitter.runtime.topology
+        self._with_origin = any(s in topology.needs_origin for s in live.node.outputs.values())
+        self._follows = self._with_origin and live.node.template.follows
+        self._named = topology.needs_identity
+        self._due: list[tuple[int, bytes]] = []
+        self._fired = 0
+        self._careful = False
+        """Whether each hook is looked after, and undone if it failed."""
+        self._identities: Identities = list
+        """Of the key's records, where calls are named by them."""
+        self._state: KeyState | None = None
+        self.watch = HookWatch(live.node).over(self.context)
+        self.last_time: dict[bytes, int] = {}
+
+    def run_key(
+        self,
+        key: bytes,
+        state: KeyState,
+        stored: Stored,
+        records: KeyRecords,
+        due: list[tuple[int, CellId]],
+        due_wall: list[tuple[int, CellId]],
+        identities: Identities = list,
+    ) -> KeyState:
+        """All hooks of a key in this epoch; gives the state to seal."""
+        shown = decode_key(key)
+        self._identities = identities
+        if not isinstance(self.live.node.errors, To):
+            try:
+                self._run(key, shown, state, records, due, due_wall)
+            except Failed as failure:
+                raise self._stop(failure) from failure.error
+            return state
+        rewind = self._rewinder(key)
+        try:
+            self._run(key, shown, state, records, due, due_wall)
+            key_state.check(self.live, state)
+            return state
+        except (Failed, TypeError, AttributeError):
+            # A hook may have failed for what an earlier one left. Once more, then, with a look
+            # after each, from the stored state and with values that no hook has had in its hands.
+            rewind()
+        state = key_state.load(self.live, key, stored)
+        self._careful = True
+        self._run(key, shown, state, records, due, due_wall)
+        self._careful = False
+        key_state.trust(self.live, state)
+        return state
+
+    def _set_aside(self, failure: Failed) -> None:
+        """What a hook did is undone; its record goes to the stream that the policy names."""
+        policy = self.live.node.errors
+        error = failure.error
+        if (
+            not isinstance(policy, To)
+            or isinstance(error, _STOPS)
+            or not isinstance(error, policy.only)
+        ):
+            raise self._stop(failure) from error
+        self.emitter.dead_letter(
+            policy,
+            letter(self.emitter, self.live.node, self.context.key, failure.record, error),
+            self.context.time,
+            keyed_origin(self.live.node.name, self.context.key_bytes),
+            self._traced.cause if self._traced is not None else b"",
+        )
+
+    def _stop(self, failure: Failed) -> HeadraceError:
+        """The error with which a failed hook stops the pipeline."""
+        error, shown = failure.error, self.context.key
+        if isinstance(error, _STOPS):
+            where = f"computation {self.live.node.name!r}, key {shown!r:.100}"
+            return type(error)(f"{where}: {error}")
+        return UserCodeError(describe(self.live.node, shown, what_failed(failure), error))
+
+    def _rewinder(self, key: bytes) -> Callable[[], None]:
+        """Takes back all that a key's hooks collect from now on."""
+        outputs, timers, counters = self.outputs, self.timers, self.emitter.counters
+        made, behind, changed = outputs.mark(), outputs.behind, timers.mark(key)
+        metrics = dict(counters.metrics)
+        hooks, fired, unfired = counters.hooks, counters.timers, counters.unfired
+        due = list(self._due)
+
+        def rewind() -> None:
+            outputs.rewind(made)
+            outputs.behind = behind
+            timers.rewind(key, changed)
+            counters.metrics = metrics
+            counters.hooks, counters.timers, counters.unfired = hooks, fired, unfired
+            self._due = due
+
+        return rewind
+
+    # One pass over a key --------------------------------------------------
+
+    def _run(
+        self,
+        key: bytes,
+        shown: Any,
+        state: KeyState,
+        records: KeyRecords,
+        due: list[tuple[int, CellId]],
+        due_wall: list[tuple[int, CellId]],
+    ) -> None:
+        context = self.context
+        self.watch.begin()
+        context.enter(shown, key)
+        context.watermark = self.before
+        if self._with_origin:
+            context.set_origin(keyed_origin(self.live.node.name, key))
+        self._state = state
+        quick = self._plain and not self._ordered and not self._careful
+        if quick and not due and not due_wall:
+            self._run_records(key, state, records)
+            self.watch.turn = None
+            return
+        self._fired = 0
+        self._due = [(at, cell[2]) for at, cell in due]
+        heapq.heapify(self._due)
+        remaining = _oldest_remaining(records.times)
+        identities = self._identities() if self._traced is not None or self._follows else ()
+        hook = 0
+        # A hook may change its record: what a dead letter shows is another one of the same.
+        untouched = records if self._careful else repeat(None)
+        for i, (record, original) in enumerate(zip(records, untouched, strict=False)):
+            hook = self._fire_due(remaining[i], hook)
+            context.hook = hook
+            hook += 1
+            if self._traced is not None:
+                self._traced.caused_by(record.stream, identities[i])
+            if self._follows:
+                named = record.stream in self._named
+                context.set_origin(origin_part(identities[i]) if named else identities[i])
+            self._record(record, record if original is None else original, i)
+        hook = self._fire_due(self.now, hook)
+        for at, cell in due_wall:
+            if self.timers.get("wall", cell) == (at, self._hold_of("wall", cell)):
+                self._fire("wall", at, cell[2], hook)
+                hook += 1
+        self.watch.turn = None
+
+    def _run_records(self, key: bytes, state: KeyState, records: KeyRecords) -> None:
+        """The short loop: nothing but records."""
+        context = self.context
+        context.in_timer = False
+        process = state.object.process_record
+        if self._traced is not None:
+            self._traced.all_caused_by(records, self._identities)
+        record: Record[Any] | None = None
+        made, times = iter(records), records.times
+        try:
+            for context.hook, context.time, record in zip(count(), times, made, strict=False):
+                process(record, context)
+        except (Exception, Interrupt) as error:
+            failed = told(error, self.watch)
+            raise Failed(("record", context.hook), record, failed) from error
+        self.emitter.counters.hooks += len(records)
+        if records:
+            self.last_time[key] = max(times[-1], self._since)
+
+    def _record(self, record: Record[Any], original: Record[Any], index: int) -> None:
+        context, state = self.context, self._state
+        if state is None:
+            return
+        context.time, context.in_timer = record.timestamp, False
+        undo = self._undoer(state) if self._careful else None
+        clock = self._begin(record.timestamp)
+        if self._ordered:
+            context.watermark = record.timestamp
+        try:
+            state.object.process_record(record, context)
+            self._end(clock, state)
+        except (Exception, Interrupt) as error:
+            failure = Failed(("record", index), original, told(error, self.watch))
+            if undo is None:
+                raise failure from error
+            undo()
+            self._set_aside(failure)
+            return
+        self.emitter.counters.hooks += 1
+
+    def _undoer(self, state: KeyState) -> Callable[[], None]:
+        """Takes back all that the next hook does."""
+        rewind = self._rewinder(self.context.key_bytes)
+        savepoint = key_state.Savepoint(self.live, state)
+
+        def undo() -> None:
+            rewind()
+            savepoint.restore()
+
+        return undo
+
+    def _fire_due(self, limit: int, hook: int) -> int:
+        limit = min(limit, self.now)
+        while self._due and self._due[0][0] <= limit:
+            at, entry = heapq.heappop(self._due)
+            cell = (self.context.key_bytes, "event", entry)
+            timed = self.timers.get("event", cell)
+            if timed is None or timed[0] != at:
+                continue  # cancelled, or replaced by another time
+            self._fire("event", at, entry, hook)
+            hook += 1
+            if self._fired > TIMERS_PER_KEY_MAX:
+                raise UserCodeError(
+                    f"computation {self.live.node.name!r}, key {self.context.key!r}: more than "
+                    f"{TIMERS_PER_KEY_MAX:,} timers in one epoch: does process_timer set a timer "
+                    "that is due at once, for ever?"
+                )
+        return hook
+
+    def _fire(self, clock: str, at: int, entry: bytes, hook: int) -> None:
+        context, state = self.context, self._state
+        if state is None:
+            return
+        self.timers.set(clock, (context.key_bytes, clock, entry), None)
+        if entry == TTL_TAG:
+            if not context.final:
+                context.forget()
+            return
+        context.hook, context.in_timer = hook, True
+        if self._traced is not None:
+            self._traced.caused_by("", timer_identity(clock, entry, at))
+        context.time = at if clock == "event" else self.now if self.now != END else self.wall
+        context.watermark = at if self._ordered and clock == "event" else self.now
+        timer = Timer(decode_key(entry), at, clock)
+        undo = self._undoer(state) if self._careful else None
+        hook_clock = self._begin(at if clock == "event" else self._since)
+        try:
+            state.object.process_timer(timer, context)
+            self._end(hook_clock, state)
+        except (Exception, Interrupt) as error:
+            failure = Failed(("timer", clock, at, entry), None, told(error, self.watch))
+            if undo is None:
+                raise failure from error
+            undo()
+            self._set_aside(failure)
+            return
+        finally:
+            context.in_timer = False
+            context.watermark = self.before
+        self.emitter.counters.timers += 1
+
+    # TTL ------------------------------------------------------------------
+
+    def _begin(self, time: int) -> int:
+        """A hook's own time (D11); hides what has expired by then."""
+        key = self.context.key_bytes
+        if time == END:
+            time = BEGINNING  # A timer at the end of time has none of its own.
+        clock = self.wall if self._wall_ttl else max(time, self._since)
+        self.last_time[key] = clock
+        if self._ttl_us is not None:
+            name = "wall" if self._wall_ttl else "event"
+            timed = self.timers.get(name, (key, name, TTL_TAG))
+            if timed is not None and timed[0] <= clock:
+                self.context.forget()
+        if self._field_ttl and self._state is not None:
+            key_state.expire(self.live, self._state, clock)
+        return clock
+
+    def _end(self, clock: int, state: KeyState) -> None:
+        """A hook has run: what it wrote begins to live; with `_careful`, it must be storable."""
+        if self._careful:
+            key_state.check(self.live, state)
+        if self._ttl_us is None and not self._field_ttl:
+            return
+        wrote = key_state.note_writes(self.live, state, clock)
+        if wrote and self._ttl_us is not None:
+            name = "wall" if self._wall_ttl else "event"
+            at = min(clock + self._ttl_us, END)
+            cell = (self.context.key_bytes, name, TTL_TAG)
+            self.timers.set(name, cell, (at, END))
+            if name == "event":
+                self._timer_set(cell, at)
+
+    # Called back by ctx ---------------------------------------------------
+
+    def _timer_set(self, cell: CellId, at: int) -> None:
+        if at <= self.now:
+            # Those that were due, or that records set, may be many; only these can go on for ever.
+            self._fired += self.context.in_timer
+            heapq.heappush(self._due, (at, cell[2]))
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            key_state.reset(self.live, self._state)
+
+    def _hold_of(self, name: str, cell: CellId) -> int:
+        timed = self.timers.get(name, cell)
+        return timed[1] if timed is not None else END
+
+
+def _oldest_remaining(times: list[int]) -> list[int]:
+    """For each record, the oldest timestamp from it on."""
+    oldest = END
+    found = []
+    for time in reversed(times):
+        oldest = min(oldest, time)
+        found.append(oldest)
+    found.reverse()
+    return found

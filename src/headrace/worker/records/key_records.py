@@ -1,0 +1,93 @@
+"""The records of one key: made when their turn comes, and made anew for every pass over them.
+
+So a hook may do what it likes with the values that it gets. A second pass, when a hook has
+failed, sees them as they arrived; nothing is copied for that beforehand. And records that are
+made a few at a time are still in the processor's cache when their hook runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, repeat
+from typing import Any
+
+from headrace.model.record import Record
+from headrace.worker.records.failed_hook import copies_of
+
+Values = Callable[[], Iterable[Any]]
+"""Makes the values of some records, anew each time."""
+
+
+class InputPart:
+    """The records of one key in one input."""
+
+    __slots__ = ("_before", "_shown", "_values", "stream", "times")
+
+    def __init__(
+        self, stream: str, shown: Any, times: list[int], before: int, values: Values
+    ) -> None:
+        """Records older than `before` are late."""
+        self.stream, self.times = stream, times
+        self._shown, self._before, self._values = shown, before, values
+
+    def __iter__(self) -> Iterator[Record[Any]]:
+        before = self._before
+        late: Iterable[bool] = repeat(False)
+        if min(self.times) < before:
+            late = [time < before for time in self.times]
+        values = self._values()
+        return map(Record, values, self.times, repeat(self._shown), repeat(self.stream), late)
+
+
+class KeyRecords:
+    """The records of one key, input by input, each in arrival order."""
+
+    __slots__ = ("_parts", "times")
+
+    def __init__(self, parts: Sequence[InputPart]) -> None:
+        self._parts = parts
+        self.times: list[int] = (
+            parts[0].times if len(parts) == 1 else [t for part in parts for t in part.times]
+        )
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __iter__(self) -> Iterator[Record[Any]]:
+        if len(self._parts) == 1:
+            return iter(self._parts[0])
+        # All begin now: a value that cannot be made is not the fault of the hook before it.
+        return chain.from_iterable([iter(part) for part in self._parts])
+
+    def stream_of(self, index: int) -> str:
+        """The stream of one of them."""
+        ends = list(accumulate(len(part.times) for part in self._parts))
+        return self._parts[bisect_right(ends, index)].stream
+
+
+class OrderedRecords(KeyRecords):
+    """The records of one key in time order, already made."""
+
+    __slots__ = ("_copies", "_records")
+
+    def __init__(self, records: list[Record[Any]], *, again: bool) -> None:
+        """`again`: whether there may be a second pass."""
+        self._records = records
+        self.times = [record.timestamp for record in records]
+        self._copies = copies_of([record.value for record in records]) if again else None
+
+    def __iter__(self) -> Iterator[Record[Any]]:
+        if self._copies is None:
+            return iter(self._records)
+        values = self._copies()
+        return (
+            Record(value, r.timestamp, r.key, r.stream, r.late)
+            for value, r in zip(values, self._records, strict=True)
+        )
+
+    def stream_of(self, index: int) -> str:
+        return self._records[index].stream
+
+
+NO_RECORDS = KeyRecords(())

@@ -1,0 +1,330 @@
+"""Key objects: made from stored cells before the hooks, turned into changes after.
+
+Invariant: only what changed is written; what equals its initial value is not
+stored at all, so an emptied key vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from headrace.errors import IncompatibleState
+from headrace.model.computation import Computation
+from headrace.model.map import Map
+from headrace.model.state import Field
+from headrace.model.values.codec import decode_value
+from headrace.model.values.keys import decode_key, hash_key
+from headrace.model.values.shown import shown
+from headrace.model.values.time import END
+from headrace.state.segment import ENTRY, FIELD, Cell
+from headrace.state.view import MapCells, Stored
+from headrace.worker.runtime import Live
+
+
+class KeyState:
+    """One key's object, with the bytes it was made from."""
+
+    __slots__ = ("dropped", "expires", "object", "stored", "until", "written")
+
+    def __init__(
+        self,
+        obj: Computation,
+        stored: dict[str, bytes],
+        expires: dict[str, int],
+        dropped: tuple[str, ...],
+    ) -> None:
+        self.object = obj
+        self.dropped = dropped
+        """Stored fields that a migration left behind."""
+        self.stored = stored
+        self.expires = expires
+        """Of fields with a TTL: when their value ends."""
+        self.until = dict(expires)
+        """The same, as it is stored."""
+        self.written: dict[str, bytes] = {}
+        """Of fields whose writes are watched: bytes at the last write in this epoch."""
+
+
+def load(live: Live, key: bytes, stored: Stored) -> KeyState:
+    """The object of a key."""
+    shape = live.shape
+    obj = live.object_class.__new__(live.object_class)
+    # A dict of its own: `self.count += 1` takes 40 ns longer with one that Python has made for
+    # vars(), which shares its keys with all others of the class.
+    attributes: dict[str, Any] = {}
+    obj.__dict__ = attributes
+    version = shape.options.version
+    if stored.version > version:
+        raise IncompatibleState(
+            f"computation {live.node.name!r}, key {decode_key(key)!r}: the state was written by "
+            f"version {stored.version} of {shape.cls.__qualname__}, this is version {version}: "
+            "run the newer code"
+        )
+    kept: dict[str, bytes] = {}
+    expires: dict[str, int] = {}
+    dropped: tuple[str, ...] = ()
+    migrating = 0 < stored.version < version
+    if migrating:
+        dropped = _migrate(live, key, stored, attributes, kept, expires)
+    else:
+        for field in shape.plain:
+            cell = stored.fields.get(field.name)
+            if cell is None:
+                attributes[field.name] = field.fresh()
+                continue
+            try:
+                attributes[field.name] = field.codec.decode(cell[0])
+            except msgspec.DecodeError as error:
+                raise unfit(live, key, field, error) from None
+            kept[field.name] = cell[0]
+            if field.ttl_us is not None:
+                expires[field.name] = cell[1]
+    for field in shape.maps:
+        if stored.fields.get(field.name) is not None:
+            raise unfit(live, key, field, TypeError("it is a field, not a Map"))
+        attributes[field.name] = Map(
+            field.codec,
+            MapCells(stored, key, field.name),
+            field.ttl_us,
+            watched=shape.options.ttl_us is not None,
+            name=f"{shape.cls.__qualname__}.{field.name}",
+            key_type=field.key_type,
+        )
+    state = KeyState(obj, kept, expires, dropped)
+    if migrating:
+        for field in shape.plain:
+            # To migrate is not to write: nothing lives longer for it. A field that has a TTL
+            # and no end yet begins to live with the first hook.
+            if field.ttl_us is None or field.name in expires:
+                with suppress(TypeError):  # told when it is to be stored
+                    state.written[field.name] = field.codec.encode(attributes[field.name])
+    return state
+
+
+def _migrate(
+    live: Live,
+    key: bytes,
+    stored: Stored,
+    attributes: dict[str, Any],
+    kept: dict[str, bytes],
+    expires: dict[str, int],
+) -> tuple[str, ...]:
+    """Lets the class turn old fields into new ones; everything is then written anew.
+
+    What has expired is gone, for `migrate` too; a field that keeps its name keeps its end.
+    """
+    cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
+    living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
+    old = {name: decode_value(data) for name, (data, _) in living.items()}
+    new = live.shape.cls.migrate(old, stored.version) if old else {}
+    for field in live.shape.plain:
+        if field.name not in new:
+            attributes[field.name] = field.fresh()
+            continue
+        try:
+            attributes[field.name] = msgspec.convert(new[field.name], field.codec.type)
+        except msgspec.ValidationError as error:
+            raise unfit(live, key, field, error) from None
+    for field in live.shape.plain:
+        if field.name in cells:
+            kept[field.name] = b""  # differs from any encoding, so it is written again
+        if field.name in living and field.ttl_us is not None:
+            expires[field.name] = living[field.name][1]
+    return tuple(name for name in cells if name not in kept)
+
+
+def unfit(live: Live, key: bytes, field: Field, error: Exception) -> IncompatibleState:
+    """The error for a stored field that is not of the declared type."""
+    return IncompatibleState(
+        f"computation {live.node.name!r}, key {decode_key(key)!r}: field {field.name!r} is stored "
+        f"with another type than {field.type_text}: {error}. Raise the class's version= and "
+        "give it migrate(), or keep the old type"
+    )
+
+
+def expire(live: Live, state: KeyState, clock: int) -> None:
+    """Hides what has expired at a hook's time, before the hook runs."""
+    attributes = vars(state.object)
+    for field in live.shape.fields:
+        if field.ttl_us is None:
+            continue
+        if field.is_map:
+            attributes[field.name].clock = clock
+        elif state.expires.get(field.name, END) <= clock:
+            attributes[field.name] = field.fresh()
+            state.expires.pop(field.name, None)
+            state.written[field.name] = field.initial_data
+
+
+def note_writes(live: Live, state: KeyState, clock: int) -> bool:
+    """After a hook, where there are TTLs: whether it wrote; what it wrote lives from now on."""
+    attributes = vars(state.object)
+    watch_all = live.shape.options.ttl_us is not None
+    wrote = False
+    for field in live.shape.plain:
+        if field.ttl_us is None and not watch_all:
+            continue
+        try:
+            data = field.codec.encode(attributes[field.name])
+        except TypeError as error:
+            raise _unstorable(live, field, error) from None
+        known = state.written.get(field.name)
+        if known is None:
+            known = state.stored.get(field.name, field.initial_data)
+        if data != known:
+            wrote = True
+            state.written[field.name] = data
+            if field.ttl_us is not None:
+                state.expires[field.name] = min(clock + field.ttl_us, END)
+    for field in live.shape.maps:
+        wrote = _map_of(live, state, field).note() or wrote
+    return wrote
+
+
+def reset(live: Live, state: KeyState) -> None:
+    """`forget`: every field is as it was before the first record."""
+    attributes = vars(state.object)
+    for field in live.shape.plain:
+        attributes[field.name] = field.fresh()
+        state.written[field.name] = field.initial_data
+    for field in live.shape.maps:
+        entries = _map_of(live, state, field)
+        entries.clear()
+        entries.note()  # to forget is not to write
+    state.expires.clear()
+
+
+def check(live: Live, state: KeyState) -> None:
+    """Raises TypeError or AttributeError where the object is not as its class declares it."""
+    attributes = vars(state.object)
+    _check_attributes(live, attributes)
+    for field in live.shape.plain:
+        try:
+            field.codec.encode(attributes[field.name])
+        except TypeError as error:
+            raise _unstorable(live, field, error) from None
+    for field in live.shape.maps:
+        _map_of(live, state, field).check()
+
+
+class Savepoint:
+    """Where a key stands before a hook. It costs an encoding of all its fields."""
+
+    def __init__(self, live: Live, state: KeyState) -> None:
+        attributes = vars(state.object)
+        self._live, self._state = live, state
+        self._fields = [(f, f.codec.encode(attributes[f.name])) for f in live.shape.plain]
+        self._maps = [(f.name, _map_of(live, state, f)) for f in live.shape.maps]
+        for _, entries in self._maps:
+            entries.remember()
+        self._expires, self._written = dict(state.expires), dict(state.written)
+
+    def restore(self) -> None:
+        """Back to it."""
+        attributes = vars(self._state.object)
+        attributes.clear()
+        for field, data in self._fields:
+            attributes[field.name] = field.codec.decode(data)
+        for name, entries in self._maps:
+            entries.undo()
+            attributes[name] = entries
+        self._state.expires, self._state.written = self._expires, self._written
+
+
+def trust(live: Live, state: KeyState) -> None:
+    """There will be no way back any more."""
+    for field in live.shape.maps:
+        _map_of(live, state, field).trust()
+
+
+def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell]:
+    """What is to be written for a key; the state then counts as stored."""
+    shape = live.shape
+    attributes = vars(state.object)
+    version = shape.options.version
+    where: int | None = None
+    _check_attributes(live, attributes)
+    for field in shape.plain:
+        name = field.name
+        try:
+            data, attributes[name] = field.codec.settle(attributes[name])
+        except TypeError as error:
+            raise _unstorable(live, field, error) from None
+        except KeyError:
+            raise _strange(live, attributes) from None
+        old = state.stored.get(name)
+        if old is None and data == field.initial_data:
+            continue
+        lives_on = state.expires.get(name) == state.until.get(name)
+        if data == old and (field.ttl_us is None or lives_on):
+            continue
+        where = hash_key(key) if where is None else where
+        gone = data == field.initial_data
+        expires = state.expires.get(name, END) if field.ttl_us is not None else END
+        yield Cell(
+            where, key, FIELD, name, b"", b"" if gone else data, time, expires, version, gone
+        )
+        if gone:
+            state.stored.pop(name, None)
+            state.expires.pop(name, None)
+            state.until.pop(name, None)
+        else:
+            state.stored[name] = data
+            if field.ttl_us is not None:
+                state.until[name] = expires
+    for name in state.dropped:
+        yield Cell(hash_key(key), key, FIELD, name, b"", b"", time, END, version, True)
+    state.dropped = ()
+    for field in shape.maps:
+        for entry, value, expires in _map_of(live, state, field).settle():
+            where = hash_key(key) if where is None else where
+            yield Cell(
+                where,
+                key,
+                ENTRY,
+                field.name,
+                entry,
+                value or b"",
+                time,
+                expires,
+                version,
+                value is None,
+            )
+    state.written.clear()
+
+
+def _check_attributes(live: Live, attributes: dict[str, Any]) -> None:
+    if len(attributes) != len(live.shape.fields):
+        raise _strange(live, attributes)
+
+
+def _strange(live: Live, attributes: dict[str, Any]) -> AttributeError:
+    """Says which attributes a hook has added or removed."""
+    fields = live.shape.fields
+    name = live.shape.cls.__qualname__
+    extra = sorted(set(attributes) - {field.name for field in fields})
+    if extra:
+        return AttributeError(
+            f"{name} assigned {', '.join(extra)} in a hook: declare it as a field "
+            f"(`{extra[0]}: int = state(0)`), or set it in __init__ or setup()"
+        )
+    gone = ", ".join(field.name for field in fields if field.name not in attributes)
+    return AttributeError(f"{name} deleted {gone} in a hook: assign the empty value instead")
+
+
+def _map_of(live: Live, state: KeyState, field: Field) -> Map[Any, Any]:
+    found = vars(state.object).get(field.name)
+    if isinstance(found, Map):
+        return found
+    raise TypeError(
+        f"{live.shape.cls.__qualname__}.{field.name} is a Map, but a hook assigned "
+        f"{shown(found, 80)} to it: clear() it and update() it instead"
+    )
+
+
+def _unstorable(live: Live, field: Field, error: Exception) -> TypeError:
+    return TypeError(f"{live.shape.cls.__qualname__}.{field.name} is {error}")

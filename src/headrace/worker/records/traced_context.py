@@ -1,0 +1,170 @@
+"""The `ctx` of computations that call the outside, or that feed one that does.
+
+It knows what caused the running hook, so that calls and productions have names that
+a rerun finds again. Only pipelines that use `ctx.http` or `ctx.call` have it.
+
+- Calls logged before use are named by computation, stream, key, cause and the
+  ordinal among such calls of the hook; the others by plan, computation, key, hook
+  and ordinal. The two count apart: an answer that changes from one try to the next
+  must not shift the names of calls that must not repeat.
+- Within a task a name is asked once, though the key's hooks may run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.causal import outside
+from headrace.causal.lineage import identity_part, production_identity
+from headrace.causal.services import NO_HOOK
+from headrace.model.services import BEFORE_USE
+from headrace.model.values.time import Instant, instant
+from headrace.pipeline.graph.graph import Node
+from headrace.plan.epoch import Determinant
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.questions import (
+    BROKEN,
+    Answers,
+    Asking,
+    Question,
+    idempotency_key,
+    journal_of,
+    no_key,
+    once,
+    plan_name,
+    unseen,
+)
+from headrace.worker.records.context import HookContext, Outputs, TimerChanges
+from headrace.worker.records.key_records import NO_RECORDS, KeyRecords
+
+Identities = Callable[[], Sequence[bytes]]
+"""The cells at whose ends a key's records carry their identities; looked up when it matters."""
+
+
+def names_outputs(emitter: Emitter, node: Node) -> bool:
+    """Whether somebody downstream must know what a computation's productions came from."""
+    return not emitter.runtime.topology.needs_identity.isdisjoint(node.outputs.values())
+
+
+def is_traced(emitter: Emitter, node: Node) -> bool:
+    """Whether a computation must know what causes its hooks."""
+    needing = emitter.runtime.topology.needs_identity
+    return node.services or not needing.isdisjoint(node.emitted())
+
+
+class TracedContext(Asking, HookContext):
+    """`ctx` of hooks whose causes are known."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        node: Node,
+        outputs: Outputs,
+        timers: TimerChanges | None,
+        origin: bytes,
+    ) -> None:
+        super().__init__(emitter, node, outputs, timers, origin)
+        self._journal = journal_of(emitter)
+        self._answers = Answers(emitter)
+        self._plan_name = plan_name(emitter)
+        self._services_allowed = node.services
+        self._stream, self._cell = "", b""
+        self._records: KeyRecords = NO_RECORDS
+        self._identities: Identities = list
+        self._cells: Sequence[bytes] | None = None
+        self._counted = NO_HOOK
+        """The hook whose productions and calls are being counted."""
+        self._produced = self._called_once = self._called_each = 0
+        if not names_outputs(emitter, node):
+            # Nobody asks where its productions come from.
+            vars(self)["produce"] = super().produce
+
+    def enter(self, key: Any, key_bytes: bytes) -> None:
+        super().enter(key, key_bytes)
+        self._counted = NO_HOOK
+        self._records = NO_RECORDS
+
+    def caused_by(self, stream: str, cell: bytes) -> None:
+        """A hook begins; its cause is a record of `stream`, or, without one, a timer.
+
+        `cell` ends with the identity of the cause.
+        """
+        self._stream, self._cell, self._records = stream, cell, NO_RECORDS
+        self._counted = NO_HOOK
+
+    def all_caused_by(self, records: KeyRecords, identities: Identities) -> None:
+        """Hooks begin, one for each record; what caused one is looked up when it matters."""
+        self._records, self._identities, self._cells = records, identities, None
+
+    @property
+    def cause(self) -> bytes:
+        """The identity of the record or timer that runs."""
+        if not self._records:
+            return identity_part(self._cell)
+        if self._cells is None:
+            self._cells = self._identities()
+        return identity_part(self._cells[self.hook])
+
+    @property
+    def cause_stream(self) -> str:
+        """The stream of the record that runs; empty for a timer."""
+        return self._records.stream_of(self.hook) if self._records else self._stream
+
+    def _count(self) -> None:
+        if self._counted != self.hook:
+            self._counted = self.hook
+            self._produced = self._called_once = self._called_each = 0
+
+    def produce(
+        self, value: Any, *, to: str | None = None, timestamp: Instant | None = None
+    ) -> None:
+        self._count()
+        at = self.time if timestamp is None else instant(timestamp, what="produce: timestamp=")
+        identity = production_identity(self._name, self._own_key(), self.cause, self._produced)
+        self._produced += 1
+        self._outputs.add(value, to, at, self._origin + identity)
+
+    def _own_key(self) -> bytes:
+        """The key's bytes; without key nothing, as a label depends on how the input is cut."""
+        return b"" if self._timers is None else self.key_bytes
+
+    # Calls ----------------------------------------------------------------
+
+    def ask(self, question: Question) -> bytes:
+        if not self._services_allowed:
+            raise unseen(self._name, "http and ctx.call")
+        try:
+            outcome = self._outcome(question)
+        except BROKEN as error:
+            self._emitter.broken = error
+            raise
+        if outcome.kind != outside.ANSWER:
+            outside.raised(outcome)
+        return outcome.value
+
+    def _outcome(self, question: Question) -> Determinant:
+        first = question.options.log == BEFORE_USE
+        self._count()
+        if first:
+            ordinal, self._called_once = self._called_once, self._called_once + 1
+        else:
+            ordinal, self._called_each = self._called_each, self._called_each + 1
+        in_plan = f"{self._name}:{self.key_bytes.hex()}:{self.hook}:{ordinal}"
+        if not first and not question.sends_key:
+            return self._answers.answer(in_plan, question, no_key)
+        # Bound now: a try that outlives its timeout may ask when the next hook runs.
+        stream, cause, own_key = self.cause_stream, self.cause, self._own_key()
+
+        def lasting() -> str:
+            if question.repeats:
+                return f"{self._plan_name}:{in_plan}"
+            sort = "once" if first else "each"
+            return f"{self._name}:{stream}:{own_key.hex()}:{cause.hex()}:{sort}:{ordinal}"
+
+        def key() -> str:
+            return idempotency_key(self._emitter, lasting())
+
+        if not first:
+            return self._answers.answer(in_plan, question, key)
+        return once(self._emitter, self._journal, lasting(), question, key)

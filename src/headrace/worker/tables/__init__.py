@@ -1,0 +1,1 @@
+"""A computation that takes its records as Arrow tables."""

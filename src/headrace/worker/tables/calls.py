@@ -1,0 +1,73 @@
+"""Calls to the outside from `process_table`.
+
+A table has many causes, so its calls are named by their place in the plan: computation,
+the slot's label, the hook's ordinal and the call's. That name is good for every rerun of
+the plan, but not for the plan that follows where one is voided. So only calls are taken
+that may then be made again: a GET, and services that are logged with the commit.
+"""
+
+from __future__ import annotations
+
+from headrace.causal import outside
+from headrace.errors import HeadraceError, InvalidPipeline
+from headrace.model.services import BEFORE_USE, WITH_COMMIT
+from headrace.pipeline.graph.graph import Node
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.questions import (
+    BROKEN,
+    Answers,
+    Asking,
+    Question,
+    idempotency_key,
+    journal_of,
+    once,
+    plan_name,
+    unseen,
+)
+
+
+class TableCalls(Asking):
+    """A context whose calls have a place in the plan, and no cause."""
+
+    _emitter: Emitter
+    _node: Node
+
+    def prepare_calls(self, emitter: Emitter, node: Node, hook: int) -> None:
+        """Before the first call."""
+        self._emitter, self._node = emitter, node
+        self._hook, self._called = hook, 0
+        self._answers = Answers(emitter)
+
+    @property
+    def broken(self) -> HeadraceError | None:
+        """Why a call could not be logged, in case the hook swallowed it."""
+        return self._emitter.broken
+
+    def ask(self, question: Question) -> bytes:
+        name, log = self._node.name, question.options.log
+        if not self._node.services:
+            raise unseen(name, "http and ctx.call")
+        if not question.repeats and (log == BEFORE_USE or question.sends_key):
+            raise InvalidPipeline(
+                f"{name!r}: {question.what} must not be made twice, but process_table sees many "
+                "records at once, so nothing lasting names a call from there. Call it in "
+                "process_record, or, where it may repeat, say "
+                f'@service(log="{WITH_COMMIT}") and take no idempotency_key'
+            )
+        in_plan = f"{name}:{self._emitter.label.encode().hex()}:{self._hook}:{self._called}"
+        self._called += 1
+        lasting = f"{plan_name(self._emitter)}:{in_plan}"
+
+        def key() -> str:
+            return idempotency_key(self._emitter, lasting)
+
+        try:
+            if log == BEFORE_USE:
+                outcome = once(self._emitter, journal_of(self._emitter), lasting, question, key)
+            else:
+                outcome = self._answers.answer(in_plan, question, key)
+        except BROKEN as error:
+            self._emitter.broken = error
+            raise
+        outside.raised(outcome)
+        return outcome.value

@@ -1,0 +1,175 @@
+"""`process_table` and `process_timers`: a slot's records and due timers as Arrow tables.
+
+One context serves both hooks of an epoch, so timers see what the records wrote.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import (
+    CallUncertain,
+    HeadraceError,
+    IncompatibleState,
+    ServiceError,
+    UserCodeError,
+)
+from headrace.model.context import Input
+from headrace.model.values.rows import Rows, with_own
+from headrace.pipeline.graph.graph import Node
+from headrace.plan.parcel import Parcel
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.keyless import check_parameters, keep_on_time
+from headrace.worker.records.arrivals import Arrival
+from headrace.worker.runtime import Live
+from headrace.worker.tables.combine import reserved, time_column, value_table
+from headrace.worker.tables.context import KeylessTableContext
+from headrace.worker.tables.keyed_context import KeyedTableContext, inputs_apart
+from headrace.worker.watching.tracebacks import describe
+from headrace.worker.watching.watchdog import HookWatch, watching
+
+if TYPE_CHECKING:
+    from headrace.worker.records.slot import KeyedRun
+
+_NO_VALUES = "no values"
+
+ROUNDS_MAX = 10_000
+"""Timers that set timers that are due at once, so many times in a row, do so for ever."""
+
+
+def run_keyed_table(run: KeyedRun, arrivals: list[Arrival]) -> None:
+    """Runs the hooks over everything that arrived and all that is due, if anything did or is."""
+    arrivals = [a for a in arrivals if len(a.parcel.rows)]
+    due: list[bytes] = []
+    if run.live.shape.takes_timer_tables:
+        indexes = run.slot.indexes
+        cells = [*indexes["event"].due(run.now), *indexes["wall"].due(run.task.plan.wall)]
+        due = [cell[0] for _, cell in cells]
+    if not arrivals and not due:
+        return
+    apart = inputs_apart(run.node)
+    merged = Parcel.merge([_bare(a) if apart and len(arrivals) > 1 else a.parcel for a in arrivals])
+    keys, codes = _used(merged)
+    inputs = _inputs(arrivals, codes)
+    known = list(dict.fromkeys([*keys, *due]))
+    context = KeyedTableContext(run, known, codes, merged.rows, inputs)
+    if arrivals:
+        shown = context.key_column(codes) if run.node.template.reads_values else None
+        table = _table(run.node, merged.rows, arrivals, shown, codes)
+        _call(run.live, "process_table", table, context)
+        run.emitter.counters.hooks += 1
+    if run.live.shape.takes_timer_tables:
+        _fire(run, context)
+    run.cells.extend(context.cells())
+
+
+def _bare(arrival: Arrival) -> Parcel:
+    """Keys and times alone: values of several inputs need not fit one table."""
+    parcel = arrival.parcel
+    rows = Rows(parcel.rows.timestamps, columns=pa.record_batch([], names=[]))
+    return Parcel(parcel.keys, parcel.codes, rows)
+
+
+def _inputs(arrivals: list[Arrival], codes: np.ndarray[Any, Any]) -> list[Input]:
+    """Each arrival with its part of the codes."""
+    found, first = [], 0
+    for arrival in arrivals:
+        rows = arrival.parcel.rows
+        mine = codes[first : first + len(rows)]
+        found.append(Input(arrival.stream, first, mine, rows, arrival.feedback))
+        first += len(rows)
+    return found
+
+
+def _fire(run: KeyedRun, context: KeyedTableContext) -> None:
+    """Everything due, as one table; then what those hooks set that is due at once."""
+    for _ in range(ROUNDS_MAX):
+        table = context.take_due()
+        if table is None:
+            return
+        _call(run.live, "process_timers", table, context)
+        run.emitter.counters.timers += table.num_rows
+    raise UserCodeError(
+        f"computation {run.node.name!r}: process_timers sets timers that are due at once, for ever"
+    )
+
+
+def run_keyless_table(
+    emitter: Emitter, live: Live, inputs: list[tuple[int, str, Rows]], before: int
+) -> None:
+    """The same without keys, in the task that made the rows."""
+    for index, stream, rows in inputs:
+        rows = keep_on_time(emitter, live.node, rows, before)
+        if len(rows):
+            hook = emitter.keyless_hooks.get(live.node.name, 0)
+            emitter.keyless_hooks[live.node.name] = hook + 1
+            context = KeylessTableContext(emitter, live.node, index, rows, hook)
+            context.watermark = context.watermark_before = context.watermark_after = before
+            arrival = Arrival(0, stream, Parcel([], np.zeros(0, np.int32), rows))
+            table = _table(live.node, rows, [arrival], None, None)
+            _call(live, "process_table", table, context)
+            emitter.counters.hooks += 1
+
+
+def _used(parcel: Parcel) -> tuple[list[bytes], np.ndarray[Any, Any]]:
+    """Keys that have records, and codes into them."""
+    present = np.zeros(len(parcel.keys), np.bool_)
+    present[parcel.codes] = True
+    if present.all():
+        return parcel.keys, parcel.codes
+    keys = [parcel.keys[i] for i in np.flatnonzero(present).tolist()]
+    return keys, (np.cumsum(present) - 1)[parcel.codes].astype(np.int32)
+
+
+def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
+    obj = live.object_class.__new__(live.object_class)
+    watch = HookWatch(live.node, hook=hook)
+    try:
+        with watching(watch):
+            watch.begin()
+            getattr(obj, hook)(table, context)
+            check_parameters(live, obj)
+        if context.broken is not None:
+            raise context.broken
+    except IncompatibleState as error:
+        raise IncompatibleState(f"computation {live.node.name!r}: {error}") from None
+    except HeadraceError as error:
+        if not isinstance(error, (ServiceError, CallUncertain)):
+            raise
+        raise _failed(live, hook, table, error) from error
+    except Exception as error:
+        raise _failed(live, hook, table, error) from error
+
+
+def _failed(live: Live, hook: str, table: pa.Table, error: Exception) -> UserCodeError:
+    kind = "records" if hook == "process_table" else "timers"
+    what = f"{hook} over {table.num_rows:,} {kind}"
+    return UserCodeError(describe(live.node, None, what, error, table=True))
+
+
+def _table(
+    node: Node, rows: Rows, arrivals: list[Arrival], keys: pa.Array | None, codes: Any
+) -> pa.Table:
+    """The value columns, then key, key_index, timestamp and, with several inputs, stream."""
+    if node.template.reads_values:
+        table = value_table(node, rows)
+    else:
+        table = pa.table({_NO_VALUES: pa.nulls(len(rows))})
+    extra: dict[str, Any] = {time_column(table): pa.array(rows.timestamps)}
+    if codes is not None:
+        extra = {"key_index": pa.array(codes, pa.int32()), **extra}
+    if keys is not None:
+        extra = {"key": keys, **extra}
+    if len(node.inputs) > 1:
+        names = np.repeat([a.stream for a in arrivals], [len(a.parcel.rows) for a in arrivals])
+        extra["stream"] = pa.array(names.tolist(), pa.string())
+    for name, column in extra.items():
+        # A value column of the same name wins: it is what the user's key extractor saw.
+        if name not in table.schema.names:
+            table = with_own(table, name, column)
+        elif name in ("key_index", "record_timestamp"):
+            raise reserved(node, name)
+    return table if node.template.reads_values else table.drop([_NO_VALUES])

@@ -1,0 +1,1 @@
+"""Looking at user code from outside: time limits, tracebacks, recorded calls."""

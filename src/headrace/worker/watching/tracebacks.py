@@ -1,0 +1,98 @@
+"""Tracebacks for dead letters and messages: the user's frames, without those of the house.
+
+A letter is part of what an epoch made, so its text must not depend on how its hook was
+called: by a task, or by a replay that watches it.
+"""
+
+from __future__ import annotations
+
+import bdb
+import os
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.errors import CallUncertain, ServiceError
+from headrace.model.values.shown import encodable
+from headrace.pipeline.graph.graph import Node
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HOUSE = (_ROOT + os.sep, os.path.abspath(bdb.__file__))
+_PIPELINES = tuple(os.path.join(_ROOT, room) + os.sep for room in ("bench", "demo", "testing"))
+"""Rooms of the house that hold pipelines as users write them."""
+
+OUTER_FRAMES = 6
+INNER_FRAMES = 2
+"""A message shows so many frames from outside, and so many at the place that raised."""
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an error as text."""
+    found = traceback.TracebackException.from_exception(error)
+    _strip(found)
+    return "".join(found.format())
+
+
+def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool = False) -> str:
+    """A message about user code that raised; in a table no single record is to blame."""
+    trace = shortened(error)
+    where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
+    mend = (
+        "Mend the code, or the records in a step before it, and start again: nothing of this "
+        "epoch has happened"
+        if table
+        else "Mend the code and start again (nothing of this epoch has happened), or send such "
+        'records aside: errors=to("dead")'
+    )
+    if isinstance(error, ServiceError) and error.asked_again:
+        mend = f"Once the service is well, start again: it is asked again. Or catch it. {mend}"
+    elif isinstance(error, CallUncertain):
+        mend = f"A start alone asks nothing again. Catch CallUncertain where you know more. {mend}"
+    lines = [f"{where}, {what}: {type(error).__name__}: {error}", trace, mend]
+    return encodable("\n".join(line for line in lines if line))
+
+
+def shortened(error: BaseException) -> str:
+    """A traceback that shows the user's own line, however deep a library raised; perhaps ""."""
+    found = traceback.TracebackException.from_exception(error)
+    _strip(found)
+    if all(not one.stack for one in _chain(found)):
+        return ""  # the house itself refused it, and the message says why
+    for one in _chain(found):
+        if len(one.stack) > OUTER_FRAMES + INNER_FRAMES + 1:
+            left_out = len(one.stack) - OUTER_FRAMES - INNER_FRAMES
+            gap = _Gap(f"({left_out} frames left out)", 0, "", lookup_line=False)
+            one.stack = _Cut([*one.stack[:OUTER_FRAMES], gap, *one.stack[-INNER_FRAMES:]])
+    return "".join(found.format()).strip()
+
+
+class _Gap(traceback.FrameSummary):
+    """Stands for frames that are left out."""
+
+
+class _Cut(traceback.StackSummary):
+    """A stack with a gap."""
+
+    def format_frame_summary(self, frame_summary: traceback.FrameSummary, **options: Any) -> str:
+        if isinstance(frame_summary, _Gap):
+            return f"  {frame_summary.filename}\n"
+        return super().format_frame_summary(frame_summary, **options)
+
+
+def _strip(found: traceback.TracebackException) -> None:
+    for one in _chain(found):
+        kept = [frame for frame in one.stack if not is_of_the_house(frame.filename)]
+        one.stack = traceback.StackSummary.from_list(kept)
+
+
+def is_of_the_house(filename: str) -> bool:
+    """Whether a frame is of Headrace itself, and no pipeline's."""
+    return filename.startswith(_HOUSE) and not filename.startswith(_PIPELINES)
+
+
+def _chain(found: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An error with its causes, and the members of groups."""
+    yield found
+    for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
+        if other is not None:
+            yield from _chain(other)
