@@ -34,7 +34,7 @@ from headrace.model.record import Record, Timer
 from headrace.model.services import Response, service
 from headrace.model.state import state
 from headrace.model.values.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from headrace.operators.joins.interval import interval
+from headrace.operators.joins.bounds import interval
 from headrace.operators.windows.window import (
     every,
     hopping,

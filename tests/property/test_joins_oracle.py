@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from headrace import Computation, Pipeline, failpoints, hopping, sources, to
 from headrace.model.values.time import LATEST
+from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Side
-from headrace.operators.joins.interval import Interval
 from headrace.operators.joins.windowed import CutWindows
-from headrace.operators.lookup.lookup import lookup
 from headrace.pipeline.fluent.joins import join, join_asof
+from headrace.pipeline.fluent.lookups import lookup
 from headrace.testing import CRASH, Harness
 
 LATENESS = 6

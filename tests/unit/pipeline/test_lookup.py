@@ -14,8 +14,8 @@ import pytest
 
 from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources, to
 from headrace.engine.fingerprint import fingerprint
-from headrace.operators.lookup.lookup import lookup
 from headrace.operators.lookup.table import SideInput, side_input
+from headrace.pipeline.fluent.lookups import lookup
 from headrace.testing import Harness
 
 CITIES = [{"city": "a", "country": 1}, {"city": "b", "country": 2}]

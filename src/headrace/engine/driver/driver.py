@@ -25,7 +25,7 @@ from headrace.engine.driver.determinants import make_ready
 from headrace.engine.driver.failures import final_failure
 from headrace.engine.driver.injectors import Sources
 from headrace.engine.driver.options import Options
-from headrace.engine.driver.recovery import SNAPSHOT_EVERY, CommitBody, History, VoidBody, recover
+from headrace.engine.driver.recovery import SNAPSHOT_EVERY, History, recover
 from headrace.engine.driver.takeover import (
     adopt_names,
     make_directories,
@@ -48,6 +48,7 @@ from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
 from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain, judge
+from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import RunSummary

@@ -9,34 +9,13 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint
 from headrace.log.epochlog import ACCEPT, COMMIT, DROP, GENERATION, PLAN, VOID, EpochLog, LogEntry
-from headrace.plan.decisions.changed_input import AcceptBody
-from headrace.plan.epoch import Commit, Drop, Plan, SplitState
+from headrace.plan.entries import AcceptBody, CommitBody, VoidBody
+from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
 
 SNAPSHOT_EVERY = 32
 
 _READS_MAX = 3
-
-
-class CommitBody(msgspec.Struct):
-    """A commit entry: the commit, perhaps the next plan, now and then a snapshot."""
-
-    commit: Commit
-    next: Plan | None = None
-    snapshot: Ledger | None = None
-    retain: int = 0
-    """How many epochs the driver that wrote it keeps."""
-
-
-class VoidBody(msgspec.Struct):
-    """Why a plan was given up."""
-
-    epoch: int
-    reason: str
-    skipped: dict[str, dict[str, SplitState]] = {}
-    """Splits that count as read as far as the plan went: it will not run (at-most-once)."""
-    records: int = 0
-    """About how many records were skipped so."""
 
 
 class History:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.engine.driver.recovery import VoidBody
 from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.log.epochlog import ACCEPT, VOID, EpochLog
 from headrace.log.identity import read_identity
 from headrace.log.store import Store
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.decisions.changed_input import AcceptBody, Compared, reads_from
+from headrace.plan.decisions.changed_input import Compared, reads_from
+from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 

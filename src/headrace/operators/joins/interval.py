@@ -15,19 +15,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.state import state
-from headrace.model.values.time import END, Duration, duration
+from headrace.model.values.time import END
 from headrace.operators.columns.groups import Groups, Ints, group, runs
+from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Pairing
 from headrace.operators.joins.rows import SideRows, expand, new_pairs
 
@@ -44,37 +43,6 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 Chunk = tuple[int, int, bytes]
 """A chunk's key, side and place."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """How far a right record's time may lie from a left one's, both ends included."""
-
-    lower_us: int
-    upper_us: int
-
-    def __post_init__(self) -> None:
-        if self.lower_us > self.upper_us:
-            raise InvalidPipeline(
-                f"interval: its lower end ({self.lower_us} us) lies above its upper end "
-                f"({self.upper_us} us)"
-            )
-
-
-def interval(lower: Duration, upper: Duration) -> Interval:
-    """Right records from `left.time + lower` to `left.time + upper`, both included.
-
-    Both are durations, and may be negative: `interval("-5s", "10s")`.
-    """
-    return Interval(_signed(lower, "interval: lower"), _signed(upper, "interval: upper"))
-
-
-def _signed(given: Duration, what: str) -> int:
-    if isinstance(given, str) and given.strip().startswith("-"):
-        return -duration(given.strip()[1:], what=what)
-    if not isinstance(given, str) and hasattr(given, "days") and given.days < 0:
-        return -duration(-given, what=what)
-    return duration(given, what=what)
 
 
 class UnmatchedRows(msgspec.Struct, array_like=True):

@@ -13,27 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
-from headrace.model.values.column_names import as_columns, check_column
+from headrace.model.values.column_names import as_columns
 from headrace.model.values.rows import Rows
 from headrace.operators.columns.forms import Cells, canonical, produce
 from headrace.operators.columns.groups import Ints, one_array
 from headrace.operators.joins.rows import uniform
 from headrace.operators.lookup.index import SideIndex, is_packed
-from headrace.operators.lookup.table import SideInput, side_input
+from headrace.operators.lookup.table import SideInput
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
-    from headrace.pipeline.fluent.builder import PipelineBuilder
-
-On = str | tuple[str, ...] | Mapping[str, str]
 
 _indexes: dict[tuple[str, tuple[str, ...]], SideIndex] = {}
 """By content and columns: built once per process."""
 
 
-def _index(side: SideInput, columns: tuple[str, ...]) -> SideIndex:
+def index_of(side: SideInput, columns: tuple[str, ...]) -> SideIndex:
     place = (side.digest, columns)
     if place not in _indexes:
         _indexes[place] = SideIndex(side.table, columns)
@@ -55,7 +52,7 @@ class Lookup(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """All rows of a task."""
-        index = _index(self.side, tuple(column for _, column in self.on))
+        index = index_of(self.side, tuple(column for _, column in self.on))
         (given,) = ctx.inputs()
         rows = given.rows
         values = None if rows.columns is not None else rows.values()
@@ -122,43 +119,6 @@ class Lookup(Computation):
 
     def _clash(self, columns: Mapping[str, Any]) -> list[str]:
         return [name for name in self.added if name in columns]
-
-
-def lookup(
-    builder: PipelineBuilder,
-    stream: str,
-    table: Any,
-    *,
-    on: On,
-    how: str = "left",
-    columns: tuple[str, ...] | None = None,
-    name: str | None = None,
-    **options: Any,
-) -> tuple[str, tuple[str, ...] | None]:
-    """Looks every record up in a side input; gives the new stream's name and known columns.
-
-    `on`: a column of both, a tuple of such, or a mapping of stream column to table column.
-    """
-    name = name or f"{stream}.lookup"
-    where = f"look-up {name!r}"
-    if how not in ("inner", "left"):
-        raise InvalidPipeline(f'{where}: how= is "inner" or "left", not {how!r}')
-    pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else None
-    pairs = {column: column for column in on} if pairs is None else pairs
-    if not pairs:
-        raise InvalidPipeline(f"{where}: on= names at least one column")
-    side = side_input(table, key=tuple(pairs.values()), where=where)
-    have = tuple(side.table.column_names)
-    for mine, theirs in pairs.items():
-        check_column(mine, columns, where=f"{where}, on=")
-        check_column(theirs, have, where=f"{where}, on=, the side input")
-    added = [n for n in have if n not in pairs.values()]
-    clash = [n for n in added if columns is not None and n in columns]
-    if clash:
-        raise InvalidPipeline(clashing(where, clash))
-    _index(side, tuple(pairs.values()))  # what cannot be looked up by fails here
-    name = builder._add(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
-    return name, None if columns is None else (*columns, *added)
 
 
 def clashing(where: str, names: list[str]) -> str:

@@ -13,9 +13,10 @@ from headrace.model.computation import Computation
 from headrace.model.values.column_names import check_column
 from headrace.model.values.time import Duration, duration
 from headrace.operators.joins.asof import AsOfJoin
+from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Pairing, Select, Side
 from headrace.operators.joins.history import HistoryJoin
-from headrace.operators.joins.interval import Interval, IntervalJoin
+from headrace.operators.joins.interval import IntervalJoin
 from headrace.operators.joins.windowed import WINDOW_COLUMNS, CutWindows, WindowJoin
 from headrace.operators.steps.stateless import PassOn
 from headrace.pipeline.graph.graph import To

@@ -12,8 +12,8 @@ from headrace.model.key_spec import KeyGiven
 from headrace.model.values.column_names import check_column
 from headrace.model.values.time import Duration
 from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Select, Side
-from headrace.operators.joins.interval import Interval
 from headrace.operators.joins.windowed import CutWindows
 from headrace.operators.steps.reduce import reducer
 from headrace.operators.top.by_id import BUCKET, Bucketed, BucketTop, MergeTop

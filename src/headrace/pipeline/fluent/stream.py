@@ -21,7 +21,6 @@ from headrace.model.key_spec import KeyGiven, KeyParts, KeySpec
 from headrace.model.sink import Sink
 from headrace.model.values.column_names import RECORD_TIME, check_column, check_expression
 from headrace.model.values.time import Duration, duration
-from headrace.operators.lookup.lookup import On, lookup
 from headrace.operators.steps.dedup import DedupWithin
 from headrace.operators.steps.map_table import MapTable
 from headrace.operators.steps.sql import Sql
@@ -37,6 +36,7 @@ from headrace.operators.steps.stateless import (
     SplitTable,
 )
 from headrace.pipeline.fluent.hints import NAMES_ELSEWHERE
+from headrace.pipeline.fluent.lookups import On, lookup
 from headrace.pipeline.graph.graph import To
 
 if TYPE_CHECKING:

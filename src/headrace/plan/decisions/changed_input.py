@@ -30,12 +30,6 @@ FINISHED = SplitState(0, Mark(None, BEGINNING), finished=True)
 """Of a split that has left the ledger."""
 
 
-class AcceptBody(msgspec.Struct):
-    """Splits whose files have changed, as they count from now on."""
-
-    splits: States
-
-
 class Compared(msgspec.Struct):
     """What a comparison has found."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.engine.driver.recovery import VoidBody
 from headrace.pipeline.graph.graph import AT_MOST_ONCE, Graph
+from headrace.plan.entries import VoidBody
 from headrace.plan.epoch import Plan, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark

@@ -1,0 +1,53 @@
+"""Puts look-ups into a graph: `lookup` wires a computation behind a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import InvalidPipeline
+from headrace.model.values.column_names import check_column
+from headrace.operators.lookup.lookup import Lookup, clashing, index_of
+from headrace.operators.lookup.table import side_input
+
+if TYPE_CHECKING:
+    from headrace.pipeline.fluent.builder import PipelineBuilder
+
+On = str | tuple[str, ...] | Mapping[str, str]
+
+
+def lookup(
+    builder: PipelineBuilder,
+    stream: str,
+    table: Any,
+    *,
+    on: On,
+    how: str = "left",
+    columns: tuple[str, ...] | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> tuple[str, tuple[str, ...] | None]:
+    """Looks every record up in a side input; gives the new stream's name and known columns.
+
+    `on`: a column of both, a tuple of such, or a mapping of stream column to table column.
+    """
+    name = name or f"{stream}.lookup"
+    where = f"look-up {name!r}"
+    if how not in ("inner", "left"):
+        raise InvalidPipeline(f'{where}: how= is "inner" or "left", not {how!r}')
+    pairs = {on: on} if isinstance(on, str) else dict(on) if isinstance(on, Mapping) else None
+    pairs = {column: column for column in on} if pairs is None else pairs
+    if not pairs:
+        raise InvalidPipeline(f"{where}: on= names at least one column")
+    side = side_input(table, key=tuple(pairs.values()), where=where)
+    have = tuple(side.table.column_names)
+    for mine, theirs in pairs.items():
+        check_column(mine, columns, where=f"{where}, on=")
+        check_column(theirs, have, where=f"{where}, on=, the side input")
+    added = [n for n in have if n not in pairs.values()]
+    clash = [n for n in added if columns is not None and n in columns]
+    if clash:
+        raise InvalidPipeline(clashing(where, clash))
+    index_of(side, tuple(pairs.values()))  # what cannot be looked up by fails here
+    name = builder._add(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
+    return name, None if columns is None else (*columns, *added)
