@@ -15,7 +15,7 @@ from headrace.log.content import digest_of
 from headrace.log.store import MemoryStore
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
-from headrace.plan.epoch import Adoption, Commit, Counters, SegmentEntry, SlotBase, SlotDelta
+from headrace.plan.epoch import Adoption, Commit, Counters, SegmentSlice, SlotBase, SlotDelta
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.state import compaction
@@ -107,7 +107,7 @@ class Slots:
         full = f"{paths.state_directory(NAME)}/{name}"
         self.store.write(full, data)
         last = max(e.last_epoch for e in run)
-        entry = SegmentEntry(
+        entry = SegmentSlice(
             full, compaction.hull_of(run), last, batch.num_rows, len(data), bottom
         )  # fmt: skip
         return [Adoption(NAME, slot, tuple(e.segment for e in run), entry)]

@@ -12,7 +12,7 @@ from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.pins import Pinned, pins_of
 from headrace.engine.leading import lease, retry, standby
-from headrace.engine.leading.lease import LeaseKeeper, Pulse, Watcher
+from headrace.engine.leading.lease import LeaseKeeper, LeaseObserver, Pulse
 from headrace.engine.leading.retry import Retry
 from headrace.errors import StoreError
 from headrace.testing.simulator.machine import world
@@ -53,24 +53,24 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 def standbys_are_impatient() -> AbstractContextManager[Any]:
     """Leases: a standby waits for half of what the lease says."""
-    look = Watcher.look
+    look = LeaseObserver.look
 
-    def hasty(self: Watcher, generation: int, found: Any, now: float) -> Any:
+    def hasty(self: LeaseObserver, generation: int, found: Any, now: float) -> Any:
         if found is not None:
             found = msgspec.structs.replace(found, length_s=found.length_s / 2)
         return look(self, generation, found, now)
 
-    return patch.object(Watcher, "look", hasty)
+    return patch.object(LeaseObserver, "look", hasty)
 
 
 def old_leases_count() -> AbstractContextManager[Any]:
     """Leases: what the lease of an older generation says is believed."""
-    look = Watcher.look
+    look = LeaseObserver.look
 
-    def gullible(self: Watcher, generation: int, found: Any, now: float) -> Any:
+    def gullible(self: LeaseObserver, generation: int, found: Any, now: float) -> Any:
         return look(self, found.generation if found else generation, found, now)
 
-    return patch.object(Watcher, "look", gullible)
+    return patch.object(LeaseObserver, "look", gullible)
 
 
 def torn_leases_end_standbys() -> AbstractContextManager[Any]:

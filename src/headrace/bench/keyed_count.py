@@ -16,7 +16,7 @@ from typing import Any
 from headrace.bench.frame.bars import STATE_KEYS_FEW
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.result import Measured, build_document
-from headrace.bench.frame.rounds import Launch, RoundEntry, Say, run_rounds
+from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.system import BARE, BARE_ONE_STAGE, OURS, OURS_TRIVIAL
 from headrace.bench.workload import KeyedCount
@@ -42,11 +42,11 @@ def run_keyed_count(
     off measures the peers alone. `work_dir` holds input and checkpoints, and is a
     temporary directory unless given.
     """
-    systems = [RoundEntry(name, name, workload) for name in _entrants(peers, ours)]
+    systems = [Contender(name, name, workload) for name in _entrants(peers, ours)]
     floors = _floor_entries(workload, ours) if floor else []
     few = []
     if ours and workload.state_keys > STATE_KEYS_FEW:
-        few = [RoundEntry(STATE_FEW_LABEL, OURS, replace(workload, state_keys=STATE_KEYS_FEW))]
+        few = [Contender(STATE_FEW_LABEL, OURS, replace(workload, state_keys=STATE_KEYS_FEW))]
     machine = describe_machine()
     with tempfile.TemporaryDirectory(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
@@ -68,14 +68,14 @@ def _entrants(peers: Sequence[str], ours: bool) -> list[str]:
     return list(dict.fromkeys([*([OURS] if ours else []), *peers]))
 
 
-def _floor_entries(workload: KeyedCount, ours: bool) -> list[RoundEntry]:
+def _floor_entries(workload: KeyedCount, ours: bool) -> list[Contender]:
     """The bare jobs, and a pipeline that does next to nothing: one record per slot."""
     trivial = replace(workload, records=workload.slots, keys=workload.slots, state_keys=0)
     names = [BARE, BARE_ONE_STAGE, *([OURS_TRIVIAL] if ours else [])]
-    return [RoundEntry(name, name, trivial) for name in names]
+    return [Contender(name, name, trivial) for name in names]
 
 
 def _of(
-    outcomes: Mapping[str, list[SystemOutcome]], entries: Sequence[RoundEntry]
+    outcomes: Mapping[str, list[SystemOutcome]], entries: Sequence[Contender]
 ) -> dict[str, list[SystemOutcome]]:
     return {entry.label: outcomes[entry.label] for entry in entries}

@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.bench.frame.bars import Bar
 from headrace.bench.frame.machine import describe_machine, describe_versions
-from headrace.bench.frame.rounds import Launch, RoundEntry, Say, run_rounds
+from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import summarise
 from headrace.bench.frame.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE
@@ -49,7 +49,7 @@ def run_overhead(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
     ) as directory:
         outcomes = run_rounds(
-            [RoundEntry(name, name, workload) for name in names],
+            [Contender(name, name, workload) for name in names],
             rounds,
             Path(directory),
             launch=launch,

@@ -25,7 +25,7 @@ from headrace.bench import recovery_job
 from headrace.bench.cluster import Cluster, cluster, wait_for
 from headrace.bench.frame.bars import Bar
 from headrace.bench.frame.machine import describe_machine, describe_versions
-from headrace.bench.recovery_watch import WINDOW, Feed, OutputWatch, latencies, recovery
+from headrace.bench.recovery_watch import WINDOW, Feed, OutputPoller, latencies, recovery
 from headrace.errors import HeadraceError
 
 Say = Callable[[str], None]
@@ -197,7 +197,7 @@ def _measure(workload: Recovery, name: str) -> RecoveryOutcome:
 
 def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryOutcome:
     feed = Feed(where / "in", workload.interval_s, workload.records, workload.keys)
-    watch = OutputWatch(where / "out")
+    watch = OutputPoller(where / "out")
     more = ["--replicas", "1"] if name == "executor-kill-replicas" else []
     lease = ["--lease", f"{round(workload.lease_s * 1000)}ms"]
     if name == "driver-standby":
@@ -249,7 +249,7 @@ def _kill(name: str, made: Cluster, jobs: list[_Job]) -> None:
         os.kill(made.pids()[0], signal.SIGKILL)
 
 
-def _await_visible(watch: OutputWatch, number: int, where: Path) -> None:
+def _await_visible(watch: OutputPoller, number: int, where: Path) -> None:
     try:
         wait_for(lambda: number in watch.visible, f"results of file {number}", GIVE_UP_S)
     except HeadraceError as error:
@@ -257,7 +257,7 @@ def _await_visible(watch: OutputWatch, number: int, where: Path) -> None:
         raise HeadraceError(f"{error}. The driver said: {log[-2000:]}") from None
 
 
-def _await_recovery(feed: Feed, watch: OutputWatch, killed: float, before: Sequence[int]) -> None:
+def _await_recovery(feed: Feed, watch: OutputPoller, killed: float, before: Sequence[int]) -> None:
     """Until it has recovered, and some files more; or until it is hopeless."""
     until = time.monotonic() + GIVE_UP_S
     while time.monotonic() < until:

@@ -48,7 +48,7 @@ class Feed(threading.Thread):
         self.join()
 
 
-class OutputWatch(threading.Thread):
+class OutputPoller(threading.Thread):
     """Notes when results of each file appear; remembers the last count of each key."""
 
     def __init__(self, directory: Path) -> None:

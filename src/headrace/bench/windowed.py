@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.bench.frame.bars import LARGE_EPOCH, SMALL_EPOCH, Bar
 from headrace.bench.frame.machine import describe_machine, describe_versions
-from headrace.bench.frame.rounds import Launch, RoundEntry, Say, run_rounds
+from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import Numbers, ratios, summarise
 from headrace.bench.frame.system import OURS, WINDOWS_NATIVE
@@ -34,11 +34,11 @@ def run_windowed(
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Measure side by side and return the JSON document."""
-    entries = [RoundEntry(OURS, OURS, workload)]
+    entries = [Contender(OURS, OURS, workload)]
     if native:
-        entries.append(RoundEntry(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
+        entries.append(Contender(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
     if workload.hot:
-        entries.append(RoundEntry(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
+        entries.append(Contender(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
     machine = describe_machine()
     with tempfile.TemporaryDirectory(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True

@@ -40,7 +40,7 @@ class InjectorPlan(msgspec.Struct, frozen=True):
     final: bool = False
 
 
-class Reach(msgspec.Struct, frozen=True):
+class WatermarkBound(msgspec.Struct, frozen=True):
     """How far a computation's input watermark may come in one epoch, as the plan tells it."""
 
     cap: int | None = None
@@ -52,7 +52,7 @@ class Reach(msgspec.Struct, frozen=True):
     """How far those had come before the epoch."""
 
 
-class SegmentEntry(msgspec.Struct, frozen=True):
+class SegmentSlice(msgspec.Struct, frozen=True):
     """A manifest entry: a segment counts inside its interval only."""
 
     segment: str
@@ -82,7 +82,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The log position of the commit that this plan continues."""
     determinants: int = 0
     """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
-    reach: dict[str, Reach] = {}
+    reach: dict[str, WatermarkBound] = {}
     """Computation -> how far its time may come; told where calls must not repeat."""
     given_up: dict[int, int] = {}
     """Epoch -> the wall time of its last plan that was voided: what failed in those is void."""
@@ -96,7 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
 class SlotBase(msgspec.Struct, frozen=True):
     """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
 
-    entries: tuple[SegmentEntry, ...]
+    entries: tuple[SegmentSlice, ...]
     chains: tuple[tuple[int, str], ...]
     """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
 
@@ -303,7 +303,7 @@ class Adoption(msgspec.Struct, frozen=True):
     computation: str
     slot: int
     replaces: tuple[str, ...]
-    entry: SegmentEntry
+    entry: SegmentSlice
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -344,5 +344,5 @@ class Drop(msgspec.Struct, frozen=True):
     """State that a person took out of a stopped pipeline: the slots that change, and to what."""
 
     computation: str
-    slots: dict[int, tuple[SegmentEntry, ...]]
+    slots: dict[int, tuple[SegmentSlice, ...]]
     reason: str = ""

@@ -22,13 +22,13 @@ from headrace.plan.epoch import (
     Drop,
     OutboxFile,
     Plan,
-    Reach,
     RecordFile,
     Sealing,
-    SegmentEntry,
+    SegmentSlice,
     SlotBase,
     SlotDelta,
     SplitState,
+    WatermarkBound,
 )
 from headrace.plan.ring import KeyInterval, Ring
 
@@ -42,7 +42,7 @@ DETERMINANTS_EPOCHS = 16
 class SlotLedger(msgspec.Struct, frozen=True):
     """A slot's manifest, its chain of deltas, its earliest timers."""
 
-    entries: tuple[SegmentEntry, ...] = ()
+    entries: tuple[SegmentSlice, ...] = ()
     chains: tuple[tuple[int, str], ...] = ((0, ""),)
     next_event_timer: int | None = None
     next_wall_timer: int | None = None
@@ -87,7 +87,7 @@ class Ledger(msgspec.Struct):
     """Epoch -> the wall time of its last voided plan, since that directory was begun."""
     unsettled: dict[str, dict[str, int]] = {}
     """Stream -> split -> how far voided plans read that may have called the outside."""
-    reaching: dict[str, Reach] = {}
+    reaching: dict[str, WatermarkBound] = {}
     """Computation -> how far its time may have come in them; known once all that is read again."""
     unpassed: dict[str, int] = {}
     """Computation -> the time that it must pass before what fired in them cannot fire again."""
@@ -197,7 +197,7 @@ class Ledger(msgspec.Struct):
             # What is skipped is never read, and its times are told by what follows it.
             end = read.range.end + (read.split in skipped.get(read.stream, {}))
             ends[read.split] = max(ends.get(read.split, 0), end)
-        for name, reach in (plan.reach or dict.fromkeys(plan.rings, Reach())).items():
+        for name, reach in (plan.reach or dict.fromkeys(plan.rings, WatermarkBound())).items():
             if reach.cap is not None or plan.final:
                 time = END if reach.cap is None else reach.cap
                 self.unpassed[name] = max(self.unpassed.get(name, 0), time)
@@ -205,7 +205,7 @@ class Ledger(msgspec.Struct):
                 known = self.reaching[name]
                 some = bool(known.injectors and reach.injectors)
                 both = tuple(dict.fromkeys(known.injectors + reach.injectors)) if some else ()
-                self.reaching[name] = Reach(None, both, max(known.floor, reach.floor))
+                self.reaching[name] = WatermarkBound(None, both, max(known.floor, reach.floor))
             else:
                 self.reaching[name] = reach
         self.unpassed_wall = plan.wall
@@ -237,7 +237,7 @@ class Ledger(msgspec.Struct):
         if self.unpassed_wall is not None and (wall is None or wall > self.unpassed_wall):
             self.unpassed_wall = None
 
-    def _reached(self, reach: Reach) -> int:
+    def _reached(self, reach: WatermarkBound) -> int:
         """The farthest that a computation's time can have come, by what has been read so far."""
         if not reach.injectors:
             return max(reach.floor, self.newest)
@@ -368,7 +368,7 @@ def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int
     epoch = max((slot.chains[-1][0] for slot in slots.values()), default=0)
     found: dict[int, SlotLedger] = {}
     for owner in new.slots:
-        mine: list[SegmentEntry] = []
+        mine: list[SegmentSlice] = []
         for interval in new.intervals(owner):
             for entry in entries:
                 shared = entry.interval.overlap(interval)
@@ -386,7 +386,7 @@ def _with_delta(
     entries, chains = slot.entries, slot.chains
     if delta.segment is not None:
         new = tuple(
-            SegmentEntry(delta.segment, interval, epoch, delta.rows, delta.bytes)
+            SegmentSlice(delta.segment, interval, epoch, delta.rows, delta.bytes)
             for interval in intervals
         )
         entries = (*new, *entries)

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import InjectorPlan, Reach, ReadTask
+from headrace.plan.epoch import InjectorPlan, ReadTask, WatermarkBound
 from headrace.plan.ledger import Ledger
 
 
-def reach_of(
+def watermark_bounds(
     topology: Topology,
     ledger: Ledger,
     injectors: Mapping[str, InjectorPlan],
     reads: Sequence[Sequence[ReadTask]],
-) -> dict[str, Reach]:
+) -> dict[str, WatermarkBound]:
     """For every keyed computation, how far its input watermark may come."""
     read = {(each.stream, each.split) for task in reads for each in task}
     caps: dict[str, int | None] = {}
@@ -36,7 +36,7 @@ def reach_of(
         known = ledger.outs.get(name, BEGINNING)
         caps[name] = max(min(held), known) if held and not injector.final else None
         origins[name] = (name,)
-    found: dict[str, Reach] = {}
+    found: dict[str, WatermarkBound] = {}
     for name in (name for level in topology.levels[1:] for name in level):
         node = topology.keyed[name]
         hosts = topology.feeders(node)
@@ -51,10 +51,10 @@ def reach_of(
             cap = min((c for host in hosts if (c := caps[host]) is not None), default=None)
         if cap is None:
             floor = max((_farthest(injectors[o]) for o in origins[name]), default=BEGINNING)
-            found[name] = Reach(None, origins[name], floor)
+            found[name] = WatermarkBound(None, origins[name], floor)
             caps[name] = None
         else:
-            found[name] = Reach(cap)
+            found[name] = WatermarkBound(cap)
             known = max(ledger.ins.get(name, BEGINNING), ledger.outs.get(name, BEGINNING))
             caps[name] = max(cap, known)
     return found

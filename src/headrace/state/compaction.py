@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.model.values.rows import one_batch
 from headrace.model.values.time import END
-from headrace.plan.epoch import SegmentEntry
+from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment
 
@@ -40,7 +40,7 @@ PIECE_BYTES = 256 << 20
 _SAMPLE_BYTES = 1 << 20
 
 
-def choose(entries: Sequence[SegmentEntry]) -> tuple[SegmentEntry, ...]:
+def choose(entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
     """The newest run worth merging, newest first; () where there is none.
 
     Sizes grow geometrically from new to old, so a slot keeps a logarithmic number
@@ -60,12 +60,12 @@ def choose(entries: Sequence[SegmentEntry]) -> tuple[SegmentEntry, ...]:
     return ()
 
 
-def total_bytes(entries: Iterable[SegmentEntry]) -> int:
+def total_bytes(entries: Iterable[SegmentSlice]) -> int:
     """How large the segments of some entries are; several entries may share one."""
     return sum({entry.segment: entry.bytes for entry in entries}.values())
 
 
-def pieces(run: Sequence[SegmentEntry], segments: Mapping[str, Segment]) -> list[KeyInterval]:
+def pieces(run: Sequence[SegmentSlice], segments: Mapping[str, Segment]) -> list[KeyInterval]:
     """The hull of a run, cut so that about as much of it lies in each piece.
 
     A key is never cut: where one alone is larger than a piece, so is its piece.
@@ -86,7 +86,7 @@ def pieces(run: Sequence[SegmentEntry], segments: Mapping[str, Segment]) -> list
     return [KeyInterval.between(low, high) for low, high in pairwise([hull.low, *cuts, hull.high])]
 
 
-def is_bottom(run: Sequence[SegmentEntry], entries: Sequence[SegmentEntry]) -> bool:
+def is_bottom(run: Sequence[SegmentSlice], entries: Sequence[SegmentSlice]) -> bool:
     """Whether nothing older than the run lies under its hull."""
     hull = hull_of(run)
     oldest = min(e.last_epoch for e in run)
@@ -97,7 +97,7 @@ def is_bottom(run: Sequence[SegmentEntry], entries: Sequence[SegmentEntry]) -> b
     )
 
 
-def hull_of(run: Sequence[SegmentEntry]) -> KeyInterval:
+def hull_of(run: Sequence[SegmentSlice]) -> KeyInterval:
     """The smallest interval around a run."""
     return KeyInterval(min(e.interval.low for e in run), max(e.interval.last for e in run))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.values.time import BEGINNING
-from headrace.plan.epoch import SegmentEntry
+from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, TIMER, WAITING, Segment
 
@@ -43,7 +43,7 @@ class SlotView:
 
     def __init__(
         self,
-        entries: Sequence[SegmentEntry],
+        entries: Sequence[SegmentSlice],
         intervals: Sequence[KeyInterval],
         segments: dict[str, Segment],
     ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from headrace.bench import ours
 from headrace.bench.frame.bars import peer_bars, state_bar
 from headrace.bench.frame.result import format_table, write_document
-from headrace.bench.frame.rounds import RoundEntry, run_rounds
+from headrace.bench.frame.rounds import Contender, run_rounds
 from headrace.bench.frame.runner import SystemOutcome, find_mismatches
 from headrace.bench.frame.system import OURS, Task
 from headrace.bench.keyed_count import STATE_FEW_LABEL, run_keyed_count
@@ -146,7 +146,7 @@ def test_rounds_take_turns_and_the_median_counts(tmp_path: Path) -> None:
 
 def test_an_unknown_system_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="spark-twt.*choose from"):
-        run_rounds([RoundEntry("x", "spark-twt", SMALL)], 1, tmp_path, launch=_pretend)
+        run_rounds([Contender("x", "spark-twt", SMALL)], 1, tmp_path, launch=_pretend)
     assert list(tmp_path.iterdir()) == []
 
 

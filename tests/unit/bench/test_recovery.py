@@ -14,7 +14,7 @@ from headrace.bench.recovery import (
     format_recovery,
     run_recovery,
 )
-from headrace.bench.recovery_watch import OutputWatch, latencies, recovery
+from headrace.bench.recovery_watch import OutputPoller, latencies, recovery
 from headrace.errors import HeadraceError
 
 WRITTEN = {n: float(n) for n in range(1, 21)}
@@ -46,7 +46,7 @@ def test_latency_is_known_of_files_that_are_visible() -> None:
 
 
 def test_a_file_is_visible_when_a_row_tells_of_it_or_of_a_later_one(tmp_path: Path) -> None:
-    watch = OutputWatch(tmp_path)
+    watch = OutputPoller(tmp_path)
     (tmp_path / "epoch=1").mkdir()
     rows = [{"key": "a", "count": 2, "file": 1}, {"key": "b", "count": 1, "file": 3}]
     (tmp_path / "epoch=1" / "part-0").write_text("\n".join(map(json.dumps, rows)))

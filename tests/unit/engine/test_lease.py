@@ -20,9 +20,9 @@ from headrace.engine.leading.lease import (
     LeaderFinished,
     Lease,
     LeaseKeeper,
+    LeaseObserver,
     Pulse,
     TakeOver,
-    Watcher,
     read_lease,
     write_lease,
 )
@@ -40,14 +40,14 @@ def lease(generation: int = 4, count: int = 1, state: str = HELD) -> Lease:
 
 
 def test_a_lease_that_is_renewed_never_lapses() -> None:
-    watcher = Watcher(3.0)
+    watcher = LeaseObserver(3.0)
     for second in range(100):
         verdict = watcher.look(4, lease(count=second // 2), float(second))
         assert verdict == KeepWaiting("leader generation 4 is alive, epoch 118")
 
 
 def test_a_lease_that_stands_still_lapses_after_its_own_length_by_the_watchers_clock() -> None:
-    watcher = Watcher(60.0)
+    watcher = LeaseObserver(60.0)
     assert isinstance(watcher.look(4, lease(), 1000.0), KeepWaiting)
     assert isinstance(watcher.look(4, lease(), 1002.9), KeepWaiting)
     verdict = watcher.look(4, lease(), 1003.0)
@@ -56,7 +56,7 @@ def test_a_lease_that_stands_still_lapses_after_its_own_length_by_the_watchers_c
 
 
 def test_a_newer_generation_in_the_log_gets_its_time_to_write_a_lease() -> None:
-    watcher = Watcher(3.0)
+    watcher = LeaseObserver(3.0)
     assert isinstance(watcher.look(4, lease(), 0.0), KeepWaiting)
     assert isinstance(watcher.look(5, lease(), 2.9), KeepWaiting)
     assert isinstance(watcher.look(5, lease(), 5.8), KeepWaiting)
@@ -64,7 +64,7 @@ def test_a_newer_generation_in_the_log_gets_its_time_to_write_a_lease() -> None:
 
 
 def test_what_a_woken_older_leader_writes_does_not_count() -> None:
-    watcher = Watcher(3.0)
+    watcher = LeaseObserver(3.0)
     watcher.look(5, lease(5, 10), 0.0)
     for second in range(1, 4):
         verdict = watcher.look(5, lease(4, 100 + second), float(second))
@@ -73,13 +73,13 @@ def test_what_a_woken_older_leader_writes_does_not_count() -> None:
 
 
 def test_a_leader_that_is_done_ends_the_standby_and_one_that_let_go_is_followed_at_once() -> None:
-    assert isinstance(Watcher(3.0).look(4, lease(state=DONE), 0.0), LeaderFinished)
-    verdict = Watcher(3.0).look(4, lease(state=RELEASED), 0.0)
+    assert isinstance(LeaseObserver(3.0).look(4, lease(state=DONE), 0.0), LeaderFinished)
+    verdict = LeaseObserver(3.0).look(4, lease(state=RELEASED), 0.0)
     assert isinstance(verdict, TakeOver) and "has let go (asked)" in verdict.text
 
 
 def test_time_in_which_the_checkpoint_was_away_does_not_count() -> None:
-    watcher = Watcher(3.0)
+    watcher = LeaseObserver(3.0)
     watcher.look(4, lease(), 0.0)
     watcher.unreadable()
     assert isinstance(watcher.look(4, lease(), 100.0), KeepWaiting)
@@ -87,7 +87,7 @@ def test_time_in_which_the_checkpoint_was_away_does_not_count() -> None:
 
 
 def test_without_a_leader_a_standby_begins_itself_after_a_while() -> None:
-    watcher = Watcher(3.0)
+    watcher = LeaseObserver(3.0)
     assert watcher.look(0, None, 0.0) == KeepWaiting("nobody has begun; waiting for a leader")
     assert watcher.look(0, None, 3.0).generation == 0  # type: ignore[union-attr]
 

@@ -14,9 +14,9 @@ from headrace.model.values.time import BEGINNING
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan import ledger as ledger_module
-from headrace.plan.epoch import InjectorPlan, Reach, ReadTask
+from headrace.plan.epoch import InjectorPlan, ReadTask, WatermarkBound
 from headrace.plan.ledger import Ledger
-from headrace.plan.watermark_bounds import reach_of
+from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
 from headrace.testing.simulator.workloads.source import SimulatedSource
@@ -47,15 +47,15 @@ def test_a_split_that_is_not_read_caps_all_that_it_bounds() -> None:
         "a": InjectorPlan({"x": Mark(50, 60), "y": Mark(70, 70)}, 80),
         "b": InjectorPlan({"z": Mark(20, 30)}, 30),
     }
-    found = reach_of(joined(), Ledger(), injectors, reads(("a", "x")))
-    assert found == {"A": Reach(70), "B": Reach(20), "J": Reach(20)}
+    found = watermark_bounds(joined(), Ledger(), injectors, reads(("a", "x")))
+    assert found == {"A": WatermarkBound(70), "B": WatermarkBound(20), "J": WatermarkBound(20)}
 
 
 def test_what_was_committed_before_is_passed_on_whatever_holds_now() -> None:
     """A split that is found late holds nothing back that has gone on already."""
     injectors = {"a": InjectorPlan({"x": Mark(5, 5)}, 5), "b": InjectorPlan({"z": Mark(90, 90)}, 0)}
     ledger = Ledger(ins={"A": 45}, outs={"a": 40, "A": 42})
-    assert reach_of(joined(), ledger, injectors, [])["J"] == Reach(45)
+    assert watermark_bounds(joined(), ledger, injectors, [])["J"] == WatermarkBound(45)
 
 
 def test_where_all_that_bounds_it_is_read_or_idle_its_injectors_tell() -> None:
@@ -63,18 +63,18 @@ def test_where_all_that_bounds_it_is_read_or_idle_its_injectors_tell() -> None:
         "a": InjectorPlan({"x": Mark(50, 60), "idle": Mark(None, 75)}, 10),
         "b": InjectorPlan({}, 30),
     }
-    found = reach_of(joined(), Ledger(), injectors, reads(("a", "x")))
+    found = watermark_bounds(joined(), Ledger(), injectors, reads(("a", "x")))
     assert found == {
-        "A": Reach(None, ("a",), 75),
-        "B": Reach(None, ("b",), 30),
-        "J": Reach(None, ("a", "b"), 75),
+        "A": WatermarkBound(None, ("a",), 75),
+        "B": WatermarkBound(None, ("b",), 30),
+        "J": WatermarkBound(None, ("a", "b"), 75),
     }
 
 
 def test_behind_a_percentile_only_the_newest_record_tells() -> None:
     injectors = {"a": InjectorPlan({"x": Mark(50, 60)}, 10), "b": InjectorPlan({}, 30)}
-    found = reach_of(joined(watermark=0.9), Ledger(), injectors, [])
-    assert found["A"] == found["J"] == Reach(None, (), BEGINNING)
+    found = watermark_bounds(joined(watermark=0.9), Ledger(), injectors, [])
+    assert found["A"] == found["J"] == WatermarkBound(None, (), BEGINNING)
 
 
 def test_a_loop_comes_as_far_as_the_epoch_before() -> None:
@@ -83,7 +83,9 @@ def test_a_loop_comes_as_far_as_the_epoch_before() -> None:
     p.stream("back", feedback=True)
     p.compute(Pass, name="L", inputs={"a": "k", "back": "k"}, outputs="back")
     injectors = {"a": InjectorPlan({}, 30)}
-    assert reach_of(p.freeze(), Ledger(outs={"a": 12}), injectors, []) == {"L": Reach(12)}
+    assert watermark_bounds(p.freeze(), Ledger(outs={"a": 12}), injectors, []) == {
+        "L": WatermarkBound(12)
+    }
 
 
 # A timer that called in a plan which did not happen -----------------------

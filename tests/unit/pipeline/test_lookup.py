@@ -14,7 +14,7 @@ import pytest
 
 from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources, to
 from headrace.engine.fingerprint import fingerprint
-from headrace.operators.lookup.table import SideInput, side_input
+from headrace.operators.lookup.table import LookupTable, lookup_table
 from headrace.pipeline.fluent.lookups import lookup
 from headrace.testing import Harness
 
@@ -208,8 +208,8 @@ def test_a_side_input_is_part_of_the_fingerprint_and_unpacked_once() -> None:
 
     assert prints(CITIES) == prints(list(CITIES))
     assert prints(CITIES) != prints(CITIES[:1])
-    shipped = pickle.dumps(side_input(CITIES, key=("city",), where="here"))
+    shipped = pickle.dumps(lookup_table(CITIES, key=("city",), where="here"))
     first, second = pickle.loads(shipped), pickle.loads(shipped)
-    assert isinstance(first, SideInput)
+    assert isinstance(first, LookupTable)
     assert first.table is second.table
     assert first.table.to_pylist() == CITIES

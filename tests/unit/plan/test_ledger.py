@@ -10,7 +10,7 @@ from headrace.plan.epoch import (
     Counters,
     OutboxFile,
     Plan,
-    SegmentEntry,
+    SegmentSlice,
     SlotDelta,
     SplitState,
 )
@@ -94,7 +94,7 @@ def test_the_bases_of_a_plan_with_another_ring_are_what_its_commit_will_build_on
 
 
 def test_a_ring_that_moved_makes_chains_that_no_cache_has_seen() -> None:
-    slots = {0: SlotLedger((SegmentEntry("s", WHOLE, 1, 1, 1),), ((0, ""), (1, "c")), 5, 9)}
+    slots = {0: SlotLedger((SegmentSlice("s", WHOLE, 1, 1, 1),), ((0, ""), (1, "c")), 5, 9)}
     moved = recut(slots, ONE, TWO)
     back = recut(moved, TWO, ONE)
     chains = {slots[0].chains[-1][1], moved[0].chains[-1][1], moved[1].chains[-1][1]}
@@ -103,7 +103,7 @@ def test_a_ring_that_moved_makes_chains_that_no_cache_has_seen() -> None:
 
 
 def test_a_ring_of_the_same_intervals_changes_nothing() -> None:
-    slots = {0: SlotLedger((SegmentEntry("s", WHOLE, 1, 1, 1),))}
+    slots = {0: SlotLedger((SegmentSlice("s", WHOLE, 1, 1, 1),))}
     assert recut(slots, ONE, Ring.even(1)) is slots
 
 
@@ -111,7 +111,7 @@ def test_an_adopted_merge_stands_where_its_run_stood() -> None:
     ledger = Ledger()
     for epoch in (1, 2, 3):
         ledger.committed(commit(epoch, segments={0: f"s{epoch}"}), epoch)
-    merged = SegmentEntry("m", WHOLE, 2, 1, 1)
+    merged = SegmentSlice("m", WHOLE, 2, 1, 1)
     adoption = Adoption("C", 0, ("s1", "s2"), merged)
     ledger.committed(commit(4, segments={0: "s4"}, adoptions=[adoption]), 4)
     assert segments_of(ledger, 0) == ["s4", "s3", "m"]

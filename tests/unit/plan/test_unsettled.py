@@ -12,10 +12,10 @@ from headrace.plan.epoch import (
     Counters,
     InjectorPlan,
     Plan,
-    Reach,
     ReadTask,
     SlotDelta,
     SplitState,
+    WatermarkBound,
 )
 from headrace.plan.ledger import DETERMINANTS_EPOCHS, Ledger
 from headrace.plan.ring import Ring
@@ -31,7 +31,7 @@ def ledger_at(time: int) -> Ledger:
 
 def plan(
     ledger: Ledger,
-    reach: dict[str, Reach],
+    reach: dict[str, WatermarkBound],
     *,
     end: int = 0,
     wall: int = 0,
@@ -47,7 +47,7 @@ def plan(
     )  # fmt: skip
 
 
-def voided(ledger: Ledger, reach: dict[str, Reach], **more) -> None:
+def voided(ledger: Ledger, reach: dict[str, WatermarkBound], **more) -> None:
     ledger.planned(plan(ledger, reach, **more))
     ledger.voided()
 
@@ -66,7 +66,7 @@ def test_a_timer_that_fired_by_an_idle_split_fires_again_in_the_same_directory()
     """[Plan 16 fires a timer as a split is idle, and is voided; the split wakes, and 16' does not
     fire it; 17 does, and calls the second time.]"""
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(cap=100)})
+    voided(ledger, {"C": WatermarkBound(cap=100)})
     for time in (6, 7, 99):
         assert ledger.next_determinants() == 1
         committed(ledger, time)
@@ -77,7 +77,7 @@ def test_a_timer_that_fired_by_an_idle_split_fires_again_in_the_same_directory()
 
 def test_what_the_input_of_a_voided_plan_says_of_time_is_known_when_it_is_read_again() -> None:
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(injectors=("s",), floor=10)}, end=50)
+    voided(ledger, {"C": WatermarkBound(injectors=("s",), floor=10)}, end=50)
     committed(ledger, 20, read=40)
     assert ledger.reaching and not ledger.unpassed
     committed(ledger, 20, read=60)
@@ -90,18 +90,18 @@ def test_what_the_input_of_a_voided_plan_says_of_time_is_known_when_it_is_read_a
 
 def test_of_several_voided_plans_the_farthest_counts() -> None:
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(cap=100)})
-    voided(ledger, {"C": Reach(cap=30)})
-    voided(ledger, {"C": Reach(injectors=("t",), floor=70)})
-    voided(ledger, {"C": Reach(injectors=("s",), floor=40)})
-    assert ledger.reaching == {"C": Reach(None, ("t", "s"), 70)}
+    voided(ledger, {"C": WatermarkBound(cap=100)})
+    voided(ledger, {"C": WatermarkBound(cap=30)})
+    voided(ledger, {"C": WatermarkBound(injectors=("t",), floor=70)})
+    voided(ledger, {"C": WatermarkBound(injectors=("s",), floor=40)})
+    assert ledger.reaching == {"C": WatermarkBound(None, ("t", "s"), 70)}
     committed(ledger, 99)
     assert ledger.unpassed == {"C": 100}
 
 
 def test_after_a_final_plan_only_the_end_is_far_enough() -> None:
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(injectors=("s",))}, final=True)
+    voided(ledger, {"C": WatermarkBound(injectors=("s",))}, final=True)
     committed(ledger, 10**15)
     assert ledger.next_determinants() == 1
     committed(ledger, END)
@@ -110,7 +110,7 @@ def test_after_a_final_plan_only_the_end_is_far_enough() -> None:
 
 def test_wall_time_timers_that_are_still_due_are_waited_for() -> None:
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(cap=5)}, wall=1000)
+    voided(ledger, {"C": WatermarkBound(cap=5)}, wall=1000)
     assert ledger.next_determinants() == 1, "nothing has been committed since"
     committed(ledger, 5, wall_timer=900)
     assert ledger.next_determinants() == 1
@@ -120,7 +120,14 @@ def test_wall_time_timers_that_are_still_due_are_waited_for() -> None:
 
 def test_a_computation_that_is_gone_is_not_waited_for_and_a_renamed_one_is() -> None:
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(cap=100), "Gone": Reach(cap=100), "Old": Reach(cap=9)})
+    voided(
+        ledger,
+        {
+            "C": WatermarkBound(cap=100),
+            "Gone": WatermarkBound(cap=100),
+            "Old": WatermarkBound(cap=9),
+        },
+    )
     ledger.rename("Old", "C2")
     assert ledger.unpassed == {"C": 100, "Gone": 100, "C2": 9}
     committed(ledger, 50)
@@ -138,7 +145,7 @@ def test_a_stream_that_nobody_reads_any_more_is_not_waited_for() -> None:
 def test_skipped_input_is_told_by_what_follows_it() -> None:
     """It is never read again, so its times are not: only what comes after tells them."""
     ledger = ledger_at(5)
-    ledger.planned(plan(ledger, {"C": Reach(injectors=("s",))}, end=50))
+    ledger.planned(plan(ledger, {"C": WatermarkBound(injectors=("s",))}, end=50))
     ledger.voided({"s": {"p": SplitState(50, Mark(0, 0))}}, 50)
     committed(ledger, 5)
     assert ledger.next_determinants() == 1
@@ -146,7 +153,7 @@ def test_skipped_input_is_told_by_what_follows_it() -> None:
     assert ledger.unpassed == {"C": 51}
 
 
-@pytest.mark.parametrize("reach", [{}, {"C": Reach()}])
+@pytest.mark.parametrize("reach", [{}, {"C": WatermarkBound()}])
 def test_a_plan_that_does_not_tell_may_have_come_as_far_as_the_newest_record(reach) -> None:
     ledger = ledger_at(5)
     voided(ledger, reach)
@@ -156,6 +163,8 @@ def test_a_plan_that_does_not_tell_may_have_come_as_far_as_the_newest_record(rea
 
 def test_a_snapshot_keeps_it() -> None:
     ledger = ledger_at(5)
-    voided(ledger, {"C": Reach(cap=100), "D": Reach(injectors=("s",))}, end=9, wall=7)
+    voided(
+        ledger, {"C": WatermarkBound(cap=100), "D": WatermarkBound(injectors=("s",))}, end=9, wall=7
+    )
     again = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
     assert again == ledger and again.next_determinants() == 1

@@ -11,7 +11,7 @@ from headrace.log.content import digest_of
 from headrace.log.store import Store
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
-from headrace.plan.epoch import SegmentEntry
+from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import WHOLE, KeyInterval
 from headrace.state.segment import FIELD, TIMER, Cell, Segment, encode_segment
 from headrace.state.view import SlotView, Stored
@@ -44,18 +44,18 @@ def written(
     interval: KeyInterval = WHOLE,
     last_epoch: int | None = None,
     label: str = "C/0",
-) -> SegmentEntry:
+) -> SegmentSlice:
     """A segment in a store, and its manifest entry."""
     cells = list(cells)
     data = encode_segment(cells)
     file = paths.content_name(epoch, label, digest_of(data), ".arrow")
     name = f"{paths.state_directory('C')}/{file}"
     store.write(name, data)
-    return SegmentEntry(name, interval, last_epoch or epoch, len(cells), len(data))
+    return SegmentSlice(name, interval, last_epoch or epoch, len(cells), len(data))
 
 
 def view_of(
-    store: Store, entries: Sequence[SegmentEntry], intervals: Sequence[KeyInterval] = (WHOLE,)
+    store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval] = (WHOLE,)
 ) -> SlotView:
     """A view over entries."""
     segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}

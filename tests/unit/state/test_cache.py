@@ -7,7 +7,7 @@ from tests.unit.state.support import field, timer, written
 
 from headrace.log.store import MemoryStore
 from headrace.model.values.keys import encode_key
-from headrace.plan.epoch import SegmentEntry, SlotBase
+from headrace.plan.epoch import SegmentSlice, SlotBase
 from headrace.plan.ledger import next_chain
 from headrace.plan.ring import WHOLE, KeyInterval
 from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
@@ -22,17 +22,17 @@ class Slot:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.entries: tuple[SegmentEntry, ...] = ()
+        self.entries: tuple[SegmentSlice, ...] = ()
         self.chains: tuple[tuple[int, str], ...] = ((0, ""),)
 
     @property
     def base(self) -> SlotBase:
         return SlotBase(self.entries, self.chains)
 
-    def segment(self, *cells: Cell) -> SegmentEntry:
+    def segment(self, *cells: Cell) -> SegmentSlice:
         return written(self.store, cells, self.chains[-1][0] + 1)
 
-    def commit(self, entry: SegmentEntry) -> None:
+    def commit(self, entry: SegmentSlice) -> None:
         epoch, chain = self.chains[-1]
         self.entries = (entry, *self.entries)
         self.chains = (*self.chains, (epoch + 1, next_chain(chain, entry.segment)))[-16:]
@@ -41,7 +41,7 @@ class Slot:
         return worker.open(self.store, "id", "C", 0, self.base, intervals or (WHOLE,))
 
 
-def leave(found: OpenSlot, entry: SegmentEntry | None, timed=None, objects=()) -> None:
+def leave(found: OpenSlot, entry: SegmentSlice | None, timed=None, objects=()) -> None:
     changes = {"event": {CELL: timed}} if timed != () else {}
     found.leave(entry.segment if entry else None, changes, list(objects))
 
@@ -116,7 +116,7 @@ def test_a_deletion_that_a_merge_dropped_is_not_missed() -> None:
     slot.commit(slot.segment(timer("k", b"t", None), field("k", "n", None)))
     # Everything is merged to the bottom; nothing of the key is left to be read.
     merged = written(slot.store, [], 3, last_epoch=2, label="C/0~")
-    slot.entries = (SegmentEntry(merged.segment, WHOLE, 2, 0, merged.bytes, True),)
+    slot.entries = (SegmentSlice(merged.segment, WHOLE, 2, 0, merged.bytes, True),)
     found = slot.open(mine)
     assert found.indexes["event"].get(CELL) is None
     assert found.objects.take(KEY) == (None, False)
@@ -130,7 +130,7 @@ def test_a_merge_of_what_is_known_already_leaves_the_cache_warm() -> None:
     merged = written(
         slot.store, [timer("k", b"t", 10), timer("k", b"u", 20)], 3, last_epoch=2, label="C/0~"
     )
-    slot.entries = (SegmentEntry(merged.segment, WHOLE, 2, 2, merged.bytes, True),)
+    slot.entries = (SegmentSlice(merged.segment, WHOLE, 2, 2, merged.bytes, True),)
     found = slot.open(worker)
     assert found.objects.take(KEY) == ("warm", True)
     assert len(found.indexes["event"]) == 2

@@ -9,20 +9,20 @@ from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.log.store import MemoryStore
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.plan.epoch import SegmentEntry
+from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ledger import SlotLedger, recut
 from headrace.plan.ring import WHOLE, KeyInterval, Ring
 from headrace.state.compaction import RUN_MIN, choose, hull_of, is_bottom, merge
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 
 
-def entry(epoch: int, size: int, interval: KeyInterval = WHOLE) -> SegmentEntry:
-    return SegmentEntry(f"s{epoch}-{interval.low}", interval, epoch, 1, size)
+def entry(epoch: int, size: int, interval: KeyInterval = WHOLE) -> SegmentSlice:
+    return SegmentSlice(f"s{epoch}-{interval.low}", interval, epoch, 1, size)
 
 
 def merged(
-    store: MemoryStore, run: list[SegmentEntry], entries: list[SegmentEntry], expired: int = 0
-) -> SegmentEntry:
+    store: MemoryStore, run: list[SegmentSlice], entries: list[SegmentSlice], expired: int = 0
+) -> SegmentSlice:
     """The entry that takes a run's place."""
     parts = [(Segment.open(store, e.segment), e.interval) for e in run]
     batch = merge(parts, bottom=is_bottom(run, entries), expired_before=expired)
@@ -65,7 +65,7 @@ def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldo
         "large": lambda: 5 << 20,
         "wild": lambda: int(2 ** dice.uniform(8, 26)),
     }[sizes]
-    entries: list[SegmentEntry] = []
+    entries: list[SegmentSlice] = []
     added = rewritten = 0
     most = 0
     for epoch in range(1, 2001):
@@ -77,7 +77,7 @@ def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldo
             rewritten += total
             last = max(e.last_epoch for e in run)
             kept = [e for e in entries if e not in run]
-            merge_result = SegmentEntry(f"m{epoch}", WHOLE, last, 1, total)
+            merge_result = SegmentSlice(f"m{epoch}", WHOLE, last, 1, total)
             entries = sorted([*kept, merge_result], key=lambda e: -e.last_epoch)
         most = max(most, len(entries))
     assert most <= 24

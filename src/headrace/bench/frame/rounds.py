@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class RoundEntry:
+class Contender:
     """One line of a benchmark: a system on a workload, under a label of its own."""
 
     label: str
@@ -42,7 +42,7 @@ class RoundEntry:
 
 
 def run_rounds(
-    entries: Sequence[RoundEntry],
+    entries: Sequence[Contender],
     rounds: int,
     work_dir: Path,
     *,
@@ -105,9 +105,7 @@ def _failure(what: str, log_file: Path) -> HeadraceError:
     return HeadraceError(f"{what}; the end of what it said:\n" + "\n".join(last_lines))
 
 
-def _write_inputs(
-    entries: Sequence[RoundEntry], work_dir: Path, say: Say
-) -> dict[KeyedCount, Path]:
+def _write_inputs(entries: Sequence[Contender], work_dir: Path, say: Say) -> dict[KeyedCount, Path]:
     """Write each workload's input once, before the first system starts."""
     inputs: dict[KeyedCount, Path] = {}
     for entry in entries:

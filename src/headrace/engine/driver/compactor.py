@@ -22,7 +22,7 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.store import Store
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Adoption, Plan, SegmentEntry
+from headrace.plan.epoch import Adoption, Plan, SegmentSlice
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import KeyInterval
 from headrace.state import compaction
@@ -50,7 +50,7 @@ class MergeResult(msgspec.Struct, frozen=True):
 
     computation: str
     slot: int
-    run: tuple[SegmentEntry, ...]
+    run: tuple[SegmentSlice, ...]
     pieces: tuple[MergePiece, ...]
     bottom: bool
 
@@ -130,7 +130,7 @@ class Compactor:
             label = f"{result.computation}/{result.slot}~{number or ''}"
             file = paths.content_name(epoch, label, piece.digest, ".arrow")
             self._store.rename(piece.temporary, f"{directory}/{file}")
-            entry = SegmentEntry(
+            entry = SegmentSlice(
                 f"{directory}/{file}", piece.interval, last, piece.rows, piece.bytes, result.bottom
             )
             gone = replaces if not found else ()
@@ -141,8 +141,8 @@ class Compactor:
         self,
         name: str,
         slot: int,
-        run: Sequence[SegmentEntry],
-        entries: Sequence[SegmentEntry],
+        run: Sequence[SegmentSlice],
+        entries: Sequence[SegmentSlice],
         expired: int,
     ) -> None:
         bottom = compaction.is_bottom(run, entries)
@@ -157,7 +157,7 @@ class Compactor:
         self._running[name, slot] = future
 
     def _merge(
-        self, name: str, slot: int, run: tuple[SegmentEntry, ...], bottom: bool, expired: int
+        self, name: str, slot: int, run: tuple[SegmentSlice, ...], bottom: bool, expired: int
     ) -> MergeResult:
         segments = {e.segment: Segment.open(self._store, e.segment) for e in run}
         found: list[MergePiece] = []

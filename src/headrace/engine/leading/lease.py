@@ -84,7 +84,7 @@ class LeaderFinished(msgspec.Struct, frozen=True):
 Verdict = KeepWaiting | TakeOver | LeaderFinished
 
 
-class Watcher:
+class LeaseObserver:
     """A standby's view of the leader."""
 
     def __init__(self, length_s: float) -> None:

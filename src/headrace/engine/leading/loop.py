@@ -20,8 +20,8 @@ from headrace.engine.leading.lease import (
     RENEWALS,
     LeaderFinished,
     LeaseKeeper,
+    LeaseObserver,
     Pulse,
-    Watcher,
 )
 from headrace.engine.leading.retry import Retry, StopAsked
 from headrace.engine.leading.standby import StoodBack, stand_by
@@ -148,7 +148,7 @@ class _Loop:
             return None
         self._control.phase = "standby"
         length_s = conduct.lease_s or POLL_STANDBY_S
-        watcher = Watcher(length_s)
+        watcher = LeaseObserver(length_s)
         poll_s = min(POLL_STANDBY_S, length_s / RENEWALS)
         stopping = self._control.stopping
         while True:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace.engine.leading.lease import LeaderFinished, TakeOver, Watcher, read_lease
+from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
 from headrace.errors import StoreError
 from headrace.log.store import Store
 
@@ -38,7 +38,7 @@ class Follower(Protocol):
 
 def stand_by(
     driver: Follower,
-    watcher: Watcher,
+    watcher: LeaseObserver,
     poll_s: float,
     stopping: threading.Event,
     tell: Callable[[str, str], None],

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.driver.recovery import History, recover
-from headrace.engine.leading.lease import HELD, KeepWaiting, Watcher, read_lease
+from headrace.engine.leading.lease import HELD, KeepWaiting, LeaseObserver, read_lease
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
 from headrace.log.content import digest_of
@@ -37,7 +37,7 @@ from headrace.log.identity import read_identity
 from headrace.log.store import Store
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import BEGINNING
-from headrace.plan.epoch import Drop, SegmentEntry
+from headrace.plan.epoch import Drop, SegmentSlice
 from headrace.plan.ledger import SlotLedger
 from headrace.plan.ring import KeyInterval
 from headrace.state.compaction import merge
@@ -106,7 +106,7 @@ def _refuse_a_leader(
     first = read_lease(store)
     if first is None or first.state != HELD or first.generation < log.generation:
         return
-    watcher = Watcher(LEASE_DEFAULT_S)
+    watcher = LeaseObserver(LEASE_DEFAULT_S)
     while isinstance(watcher.look(log.generation, now := read_lease(store), clock()), KeepWaiting):
         if now is not None and (now.generation, now.count) != (first.generation, first.count):
             raise IncompatibleState(
@@ -127,7 +127,7 @@ def _without(
         encoded = encode_key(key)
         slot = int(ring.place(np.array([hash_key(encoded)], np.uint64))[0])
         wanted.setdefault(slot, {})[encoded] = key
-    changed: dict[int, tuple[SegmentEntry, ...]] = {}
+    changed: dict[int, tuple[SegmentSlice, ...]] = {}
     missing: list[Any] = []
     cells = 0
     for slot, named in wanted.items():
@@ -151,7 +151,7 @@ def _rewritten(
     intervals: Sequence[KeyInterval],
     before: SlotLedger,
     gone: set[bytes],
-) -> tuple[tuple[SegmentEntry, ...], dict[bytes, int]]:
+) -> tuple[tuple[SegmentSlice, ...], dict[bytes, int]]:
     """A slot's entries without some keys, and how many live cells each of them had."""
     entries = sorted(before.entries, key=lambda e: -e.last_epoch)
     segments = {e.segment: Segment.open(store, e.segment) for e in entries}
@@ -176,5 +176,5 @@ def _rewritten(
     segment = f"{os.path.dirname(entries[0].segment)}/{name}"
     store.write(segment, data)
     last = entries[0].last_epoch
-    made = [SegmentEntry(segment, i, last, kept.num_rows, len(data), True) for i in intervals]
+    made = [SegmentSlice(segment, i, last, kept.num_rows, len(data), True) for i in intervals]
     return tuple(made), counts

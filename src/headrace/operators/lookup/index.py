@@ -50,7 +50,7 @@ def _kind_of_cell(cell: Any) -> str:
     return "a time" if hasattr(cell, "isoformat") else type(cell).__name__
 
 
-class SideIndex:
+class LookupIndex:
     """Finds the rows of a table by some of its columns."""
 
     def __init__(self, table: pa.Table, columns: tuple[str, ...]) -> None:

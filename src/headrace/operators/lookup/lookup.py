@@ -20,20 +20,20 @@ from headrace.model.values.rows import Rows
 from headrace.operators.columns.forms import Cells, canonical, produce
 from headrace.operators.columns.groups import Ints, one_array
 from headrace.operators.joins.rows import uniform
-from headrace.operators.lookup.index import SideIndex, is_packed
-from headrace.operators.lookup.table import SideInput
+from headrace.operators.lookup.index import LookupIndex, is_packed
+from headrace.operators.lookup.table import LookupTable
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
-_indexes: dict[tuple[str, tuple[str, ...]], SideIndex] = {}
+_indexes: dict[tuple[str, tuple[str, ...]], LookupIndex] = {}
 """By content and columns: built once per process."""
 
 
-def index_of(side: SideInput, columns: tuple[str, ...]) -> SideIndex:
+def index_of(side: LookupTable, columns: tuple[str, ...]) -> LookupIndex:
     place = (side.digest, columns)
     if place not in _indexes:
-        _indexes[place] = SideIndex(side.table, columns)
+        _indexes[place] = LookupIndex(side.table, columns)
     return _indexes[place]
 
 
@@ -42,7 +42,7 @@ class Lookup(Computation):
 
     reads_values = False  # it takes the records as they are
 
-    def __init__(self, side: SideInput, on: Mapping[str, str], how: str, where: str) -> None:
+    def __init__(self, side: LookupTable, on: Mapping[str, str], how: str, where: str) -> None:
         self.side = side
         self.content = side.digest  # a fingerprint sees text: another content, another pipeline
         self.on = tuple(on.items())
@@ -92,7 +92,7 @@ class Lookup(Computation):
         return np.concatenate([asking, alone])[order], pa.array(rows, mask=missing)
 
     def _one_by_one(
-        self, rows: Rows, values: list[Any], index: SideIndex, ctx: TableContext
+        self, rows: Rows, values: list[Any], index: LookupIndex, ctx: TableContext
     ) -> None:
         columns = {name: index.cells(name) for name in self.added}
         nothing = dict.fromkeys(self.added)

@@ -31,7 +31,7 @@ _PLAIN = {bool, int, float, str, bytes}
 _loaded: dict[str, pa.Table] = {}
 
 
-class SideInput:
+class LookupTable:
     """An Arrow table that is unpacked once per process, however often it arrives."""
 
     __slots__ = ("digest", "table")
@@ -50,7 +50,7 @@ class SideInput:
         return _unpack, (self.digest, _ipc(self.table))
 
 
-def side_input(given: Any, *, key: tuple[str, ...], where: str) -> SideInput:
+def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable:
     """The rows of a pandas, Polars, Arrow or Spark frame, a dict, a list of dicts or a source.
 
     A dict maps a key to a dict of columns, or to a single value, which is then called `value`.
@@ -69,7 +69,7 @@ def side_input(given: Any, *, key: tuple[str, ...], where: str) -> SideInput:
         # Every form of text is text: tasks see one.
         if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
             table = table.set_column(i, field.name, plain(table.column(i)))
-    return SideInput(table.combine_chunks())
+    return LookupTable(table.combine_chunks())
 
 
 def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
@@ -197,8 +197,8 @@ def _ipc(table: pa.Table) -> bytes:
     return out.getvalue().to_pybytes()
 
 
-def _unpack(digest: str, data: bytes) -> SideInput:
-    side = SideInput.__new__(SideInput)
+def _unpack(digest: str, data: bytes) -> LookupTable:
+    side = LookupTable.__new__(LookupTable)
     side.digest = digest
     if digest not in _loaded:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:

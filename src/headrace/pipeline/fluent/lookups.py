@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column
 from headrace.operators.lookup.lookup import Lookup, clashing, index_of
-from headrace.operators.lookup.table import side_input
+from headrace.operators.lookup.table import lookup_table
 
 if TYPE_CHECKING:
     from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -39,7 +39,7 @@ def lookup(
     pairs = {column: column for column in on} if pairs is None else pairs
     if not pairs:
         raise InvalidPipeline(f"{where}: on= names at least one column")
-    side = side_input(table, key=tuple(pairs.values()), where=where)
+    side = lookup_table(table, key=tuple(pairs.values()), where=where)
     have = tuple(side.table.column_names)
     for mine, theirs in pairs.items():
         check_column(mine, columns, where=f"{where}, on=")

@@ -15,7 +15,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
-from headrace.plan.watermark_bounds import reach_of
+from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark, feedback_input, merge
 
 FINAL_ROUNDS_MAX = 1000
@@ -138,7 +138,7 @@ def _plan(
         final=final,
         based_on=ledger.commit_position,
         determinants=determinants,
-        reach=reach_of(topology, ledger, injectors, reads) if settings.services else {},
+        reach=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
         given_up=ledger.given_up if determinants == ledger.determinants else {},
     )
 

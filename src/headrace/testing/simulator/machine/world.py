@@ -26,7 +26,7 @@ from headrace.engine.leading.retry import Retry
 from headrace.engine.leading.standby import stand_by
 from headrace.log.epochlog import EpochLog
 from headrace.log.store import DiskStore
-from headrace.plan.epoch import SegmentEntry
+from headrace.plan.epoch import SegmentSlice
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.path import SimulatedPath
@@ -94,7 +94,7 @@ class Tuning:
             names["headrace.state.compaction", "choose"] = self._choose
         return names
 
-    def _choose(self, entries: Sequence[SegmentEntry]) -> tuple[SegmentEntry, ...]:
+    def _choose(self, entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
         """Any run that may be merged; the engine's own choice is always all small segments."""
         epochs = sorted({entry.last_epoch for entry in entries}, reverse=True)
         if len(epochs) < 2 or self._chance.random.random() < 0.5:
