@@ -1,9 +1,8 @@
 """The house rules of src/headrace, checked by reading its source.
 
-Rooms form an order, and a room imports only itself and rooms before it (`ROOMS_IN_ORDER`). `log`
-stands before `state`, although the design lists it later: sealing and opening segments goes
-through the store at the filesystem edge, which `log` owns, while the log knows nothing of what a
-segment holds. `sources` and `sinks` are peers: neither imports the other.
+Rooms form an order, and a room imports only itself and rooms before it (`ROOMS_IN_ORDER`). `store`
+stands first, because the workspaces of sources and sinks are names in a store; it knows nothing of
+what they hold. `sources` and `sinks` are peers: neither imports the other.
 
 Imports count wherever they stand: at the top of a module, inside a function, under TYPE_CHECKING,
 or as a literal given to `import_module`.
@@ -27,6 +26,7 @@ GROUND = "top-level modules"
 
 ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     (GROUND,),
+    ("store",),
     ("model",),
     ("operators",),
     ("pipeline",),

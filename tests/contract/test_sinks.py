@@ -25,10 +25,10 @@ from pyspark import cloudpickle
 
 from headrace import failpoints, sinks
 from headrace.errors import IncompatibleState, SinkError, StoreError
-from headrace.log import files
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
+from headrace.store import files
 
 CHECKPOINT = "checkpoint-1"
 FAILPOINTS = ("before-claim", "after-claim", "after-publish", "after-high-water")

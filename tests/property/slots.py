@@ -12,7 +12,6 @@ import numpy as np
 
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import MemoryStore
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.epoch import Adoption, Commit, Counters, SegmentSlice, SlotBase, SlotDelta
@@ -20,6 +19,7 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.state import compaction
 from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, Segment, encode_batch, encode_segment
+from headrace.store.store import MemoryStore
 
 NAME = "C"
 KEYS = [encode_key(f"key {i}") for i in range(5)]

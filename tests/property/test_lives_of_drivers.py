@@ -13,12 +13,12 @@ from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.recovery import recover
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.epochlog import EpochLog
-from headrace.log.store import MemoryStore
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.segment import Segment
+from headrace.store.store import MemoryStore
 
 
 class Crash(BaseException):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import Fenced, StoreError
 from headrace.log.epochlog import COMMIT, GENERATION, EpochLog
-from headrace.log.store import MemoryStore
+from headrace.store.store import MemoryStore
 
 
 class Turns:

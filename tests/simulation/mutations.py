@@ -25,9 +25,8 @@ from headrace.causal.journal import CallResult, Intent, Journal
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
 from headrace.errors import StoreError
-from headrace.log import files, paths
+from headrace.log import paths
 from headrace.log.epochlog import GENERATION, EpochLog
-from headrace.log.store import DiskStore
 from headrace.model.services import BEFORE_USE, RAISE, CallOptions
 from headrace.plan import ledger as ledger_module
 from headrace.plan.decisions import verdict as verdict_module
@@ -41,6 +40,8 @@ from headrace.sinks.files import Claim, FileSink
 from headrace.sinks.high_water import HighWater, epoch_name
 from headrace.state import compaction
 from headrace.state.cache import WorkerCache
+from headrace.store import files
+from headrace.store.store import DiskStore
 from headrace.worker.exchange import inputs
 from headrace.worker.records.context import TimerChanges
 from headrace.worker.records.slot import KeyedRun

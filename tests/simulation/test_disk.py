@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from headrace.errors import StoreError
-from headrace.log import files
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.sink import Opening
 from headrace.model.values.rows import Rows
 from headrace.sinks.files import FileSink
+from headrace.store import files
+from headrace.store.store import DiskStore, MemoryStore
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
 from headrace.testing.simulator.machine.syscalls import Fault, Syscalls

@@ -20,8 +20,8 @@ from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.engine.job import run_loop
-from headrace.log.store import DiskStore, Store
 from headrace.state.cache import WorkerCache
+from headrace.store.store import DiskStore, Store
 from headrace.worker.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]

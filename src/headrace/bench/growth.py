@@ -31,7 +31,6 @@ from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
 from headrace.errors import HeadraceError
 from headrace.log import paths
-from headrace.log.store import DiskStore
 from headrace.model.computation import Computation
 from headrace.model.context import Context
 from headrace.model.record import Record
@@ -40,6 +39,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Run
 from headrace.sources.files.text_lines import text
 from headrace.state.cache import WorkerCache
+from headrace.store.store import DiskStore
 from headrace.worker.runtime import Runtime
 
 KEYS = 16

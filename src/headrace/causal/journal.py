@@ -36,9 +36,9 @@ from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
-from headrace.log.store import Store
 from headrace.model.services import AGAIN, CallOptions
 from headrace.plan.epoch import Determinant
+from headrace.store.store import Store
 
 UNCERTAIN = "uncertain"
 IN_DOUBT = (

@@ -8,8 +8,8 @@ from headrace.cli import options
 from headrace.cli.signals import graceful_stop
 from headrace.cli.spark import spark_session
 from headrace.cli.targets import load_pipeline
-from headrace.log.location import checkpoint_store
 from headrace.observe.progress import watch
+from headrace.store.location import checkpoint_store
 
 
 @click.command(

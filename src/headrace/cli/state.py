@@ -100,7 +100,7 @@ def drop(
     if bool(keys) == everything:
         raise click.UsageError("say which keys, --key KEY, or --all")
     from headrace.engine.replay.drop import drop_state
-    from headrace.log.location import checkpoint_store
+    from headrace.store.location import checkpoint_store
 
     named = None if everything else [parsed_key(key) for key in keys]
     what = "all its keys" if named is None else counted(len(named), "key")

@@ -22,10 +22,10 @@ from headrace.engine.spark.tracebacks import brief
 from headrace.engine.spark.warm_up import warm
 from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.failpoints import arm_from_environment
-from headrace.log.location import checkpoint_store
 from headrace.model.values.time import Duration, duration
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
+from headrace.store.location import checkpoint_store
 
 LEASE_S_MIN = 0.2
 """A shorter one would lapse while a busy machine looks elsewhere."""

@@ -1,4 +1,4 @@
-"""The epoch log, generations, paths: what lies on disk, and the filesystem edge.
+"""The epoch log, and what the small files of a checkpoint are called and look like.
 
-This room knows bytes, names and durability. It does not know what an epoch means.
+This room knows names, sealed files and generations. It does not know what an epoch means.
 """

@@ -7,7 +7,7 @@ import xxhash
 
 from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 
 def digest_of(data: bytes | pa.Buffer) -> str:

@@ -28,7 +28,7 @@ import msgspec
 from headrace.errors import CorruptCheckpoint, Fenced, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
 ACCEPT, DROP = "accept", "drop"

@@ -9,7 +9,7 @@ import msgspec
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 _MAGIC = b"headrace-checkpoint"
 

@@ -25,8 +25,8 @@ from urllib.parse import quote
 import xxhash
 
 from headrace.errors import SinkError
-from headrace.log.files import explained, sync_directory
 from headrace.model.sink import Part
+from headrace.store.files import explained, sync_directory
 
 HEAD_BYTES = 8
 LABEL_CHARACTERS_MAX = 180

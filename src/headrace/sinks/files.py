@@ -37,8 +37,6 @@ import msgspec
 
 from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
 from headrace.failpoints import reach
-from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
-from headrace.log.location import mounted
 from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.epoch_directory import build
@@ -49,6 +47,8 @@ from headrace.sinks.high_water import (
     highest_marker,
     remove_names,
 )
+from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
+from headrace.store.location import mounted
 
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import IncompatibleState, SinkError
-from headrace.log.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.log.paths import safe
 from headrace.model.sink import Opening
+from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
 
 MARKERS_KEPT = 16
 

@@ -19,12 +19,12 @@ import numpy as np
 import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError, UserCodeError
-from headrace.log.files import make_directory, put_if_absent
 from headrace.model.functions import checked_function
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace, positions
 from headrace.model.values.names import known_options
 from headrace.model.values.time import SECOND, Instant, instant
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
+from headrace.store.files import make_directory, put_if_absent
 
 CUT_FROM_RECORDS = 10_000
 

@@ -18,13 +18,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.log.store import Store
 from headrace.plan.epoch import SlotBase
 from headrace.plan.ledger import next_chain
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.timeindex import Changes, TimeIndex
 from headrace.state.view import CellId, SlotView
+from headrace.store.store import Store
 
 OBJECTS_MAX = 100_000
 SEGMENTS_MAX = 2_000

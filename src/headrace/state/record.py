@@ -23,9 +23,9 @@ import xxhash
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.content import map_named, verify
-from headrace.log.store import Store
 from headrace.model.source import Seen
 from headrace.model.values.rows import one_batch
+from headrace.store.store import Store
 
 FORMAT = 1
 SCHEMA = pa.schema(

@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log.content import map_named, verify
-from headrace.log.store import Store
 from headrace.model.values.time import END
 from headrace.state.bloom import Bloom
+from headrace.store.store import Store
 
 FIELD, ENTRY, TIMER, HOLD, WAITING = 0, 1, 2, 3, 4
 FORMAT = 1

@@ -24,8 +24,6 @@ from headrace.engine.replay.difference import first_unlike
 from headrace.engine.replay.replay import Replay, one_at_a_time, replay_epoch
 from headrace.engine.spark.shipping.shipment import require_picklable
 from headrace.errors import InvalidPipeline, NondeterministicCode
-from headrace.log.overlay import Overlay
-from headrace.log.store import MemoryStore
 from headrace.model.computation import Computation
 from headrace.model.values.codec import packed
 from headrace.model.values.keys import encode_key
@@ -39,6 +37,8 @@ from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import RunSummary
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
+from headrace.store.overlay import Overlay
+from headrace.store.store import MemoryStore
 from headrace.testing.source import HarnessSource, replaced
 from headrace.worker.records import key_state
 from headrace.worker.runtime import Runtime

@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 
 from headrace.errors import UserCodeError
-from headrace.log.store import Store
 from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.state.cache import WorkerCache
+from headrace.store.store import Store
 from headrace.worker.watching.tracebacks import shortened
 from headrace.worker.watching.watchdog import HookWatch, watching
 

@@ -9,9 +9,9 @@ import pytest
 from headrace.causal.journal import Journal, TooLate
 from headrace.causal.outside import ANSWER, FAILED, tried
 from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.services import CALL, CallOptions
 from headrace.plan.epoch import Determinant
+from headrace.store.store import DiskStore, MemoryStore
 
 AGAIN = CallOptions(uncertain="again")
 

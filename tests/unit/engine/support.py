@@ -10,7 +10,6 @@ from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.options import Options
 from headrace.engine.fingerprint import fingerprint
-from headrace.log.store import MemoryStore, Store
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -20,6 +19,7 @@ from headrace.plan.epoch import Report, WorkOrder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
+from headrace.store.store import MemoryStore, Store
 from headrace.worker.runtime import Runtime
 
 

@@ -21,12 +21,12 @@ from headrace.engine.driver.driver import Driver
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.engine.replay.replay import replay_epoch
 from headrace.errors import SourceError
-from headrace.log.store import DiskStore
 from headrace.model.source import Source
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import jsonl
+from headrace.store.store import DiskStore
 
 LINES = [f"line-{i}" for i in range(10)]
 

@@ -14,11 +14,11 @@ from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.recovery import recover
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.segment import Segment
+from headrace.store.store import DiskStore, MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(300)]
 DIGEST = "0" * 32

@@ -16,10 +16,10 @@ from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, SinkError
 from headrace.log import paths
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.sink import Sink
 from headrace.plan.decisions.next_step import Finish
 from headrace.sinks import jsonl, memory
+from headrace.store.store import DiskStore, MemoryStore
 
 
 def begun(root: Path, sink: Sink, epochs: int = 4) -> None:

@@ -16,10 +16,10 @@ from headrace import Pipeline, replay, sinks
 from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import DiskStore
 from headrace.model.source import Range, Reading, Source, Timing, Workspace
 from headrace.sinks import jsonl
 from headrace.state import compaction
+from headrace.store.store import DiskStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

@@ -16,13 +16,13 @@ from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError
 from headrace.log import paths
 from headrace.log.identity import Identity
 from headrace.log.sealed import seal
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.sink import Delivery, Opening, Sink
 from headrace.model.values.rows import Rows
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import jsonl
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
+from headrace.store.store import DiskStore, MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

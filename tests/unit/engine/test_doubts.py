@@ -7,10 +7,10 @@ from tests.unit.engine.support import Clock, Count, counting, driver_of
 
 from headrace import Computation, session, to, tumbling, whole
 from headrace.engine.leading.loop import Conduct, run_loop
-from headrace.log.store import MemoryStore
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import generate, memory
+from headrace.store.store import MemoryStore
 
 
 def told_by(topology, store=None, **options):

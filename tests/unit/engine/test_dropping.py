@@ -13,11 +13,11 @@ from headrace.engine.leading.lease import DONE, Lease, LeaseKeeper, Pulse, write
 from headrace.engine.replay.drop import drop_state
 from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState
-from headrace.log.store import MemoryStore
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
+from headrace.store.store import MemoryStore
 
 KEYS = [f"key {i}" for i in range(7)]
 

@@ -9,9 +9,9 @@ from tests.unit.engine.support import Clock, counting, driver_of, run
 from headrace import SparkError, StoreError, UserCodeError
 from headrace.engine.driver.failures import ended, final_failure
 from headrace.engine.leading.loop import Conduct, run_loop
-from headrace.log.store import MemoryStore
 from headrace.plan.decisions.next_step import Run
 from headrace.sinks import foreach
+from headrace.store.store import MemoryStore
 from headrace.worker.watching.watchdog import STUCK
 
 OTHER_PYTHON = """An exception was thrown from the Python worker. Please see the stack trace below.

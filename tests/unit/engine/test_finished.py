@@ -18,12 +18,12 @@ from headrace.engine.driver.finished_input import to_merge
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.errors import CorruptCheckpoint, SourceError
 from headrace.log.epochlog import EpochLog
-from headrace.log.store import DiskStore
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import RecordFile
 from headrace.sinks import memory as memory_sink
 from headrace.sources.files import file_set
+from headrace.store.store import DiskStore
 
 
 @pytest.fixture(autouse=True)

@@ -26,10 +26,10 @@ from headrace.engine.job import Job
 from headrace.engine.leading.lease import Lease, read_lease, write_lease
 from headrace.engine.leading.loop import Conduct
 from headrace.errors import StoreError
-from headrace.log.store import MemoryStore
 from headrace.model.sink import Delivery, Opening, Sink
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import HICCUP_S, QUICK_TRIES
+from headrace.store.store import MemoryStore
 
 __all__ = ["quick"]  # a fixture
 

@@ -17,12 +17,12 @@ from headrace.engine.leading.loop import Conduct, RunControl, run_loop
 from headrace.engine.leading.retry import Retry
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, SinkError, StoreError
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.model.services import CALL
 from headrace.plan.decisions.transient import HICCUP_S, part_of
 from headrace.plan.epoch import Determinant
 from headrace.plan.progress import Notice
 from headrace.sinks import jsonl
+from headrace.store.store import DiskStore, MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

@@ -7,10 +7,10 @@ from tests.unit.engine.support import counting, driver_of
 
 from headrace import Computation, IncompatibleState, InvalidPipeline, UserCodeError
 from headrace.engine.job import Job
-from headrace.log.store import MemoryStore
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
+from headrace.store.store import MemoryStore
 
 
 def job_of(store, topology=None, **options):

@@ -30,7 +30,7 @@ from headrace.engine.leading.loop import Conduct
 from headrace.engine.leading.standby import StoodBack
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
-from headrace.log.store import MemoryStore
+from headrace.store.store import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import DiskStore
+from headrace.store.store import DiskStore
 
 DATA = b"as if it were a segment"
 

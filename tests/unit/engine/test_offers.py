@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.engine.driver.injectors import Sources
-from headrace.log.store import MemoryStore
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
+from headrace.store.store import MemoryStore
 
 NOW = 10**9
 

@@ -26,11 +26,11 @@ from headrace.errors import (
     StoreError,
     UserCodeError,
 )
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.plan.decisions import transient
 from headrace.plan.decisions.transient import QUICK_TRIES, SLOWEST_S, delay_s, is_outage, part_of
 from headrace.plan.progress import Notice
 from headrace.sinks import foreach, jsonl
+from headrace.store.store import DiskStore, MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

@@ -15,10 +15,10 @@ from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, Fenced, SourceError, StoreError, UserCodeError
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
-from headrace.log.store import MemoryStore
 from headrace.model.source import Range, Reading, Source, Timing, positions
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sources import memory, text
+from headrace.store.store import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(300)]
 

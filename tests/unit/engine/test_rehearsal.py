@@ -11,9 +11,9 @@ from tests.unit.engine.support import driver_of, run
 from headrace import Computation, Pipeline, sinks, sources, state, tumbling
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.takeover import rings_for
-from headrace.log.store import DiskStore
 from headrace.plan.decisions.rehearsal import rehearsal
 from headrace.state.cache import WorkerCache
+from headrace.store.store import DiskStore
 from headrace.worker.runtime import Runtime
 
 

@@ -35,8 +35,8 @@ from headrace.engine.driver.pins import pinned, pins_of
 from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.engine.replay.replay import replay_epoch
 from headrace.log import paths
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.store.store import DiskStore, MemoryStore
 from headrace.testing import CRASH, Harness
 
 SECOND = 1_000_000

@@ -17,10 +17,10 @@ from headrace.engine.fingerprint import fingerprint
 from headrace.engine.spark.segment_copies import NearStore
 from headrace.engine.spark.tasks import SparkOrder, _run
 from headrace.errors import CorruptCheckpoint
-from headrace.log.store import DiskStore
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.state.cache import WorkerCache
+from headrace.store.store import DiskStore
 from headrace.worker.exchange.envelope import Envelope
 from headrace.worker.runtime import Runtime
 

@@ -13,7 +13,7 @@ from headrace.log import paths
 from headrace.log.epochlog import COMMIT, GENERATION, PLAN, EpochLog
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.sealed import seal
-from headrace.log.store import DiskStore, MemoryStore, Store
+from headrace.store.store import DiskStore, MemoryStore, Store
 
 
 def opened(store: Store) -> EpochLog:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StoreError
-from headrace.log import files
+from headrace.store import files
 
 
 def names(directory: Path) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Checkpoint, InvalidPipeline, Pipeline, sinks, sources
-from headrace.log.location import checkpoint_store
+from headrace.store.location import checkpoint_store
 
 
 def pipeline():

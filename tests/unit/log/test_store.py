@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StoreError
-from headrace.log.store import DiskStore, MemoryStore, Store
+from headrace.store.store import DiskStore, MemoryStore, Store
 
 
 @pytest.fixture(params=["disk", "memory"])

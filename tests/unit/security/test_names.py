@@ -11,10 +11,10 @@ from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, InvalidPipeline, Pipeline, SinkError, sinks, sources, state
 from headrace.log import paths
-from headrace.log.store import DiskStore
 from headrace.sinks.files import Claim
 from headrace.sinks.high_water import HighWaterMark
 from headrace.sinks.parquet import partition_component
+from headrace.store.store import DiskStore
 
 EVIL = [
     "../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb", " a", "~root", "%2e%2e",

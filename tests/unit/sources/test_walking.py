@@ -18,13 +18,13 @@ from tests.unit.engine.support import Clock, driver_of, run
 from headrace import sources
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.errors import SourceError
-from headrace.log.store import DiskStore
 from headrace.model.source import Workspace
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import memory as memory_sink
 from headrace.sources.files.directories import files_below, files_like
+from headrace.store.store import DiskStore
 
 
 @pytest.fixture

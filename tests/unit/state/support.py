@@ -8,13 +8,13 @@ import numpy as np
 
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import Store
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import WHOLE, KeyInterval
 from headrace.state.segment import FIELD, TIMER, Cell, Segment, encode_segment
 from headrace.state.view import SlotView, Stored
+from headrace.store.store import Store
 
 
 def field(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.state.support import field, timer, written
 
-from headrace.log.store import MemoryStore
 from headrace.model.values.keys import encode_key
 from headrace.plan.epoch import SegmentSlice, SlotBase
 from headrace.plan.ledger import next_chain
 from headrace.plan.ring import WHOLE, KeyInterval
 from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
 from headrace.state.segment import Cell
+from headrace.store.store import MemoryStore
 
 KEY = encode_key("k")
 CELL = (KEY, "event", b"t")

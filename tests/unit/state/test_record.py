@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.content import digest_of
 from headrace.log.paths import content_name
-from headrace.log.store import MemoryStore
 from headrace.model.source import Seen
 from headrace.state import record
 from headrace.state.record import FinishedFile, encode_record, table_of
+from headrace.store.store import MemoryStore
 
 NAMES = st.text("ab\0é/", max_size=3)
 PARTS = st.tuples(NAMES, NAMES)

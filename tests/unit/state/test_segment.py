@@ -11,10 +11,10 @@ from tests.unit.state.support import field, timer, written
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import DiskStore, MemoryStore
 from headrace.state import segment as segment_module
 from headrace.state.bloom import Bloom
 from headrace.state.segment import FORMAT, SCHEMA, Cell, Segment, encode_batch, encode_segment
+from headrace.store.store import DiskStore, MemoryStore
 
 
 def named(data: bytes) -> str:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
-from headrace.log.store import MemoryStore
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import MapCells
+from headrace.store.store import MemoryStore
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from tests.unit.pipelines import at, one
 
 from headrace import Computation, Pipeline, UserCodeError, sinks, sources, state, to
 from headrace.errors import SourceError
-from headrace.log.store import DiskStore
 from headrace.model.values.codec import CELL_NESTED_MAX, NESTED_MAX
 from headrace.sources.files.json_lines import JsonFormat
+from headrace.store.store import DiskStore
 from headrace.testing import Harness
 
 DEPTHS = [NESTED_MAX - 1, NESTED_MAX, 500, 990, 5000]

@@ -6,10 +6,10 @@ from headrace import SECOND, Computation, Pipeline, state
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.options import Options
-from headrace.log.store import MemoryStore
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.plan.decisions.next_step import Run
 from headrace.state.cache import WorkerCache
+from headrace.store.store import MemoryStore
 from headrace.worker.runtime import Runtime
 
 

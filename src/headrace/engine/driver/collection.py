@@ -13,7 +13,7 @@ from headrace.engine.driver.recovery import History
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 LEFTOVER_AGE_S = 3600.0
 

@@ -20,13 +20,13 @@ from headrace.engine.driver.recovery import History
 from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import Store
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Adoption, Plan, SegmentSlice
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import KeyInterval
 from headrace.state import compaction
 from headrace.state.segment import Segment, encode_batch
+from headrace.store.store import Store
 
 RETRY_AFTER = 32
 """How many epochs a slot is left alone after its merge failed; twice as many the next time."""

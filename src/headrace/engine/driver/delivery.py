@@ -33,11 +33,11 @@ from headrace.errors import (
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import Store
 from headrace.model.sink import Delivery, Opening, Part
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Commit, StagedFile
+from headrace.store.store import Store
 
 _logger = logging.getLogger("headrace.delivery")
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from headrace.engine.driver.recovery import History
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
-from headrace.log.store import Store
 from headrace.plan.epoch import Plan
+from headrace.store.store import Store
 
 
 def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:

@@ -41,7 +41,6 @@ from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, Spark
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Waiter
 from headrace.log.identity import claim_identity, read_identity
-from headrace.log.store import Store
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
 from headrace.plan.decisions.pace import Pace
@@ -52,6 +51,7 @@ from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import RunSummary
+from headrace.store.store import Store
 
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4

@@ -15,11 +15,11 @@ from headrace.errors import StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import Store
 from headrace.model.source import Seen
 from headrace.plan.epoch import RecordFile, Sealing
 from headrace.plan.ledger import FinishedInput, Ledger
 from headrace.state.record import FinishedFile, Part, encode_record, table_of
+from headrace.store.store import Store
 
 SEAL_ROWS = 256
 """So many finished splits ride in the ledger, and no more."""

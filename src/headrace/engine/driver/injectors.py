@@ -11,7 +11,6 @@ import msgspec
 from headrace.engine.driver.finished_input import FinishedSplits
 from headrace.errors import SourceError
 from headrace.log import paths
-from headrace.log.store import Store
 from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
@@ -19,6 +18,7 @@ from headrace.plan.decisions.changed_input import FINISHED, Compared, compare_sp
 from headrace.plan.decisions.next_step import Offer, missing
 from headrace.plan.epoch import Sealing, SplitState
 from headrace.plan.ledger import Ledger
+from headrace.store.store import Store
 
 CHECKS = 128
 """About so many finished parts are looked at, in turn, when a source without an end is asked."""

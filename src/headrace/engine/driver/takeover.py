@@ -6,12 +6,12 @@ from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.log.epochlog import ACCEPT, VOID, EpochLog
 from headrace.log.identity import read_identity
-from headrace.log.store import Store
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
 from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
+from headrace.store.store import Store
 
 
 def make_directories(store: Store, topology: Topology) -> None:

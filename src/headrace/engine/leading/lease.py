@@ -18,7 +18,7 @@ import msgspec
 from headrace.errors import HeadraceError, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 HELD, RELEASED, DONE = "held", "released", "done"
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
 from headrace.errors import StoreError
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 WARM_EVERY_S = 20.0
 """Spark ends Python workers that were idle for a minute."""

@@ -16,8 +16,6 @@ from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
-from headrace.log.location import checkpoint_store, no_checkpoint
-from headrace.log.store import Store
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key, encode_key, hash_key
 from headrace.model.values.time import BEGINNING, END
@@ -25,6 +23,8 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.ring import WHOLE
 from headrace.state.segment import ENTRY, Segment
 from headrace.state.view import MapCells, SlotView, Stored
+from headrace.store.location import checkpoint_store, no_checkpoint
+from headrace.store.store import Store
 
 _LOOKS_MAX = 5
 

@@ -9,13 +9,13 @@ import msgspec
 
 from headrace.engine.replay.epoch_at import Past
 from headrace.errors import HeadraceError
-from headrace.log.overlay import Overlay
-from headrace.log.store import Store
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key
 from headrace.plan.epoch import Report, unpack_determinants
 from headrace.plan.units import TORN
 from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
+from headrace.store.overlay import Overlay
+from headrace.store.store import Store
 from headrace.worker.watching.hook_recorder import HookCall
 
 DETAILS_MAX = 5

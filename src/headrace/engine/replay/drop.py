@@ -34,7 +34,6 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.epochlog import DROP, EpochLog
 from headrace.log.identity import read_identity
-from headrace.log.store import Store
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import BEGINNING
 from headrace.plan.epoch import Drop, SegmentSlice
@@ -42,6 +41,7 @@ from headrace.plan.ledger import SlotLedger
 from headrace.plan.ring import KeyInterval
 from headrace.state.compaction import merge
 from headrace.state.segment import Segment, encode_batch
+from headrace.store.store import Store
 
 LEASE_DEFAULT_S = 3.0
 """How long to watch where no lease says how long it is."""

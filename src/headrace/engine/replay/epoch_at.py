@@ -13,10 +13,10 @@ from headrace.engine.driver.recovery import History
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, LogEntry
-from headrace.log.store import Store
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan
 from headrace.plan.ledger import Ledger
+from headrace.store.store import Store
 
 
 class Past(msgspec.Struct):

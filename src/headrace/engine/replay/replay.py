@@ -32,14 +32,14 @@ from headrace.engine.replay.epoch_at import Past, not_kept, past_epoch
 from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, SourceError, by_name
 from headrace.log import paths
 from headrace.log.identity import read_identity
-from headrace.log.location import checkpoint_store, no_checkpoint
-from headrace.log.overlay import Overlay
-from headrace.log.store import Store
 from headrace.model.source import Workspace
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.state.cache import WorkerCache
+from headrace.store.location import checkpoint_store, no_checkpoint
+from headrace.store.overlay import Overlay
+from headrace.store.store import Store
 from headrace.worker.watching.hook_recorder import HookCall, ObservedRuntime, Observer
 
 PIN_S = 3600.0

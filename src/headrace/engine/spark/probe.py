@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.engine.driver.failures import way_out, workers_lack
 from headrace.engine.spark.session import is_ours, reason_in
 from headrace.errors import SparkError, StoreError
-from headrace.log.store import Store
+from headrace.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,10 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import HeadraceError
-from headrace.log import files, paths
+from headrace.log import paths
 from headrace.log.content import verify
-from headrace.log.store import DiskStore
+from headrace.store import files
+from headrace.store.store import DiskStore
 
 _COPIED = f"{paths.STATE}/"
 

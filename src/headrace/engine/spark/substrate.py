@@ -37,10 +37,10 @@ from headrace.engine.spark.tasks import (
 )
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.store import Store
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.state.cache import WorkerCache
+from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, pack_header, partitions, unpack_header
 from headrace.worker.runtime import Runtime
 

@@ -23,10 +23,10 @@ from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.content import verify
-from headrace.log.store import DiskStore, Store
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import WorkOrder
 from headrace.state.cache import WorkerCache
+from headrace.store.store import DiskStore, Store
 from headrace.worker.exchange.envelope import Envelope, Header, pack_header, unpack_header
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader

@@ -15,7 +15,6 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from headrace.errors import InvalidPipeline, SourceError
-from headrace.log.location import mounted
 from headrace.sources.files.directories import (
     NOTHING,
     files_below,
@@ -23,6 +22,7 @@ from headrace.sources.files.directories import (
     is_directory,
     is_file,
 )
+from headrace.store.location import mounted
 
 LOOK_S = 0.001
 LOOK_SHARE = 0.05

@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.errors import HeadraceError, SourceError
-from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
 from headrace.model.values.time import instant
 from headrace.sources.files.file_set import FileSet, Listing, Paths
 from headrace.sources.files.format import FileFormat, changed, has_bytes, moved
 from headrace.sources.files.sequence import Extent, SequenceSource, decode_extents, encode_extents
 from headrace.sources.options import TimingOptions
+from headrace.store.files import make_directory, put_if_absent
 
 
 def file_source(

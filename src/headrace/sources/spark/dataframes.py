@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError
-from headrace.log.files import make_directory, put_if_absent
 from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
 from headrace.model.values.names import known_options
 from headrace.model.values.time import Duration
@@ -33,6 +32,7 @@ from headrace.sources.files.sequence import SequenceSource
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 from headrace.sources.spark.spool import extents_of, spark_path, sync_files
 from headrace.sources.spark.streaming import StructuredSource
+from headrace.store.files import make_directory, put_if_absent
 
 ROW_GROUP_RECORDS = 128 * 1024
 MARKER = "complete"

@@ -35,10 +35,10 @@ from typing import Any
 import msgspec
 
 from headrace.errors import SourceError
-from headrace.log.files import make_directory, put_if_absent
 from headrace.sources.files.sequence import Extent
 from headrace.sources.spark.query_checkpoint import SparkCheckpoint
 from headrace.sources.spark.spool import extents_of, spark_path, sync_files
+from headrace.store.files import make_directory, put_if_absent
 
 POSITIONS_PER_BATCH_BEFORE = 2**40
 # Spark delivers only its latest again; older markers are kept to explain a refusal.

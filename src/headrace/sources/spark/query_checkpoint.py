@@ -18,7 +18,7 @@ import msgspec
 import xxhash
 
 from headrace.errors import SourceError
-from headrace.log.files import explained, sync_directory
+from headrace.store.files import explained, sync_directory
 
 _LOGS = ("commits", "offsets", "sources")
 _ENTRY = re.compile(r"\d+(\.compact)?")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.log.files import explained, sync_directory
 from headrace.sources.files.parquet_rows import footer
 from headrace.sources.files.sequence import Extent
+from headrace.store.files import explained, sync_directory
 
 
 def extents_of(root: str | Path, folder: str, base: int) -> list[Extent]:

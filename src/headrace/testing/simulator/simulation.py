@@ -13,10 +13,10 @@ from typing import cast
 
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.paths import safe
-from headrace.log.store import DiskStore
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.skips import skips
+from headrace.store.store import DiskStore
 from headrace.testing.simulator.checkers.consumer import Consumer
 from headrace.testing.simulator.checkers.deliveries import Deliveries
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation

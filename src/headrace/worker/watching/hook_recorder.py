@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from headrace.errors import CallUncertain, ServiceError
-from headrace.log.store import Store
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.record import Record, Timer
@@ -25,6 +24,7 @@ from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.state.cache import WorkerCache
 from headrace.state.view import CellId
+from headrace.store.store import Store
 from headrace.worker.questions import Question
 from headrace.worker.records.context import HookContext
 from headrace.worker.runtime import Live, Runtime

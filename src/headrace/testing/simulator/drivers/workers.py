@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.log.store import Store
 from headrace.model.record import Record, Timer
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.state.cache import WorkerCache
+from headrace.store.store import Store
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.worker.runtime import Live, Runtime
 

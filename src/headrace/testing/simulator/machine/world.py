@@ -25,8 +25,8 @@ from headrace.engine.leading.lease import Pulse
 from headrace.engine.leading.retry import Retry
 from headrace.engine.leading.standby import stand_by
 from headrace.log.epochlog import EpochLog
-from headrace.log.store import DiskStore
 from headrace.plan.epoch import SegmentSlice
+from headrace.store.store import DiskStore
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.path import SimulatedPath
@@ -34,14 +34,14 @@ from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.threads import SimulatedEvent, SimulatedThread
 
 _FILESYSTEM = (
-    "headrace.log.files",
-    "headrace.log.store",
+    "headrace.store.files",
+    "headrace.store.store",
     "headrace.sinks.files",
     "headrace.sinks.high_water",
     "headrace.sinks.epoch_directory",
 )
 _RANDOM_NAMES = (
-    "headrace.log.files",
+    "headrace.store.files",
     "headrace.log.epochlog",
     "headrace.log.identity",
     "headrace.causal.journal",
@@ -167,7 +167,7 @@ def simulated_world(
         names[module, "shutil"] = SimpleNamespace(rmtree=system.rmtree)
     for module in _RANDOM_NAMES:
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
-    names["headrace.log.store", "time"] = SimpleNamespace(time=clock_s)
+    names["headrace.store.store", "time"] = SimpleNamespace(time=clock_s)
     names["headrace.engine.driver.driver", "EpochLog"] = partial(
         EpochLog, sleep=lambda seconds: None
     )
@@ -175,7 +175,7 @@ def simulated_world(
     names["headrace.worker.questions", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
-    names["headrace.log.files", "_durable"] = _Memory(remembered)
+    names["headrace.store.files", "_durable"] = _Memory(remembered)
     names |= _conducted(chance, clock_s, uptime_s, running)
     SimulatedPath.system = system
     before = {}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from headrace.log.store import MemoryStore, Store
+from headrace.store.store import MemoryStore, Store
 
 
 class Overlay(Store):

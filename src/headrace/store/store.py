@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.errors import StoreError
-from headrace.log import files
+from headrace.store import files
 
 
 class Store(ABC):

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from headrace.errors import CorruptCheckpoint, InvalidPipeline
-from headrace.log.store import DiskStore, Store
+from headrace.store.store import DiskStore, Store
 
 
 def mounted(given: str | os.PathLike[str]) -> str | None:
