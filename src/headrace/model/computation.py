@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.errors import InvalidPipeline
+from headrace.model.context import service_names
 from headrace.model.functions import check_hooks, mentions
 from headrace.model.state import Field, check_names, declared_fields
 from headrace.model.values.names import no_option
@@ -162,7 +163,7 @@ class Shape:
         self.combines_rows = hasattr(cls, "combine_rows")  # the windows of Headrace's own
         self.combines = self.combines_rows or cls.combine_table is not Computation.combine_table
         own = [base for base in cls.__mro__ if base not in (Computation, object)]
-        self.uses_services = mentions(own, frozenset({"http", "call"}))
+        self.uses_services = mentions(own, service_names())
         name = cls.__qualname__
         check_hooks(cls)
         if self.takes_records and self.takes_table:

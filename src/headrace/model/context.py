@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from headrace.model.services import Http
+from headrace.model.services import Call, Http, OutsideService
 from headrace.model.values.time import Duration, Instant
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.model.values.rows import Rows
-
-Result = TypeVar("Result")
 
 
 class Services(ABC):
@@ -50,14 +48,20 @@ class Services(ABC):
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric of this computation."""
 
-    @property
-    @abstractmethod
-    def http(self) -> Http:
-        """Web requests whose answers a replay repeats; failures are ServiceError."""
+    http: OutsideService[Http] = OutsideService()
+    """Web requests whose answers a replay repeats; failures are ServiceError."""
+
+    call: OutsideService[Call] = OutsideService()
+    """Calls a function of the outside world; a replay gets what it returned, or raised."""
 
     @abstractmethod
-    def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
-        """Calls a function of the outside world; a replay gets what it returned, or raised."""
+    def outside(self, name: str) -> Any:
+        """What stands behind a service that reaches the outside; it is asked for once."""
+
+
+def service_names() -> frozenset[str]:
+    """The names on `ctx` that reach the outside."""
+    return frozenset(OutsideService.names)
 
 
 class Context(Services):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -25,6 +25,8 @@ BACKOFF_MAX_US = 30_000_000
 _OPTIONS = "__headrace_service__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
+Kind = TypeVar("Kind")
 
 
 class CallOptions(msgspec.Struct, frozen=True):
@@ -206,3 +208,37 @@ class Http(ABC):
         With `retries` a try that may have got through is repeated as well: ask for it where the
         server takes two requests of one Idempotency-Key for one.
         """
+
+
+class Call(ABC):
+    """`ctx.call`."""
+
+    @abstractmethod
+    def __call__(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
+        """Calls a function of the outside world; a replay gets what it returned, or raised."""
+
+
+class OutsideService(Generic[Kind]):
+    """An attribute of `ctx` that reaches the outside world.
+
+    To declare one on a context makes its name known: computations that mention it are prepared for
+    calls. The context itself decides what stands behind it, or refuses it (`outside(name)`).
+    """
+
+    names: ClassVar[set[str]] = set()
+    """The names of all that are declared."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+        self.names.add(name)
+
+    @overload
+    def __get__(self, context: None, owner: type) -> OutsideService[Kind]: ...
+    @overload
+    def __get__(self, context: object, owner: type) -> Kind: ...
+    def __get__(self, context: Any, owner: type) -> Any:
+        if context is None:
+            return self
+        # Kept on the context, where the next look finds it without coming here.
+        found = vars(context)[self._name] = context.outside(self._name)
+        return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.causal.calls import BROKEN
 from headrace.errors import UserCodeError
 from headrace.model.computation import Computation
 from headrace.model.record import Record
@@ -14,7 +15,6 @@ from headrace.model.values.shown import shown
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node, To
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.questions import BROKEN
 from headrace.worker.records.context import HookContext, Outputs
 from headrace.worker.records.traced_context import TracedContext, is_traced, names_outputs
 from headrace.worker.runtime import Live
@@ -90,8 +90,8 @@ def _run_records(
                 record.value = rows.slice(i, 1).values()[0]  # as it was before the hook had it
                 origin, identity = origins[i] if origins else b"", traced.cause if traced else b""
                 _fail(emitter, node, record, origin, identity, error)
-            if emitter.broken is not None:
-                raise emitter.broken
+            if emitter.calls.broken is not None:
+                raise emitter.calls.broken
             if origins is not None:
                 outputs.number(mark, origins[i], index)
         watch.turn = None

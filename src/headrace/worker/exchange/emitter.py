@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from headrace.causal.calls import UnitCalls
 from headrace.causal.lineage import identity_part, origin_part, production_identity, row_identity
 from headrace.errors import HeadraceError, InvalidRecord, SinkError, UserCodeError
 from headrace.failpoints import reach
@@ -31,7 +32,6 @@ from headrace.model.values.time import oldest_on_time
 from headrace.pipeline.graph.graph import Node, NodeInput, To
 from headrace.plan.epoch import (
     Counters,
-    Determinant,
     EndOfInput,
     OutboxFile,
     StagedFile,
@@ -66,12 +66,9 @@ class Emitter:
         self._blobs: list[tuple[Header, bytes]] = []
         self._made = xxhash.xxh3_128()
         self._histograms: dict[str, Histogram] = {}
-        self.determinants: dict[str, Determinant] = {}
-        """Answers from outside that travel with the commit, by the calls' names."""
+        self.calls = UnitCalls(runtime.store, task, label)
         self.answers = b""
-        """The same, packed, once all is made."""
-        self.broken: HeadraceError | None = None
-        """Why a call could not be logged, in case a hook swallows it."""
+        """Answers from outside that are logged with the commit, packed, once all is made."""
         self.keyless_hooks: dict[str, int] = {}
         """Keyless computation -> how many hooks of it have run here: the ordinal of the next."""
 
@@ -109,7 +106,7 @@ class Emitter:
         self.counters.add(other.counters)
         for stream, parts in other._streams.items():
             self._streams.setdefault(stream, []).extend(parts)
-        self.determinants.update(other.determinants)
+        self.calls.determinants.update(other.calls.determinants)
 
     def origins(self, stream: str, rows: Rows) -> tuple[list[bytes] | None, list[bytes]]:
         """The origins of rows and, where they carry them, their identities."""
@@ -150,7 +147,7 @@ class Emitter:
     ) -> tuple[str, list[tuple[Header, bytes]]]:
         """The digest of all that was made, and the rows to send."""
         self._send_streams(run_keyless)
-        self.answers = pack_determinants(self.determinants.values())
+        self.answers = pack_determinants(self.calls.determinants.values())
         self._made.update(self.answers)
         digest = self._made.hexdigest()
         return digest, [*self._blobs, *self._controls(digest, mark)]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.causal.catalog import service_not_prepared
 from headrace.causal.lineage import identity_part, origin_part
 from headrace.causal.services import Drawing
-from headrace.model.context import Context, Result
-from headrace.model.services import Http
+from headrace.model.context import Context
 from headrace.model.values.codec import NESTED_MAX, packed
 from headrace.model.values.keys import encode_part
 from headrace.model.values.rows import Rows
@@ -27,7 +27,6 @@ from headrace.state.timeindex import Timed, TimeIndex
 from headrace.state.view import CellId
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.origins import keyless_origin
-from headrace.worker.questions import unseen
 
 
 class StreamOutput:
@@ -228,12 +227,8 @@ class HookContext(Drawing, Context):
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._name}.{metric}", n)
 
-    @property
-    def http(self) -> Http:
-        raise unseen(self._name, "http")
-
-    def call(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
-        raise unseen(self._name, "call")
+    def outside(self, name: str) -> Any:
+        raise service_not_prepared(self._name, name)
 
     # Productions ----------------------------------------------------------
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from itertools import count, repeat
 from typing import Any
 
+from headrace.causal.calls import BROKEN
 from headrace.causal.lineage import origin_part, timer_identity
 from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.record import Record, Timer
@@ -26,7 +27,6 @@ from headrace.state.view import CellId, Stored
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.keyless import letter
 from headrace.worker.origins import keyed_origin
-from headrace.worker.questions import BROKEN
 from headrace.worker.records import key_state
 from headrace.worker.records.context import HookContext, Outputs, TimerChanges
 from headrace.worker.records.failed_hook import Failed, what_failed

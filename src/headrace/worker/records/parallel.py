@@ -65,8 +65,8 @@ def _run_key(
 ) -> Done:
     key, state, stored, due, due_wall = item
     state = hooks.run_key(key, state, stored, records, due, due_wall, identities)
-    if emitter.broken is not None:
-        raise emitter.broken
+    if emitter.calls.broken is not None:
+        raise emitter.calls.broken
     return key, state, hooks.last_time.get(key, run.before)
 
 

@@ -16,25 +16,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.causal import outside
+from headrace.causal.calls import BROKEN, no_key
+from headrace.causal.catalog import ServiceContext, service_not_prepared
 from headrace.causal.lineage import identity_part, production_identity
+from headrace.causal.questions import Question
 from headrace.causal.services import NO_HOOK
 from headrace.model.services import BEFORE_USE
 from headrace.model.values.time import Instant, instant
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import Determinant
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.questions import (
-    BROKEN,
-    Answers,
-    Asking,
-    Question,
-    idempotency_key,
-    journal_of,
-    no_key,
-    once,
-    plan_name,
-    unseen,
-)
 from headrace.worker.records.context import HookContext, Outputs, TimerChanges
 from headrace.worker.records.key_records import NO_RECORDS, KeyRecords
 
@@ -53,7 +44,7 @@ def is_traced(emitter: Emitter, node: Node) -> bool:
     return node.services or not needing.isdisjoint(node.emitted())
 
 
-class TracedContext(Asking, HookContext):
+class TracedContext(ServiceContext, HookContext):
     """`ctx` of hooks whose causes are known."""
 
     def __init__(
@@ -65,9 +56,8 @@ class TracedContext(Asking, HookContext):
         origin: bytes,
     ) -> None:
         super().__init__(emitter, node, outputs, timers, origin)
-        self._journal = journal_of(emitter)
-        self._answers = Answers(emitter)
-        self._plan_name = plan_name(emitter)
+        self._unit_calls = emitter.calls
+        self._plan_name = emitter.calls.plan_name
         self._services_allowed = node.services
         self._stream, self._cell = "", b""
         self._records: KeyRecords = NO_RECORDS
@@ -133,11 +123,11 @@ class TracedContext(Asking, HookContext):
 
     def ask(self, question: Question) -> bytes:
         if not self._services_allowed:
-            raise unseen(self._name, "http and ctx.call")
+            raise service_not_prepared(self._name, "http and ctx.call")
         try:
             outcome = self._outcome(question)
         except BROKEN as error:
-            self._emitter.broken = error
+            self._unit_calls.broken = error
             raise
         if outcome.kind != outside.ANSWER:
             outside.raised(outcome)
@@ -152,7 +142,7 @@ class TracedContext(Asking, HookContext):
             ordinal, self._called_each = self._called_each, self._called_each + 1
         in_plan = f"{self._name}:{self.key_bytes.hex()}:{self.hook}:{ordinal}"
         if not first and not question.sends_key:
-            return self._answers.answer(in_plan, question, no_key)
+            return self._unit_calls.ask_with_commit(in_plan, question, no_key)
         # Bound now: a try that outlives its timeout may ask when the next hook runs.
         stream, cause, own_key = self.cause_stream, self.cause, self._own_key()
 
@@ -163,8 +153,8 @@ class TracedContext(Asking, HookContext):
             return f"{self._name}:{stream}:{own_key.hex()}:{cause.hex()}:{sort}:{ordinal}"
 
         def key() -> str:
-            return idempotency_key(self._emitter, lasting())
+            return self._unit_calls.idempotency_key(lasting())
 
         if not first:
-            return self._answers.answer(in_plan, question, key)
-        return once(self._emitter, self._journal, lasting(), question, key)
+            return self._unit_calls.ask_with_commit(in_plan, question, key)
+        return self._unit_calls.ask_once(lasting(), question, key)

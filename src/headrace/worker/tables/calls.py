@@ -9,24 +9,16 @@ that may then be made again: a GET, and services that are logged with the commit
 from __future__ import annotations
 
 from headrace.causal import outside
+from headrace.causal.calls import BROKEN
+from headrace.causal.catalog import ServiceContext, service_not_prepared
+from headrace.causal.questions import Question
 from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.model.services import BEFORE_USE, WITH_COMMIT
 from headrace.pipeline.graph.graph import Node
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.questions import (
-    BROKEN,
-    Answers,
-    Asking,
-    Question,
-    idempotency_key,
-    journal_of,
-    once,
-    plan_name,
-    unseen,
-)
 
 
-class TableCalls(Asking):
+class TableCalls(ServiceContext):
     """A context whose calls have a place in the plan, and no cause."""
 
     _emitter: Emitter
@@ -36,17 +28,16 @@ class TableCalls(Asking):
         """Before the first call."""
         self._emitter, self._node = emitter, node
         self._hook, self._called = hook, 0
-        self._answers = Answers(emitter)
 
     @property
     def broken(self) -> HeadraceError | None:
         """Why a call could not be logged, in case the hook swallowed it."""
-        return self._emitter.broken
+        return self._emitter.calls.broken
 
     def ask(self, question: Question) -> bytes:
         name, log = self._node.name, question.options.log
         if not self._node.services:
-            raise unseen(name, "http and ctx.call")
+            raise service_not_prepared(name, "http and ctx.call")
         if not question.repeats and (log == BEFORE_USE or question.sends_key):
             raise InvalidPipeline(
                 f"{name!r}: {question.what} must not be made twice, but process_table sees many "
@@ -56,18 +47,19 @@ class TableCalls(Asking):
             )
         in_plan = f"{name}:{self._emitter.label.encode().hex()}:{self._hook}:{self._called}"
         self._called += 1
-        lasting = f"{plan_name(self._emitter)}:{in_plan}"
+        calls = self._emitter.calls
+        lasting = f"{calls.plan_name}:{in_plan}"
 
         def key() -> str:
-            return idempotency_key(self._emitter, lasting)
+            return calls.idempotency_key(lasting)
 
         try:
             if log == BEFORE_USE:
-                outcome = once(self._emitter, journal_of(self._emitter), lasting, question, key)
+                outcome = calls.ask_once(lasting, question, key)
             else:
-                outcome = self._answers.answer(in_plan, question, key)
+                outcome = calls.ask_with_commit(in_plan, question, key)
         except BROKEN as error:
-            self._emitter.broken = error
+            calls.broken = error
             raise
         outside.raised(outcome)
         return outcome.value

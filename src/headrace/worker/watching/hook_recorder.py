@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.causal.questions import Question
 from headrace.errors import CallUncertain, ServiceError
 from headrace.model.computation import Computation
 from headrace.model.map import Map
@@ -25,7 +26,6 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.state.cache import WorkerCache
 from headrace.state.view import CellId
 from headrace.store.store import Store
-from headrace.worker.questions import Question
 from headrace.worker.records.context import HookContext
 from headrace.worker.runtime import Live, Runtime
 from headrace.worker.tables.context import BareTableContext

@@ -172,7 +172,7 @@ def simulated_world(
         EpochLog, sleep=lambda seconds: None
     )
     # Calls are made by their own process: a thread beside it could not be paused with it.
-    names["headrace.worker.questions", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
+    names["headrace.causal.calls", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
     names["headrace.store.files", "_durable"] = _Memory(remembered)

@@ -1,0 +1,119 @@
+"""The calls of one unit of work: where their answers are logged, and where a rerun finds them.
+
+An answer is logged before its use, in the journal, or with the commit, as a determinant in the
+unit's report. Within a unit of work each name is asked once, although the hooks of a key may run
+twice. In a replay nothing is asked: all answers come from the log.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+
+from headrace.causal import outside
+from headrace.causal.journal import Journal
+from headrace.causal.questions import Question, digest
+from headrace.errors import (
+    CorruptCheckpoint,
+    Fenced,
+    HeadraceError,
+    NondeterministicCode,
+    StoreError,
+)
+from headrace.log import paths
+from headrace.plan.epoch import Determinant, WorkOrder, unpack_determinants
+from headrace.store.store import Store
+
+BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
+"""Errors of a call that are not an answer: the task cannot go on."""
+
+
+class UnitCalls:
+    """What the hooks of one unit of work have asked so far."""
+
+    def __init__(self, store: Store, order: WorkOrder, label: str) -> None:
+        self._store, self._order, self._label = store, order, label
+        self.determinants: dict[str, Determinant] = {}
+        """Answers that are logged with the commit, by the names of the calls."""
+        self.broken: HeadraceError | None = None
+        """Why a call could not be logged, in case a hook swallows the error."""
+
+    @property
+    def plan_name(self) -> str:
+        """What distinguishes the plan of an epoch from those that were voided before it."""
+        plan = self._order.plan
+        return f"{plan.epoch}.{plan.wall}.{plan.seed}"
+
+    def idempotency_key(self, name: str) -> str:
+        """What tells the outside that two requests are one."""
+        checkpoint = self._order.checkpoint.encode()
+        named = b"%d:%s%s" % (len(checkpoint), checkpoint, name.encode())
+        return str(uuid.UUID(bytes=digest(named)))
+
+    def ask_once(self, name: str, question: Question, key: Callable[[], str]) -> Determinant:
+        """The outcome of a call that is logged before use."""
+        journal = self._journal
+        if journal is None:
+            raise StoreError("this plan was made without a place for answers from outside")
+        what, request, options = question.what, question.request, question.options
+        if self._order.answers is not None:
+            logged = journal.known(name, request, options)
+            if logged is None:
+                raise NondeterministicCode(
+                    f"{what}: no answer to it is logged, so the epoch did not ask this the first "
+                    "time, and a replay never calls the outside"
+                )
+            return logged
+        return journal.once(
+            name,
+            request,
+            options,
+            lambda deadline: outside.tried(
+                name, request, what, options, partial(question.perform, key), deadline=deadline
+            ),
+        )
+
+    def ask_with_commit(self, name: str, question: Question, key: Callable[[], str]) -> Determinant:
+        """The outcome of a call that is logged with the commit."""
+        request, made = question.request, self.determinants
+        known = made.get(name)
+        if known is not None and known.request != request:
+            # The key's hooks run again, without a record that had failed. The answers of the first
+            # pass stay in the log: a replay goes through both.
+            name = f"{name}:again"
+            known = made.get(name)
+        if known is None:
+            if self._order.answers is None:
+                known = outside.tried(
+                    name, request, question.what, question.options, partial(question.perform, key)
+                )
+            else:
+                known = self._logged.get(name)
+        if known is None or known.request != request:
+            raise NondeterministicCode(
+                f"{question.what} was asked for something that it was not asked for the first "
+                "time: does the code use the clock or dice other than ctx.now() and ctx.random?"
+            )
+        made[name] = known
+        return known
+
+    @cached_property
+    def _journal(self) -> Journal | None:
+        """Where calls of this plan are logged before use."""
+        plan = self._order.plan
+        if not plan.determinants:
+            return None
+        directory = paths.determinants_directory(plan.determinants)
+        return Journal(self._store, directory, plan.epoch, plan.wall, plan.given_up)
+
+    @cached_property
+    def _logged(self) -> Mapping[str, Determinant]:
+        """Of an epoch that runs again: the answers that its commit holds."""
+        found = unpack_determinants((self._order.answers or {}).get(self._label, b""))
+        return {determinant.name: determinant for determinant in found}
+
+
+def no_key() -> str:
+    """The idempotency key of a question that sends none."""
+    raise AssertionError("a question that sends no key asked for one")
