@@ -15,7 +15,7 @@ import py4j
 import pyspark
 
 from headrace.errors import HeadraceError
-from headrace.worker.watching.tracebacks import is_of_the_house
+from headrace.worker.watching.tracebacks import is_of_headrace
 
 DEBUG = "HEADRACE_DEBUG"
 
@@ -60,7 +60,7 @@ def _frames(tb: TracebackType | None) -> list[TracebackType]:
 
 
 def _is_machinery(filename: str) -> bool:
-    return is_of_the_house(filename) or filename.startswith(_SPARK)
+    return is_of_headrace(filename) or filename.startswith(_SPARK)
 
 
 def _is_the_users(filename: str) -> bool:

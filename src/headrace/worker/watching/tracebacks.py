@@ -1,4 +1,4 @@
-"""Tracebacks for dead letters and messages: the user's frames, without those of the house.
+"""Tracebacks for dead letters and messages: the user's frames, without those of Headrace.
 
 A letter is part of what an epoch made, so its text must not depend on how its hook was
 called: by a task, or by a replay that watches it.
@@ -12,14 +12,15 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+import headrace.errors
 from headrace.errors import CallUncertain, ServiceError
 from headrace.model.values.shown import encodable
 from headrace.pipeline.graph.graph import Node
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_HOUSE = (_ROOT + os.sep, os.path.abspath(bdb.__file__))
+_ROOT = os.path.dirname(os.path.abspath(headrace.errors.__file__))
+_HEADRACE = (_ROOT + os.sep, os.path.abspath(bdb.__file__))
 _PIPELINES = tuple(os.path.join(_ROOT, room) + os.sep for room in ("bench", "demo", "testing"))
-"""Rooms of the house that hold pipelines as users write them."""
+"""Rooms that hold pipelines as users write them."""
 
 OUTER_FRAMES = 6
 INNER_FRAMES = 2
@@ -57,7 +58,7 @@ def shortened(error: BaseException) -> str:
     found = traceback.TracebackException.from_exception(error)
     _strip(found)
     if all(not one.stack for one in _chain(found)):
-        return ""  # the house itself refused it, and the message says why
+        return ""  # Headrace itself refused it, and the message says why
     for one in _chain(found):
         if len(one.stack) > OUTER_FRAMES + INNER_FRAMES + 1:
             left_out = len(one.stack) - OUTER_FRAMES - INNER_FRAMES
@@ -81,13 +82,13 @@ class _Cut(traceback.StackSummary):
 
 def _strip(found: traceback.TracebackException) -> None:
     for one in _chain(found):
-        kept = [frame for frame in one.stack if not is_of_the_house(frame.filename)]
+        kept = [frame for frame in one.stack if not is_of_headrace(frame.filename)]
         one.stack = traceback.StackSummary.from_list(kept)
 
 
-def is_of_the_house(filename: str) -> bool:
+def is_of_headrace(filename: str) -> bool:
     """Whether a frame is of Headrace itself, and no pipeline's."""
-    return filename.startswith(_HOUSE) and not filename.startswith(_PIPELINES)
+    return filename.startswith(_HEADRACE) and not filename.startswith(_PIPELINES)
 
 
 def _chain(found: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
