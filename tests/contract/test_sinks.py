@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
+from tests.unit.systems import with_files
 
 from headrace import failpoints, sinks
 from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
-from headrace.store import files
+from headrace.system import REAL, System
 
 CHECKPOINT = "checkpoint-1"
 FAILPOINTS = ("before-claim", "after-claim", "after-publish", "after-high-water")
@@ -60,11 +61,12 @@ class Place:
         checkpoint: str = CHECKPOINT,
         commits: Mapping[int, str] | None = None,
         place: str = "/checkpoint",
+        system: System = REAL,
     ) -> Sink:
         """A driver takes over; `commits` are those that its log has."""
         sink = self.make()
         directory = str(self.root / "checkpoint" / "sinks" / "out")
-        sink.open(Opening(checkpoint, 1, 0, directory, commits or {}, place))
+        sink.open(Opening(checkpoint, 1, 0, directory, commits or {}, place, system))
         return sink
 
 
@@ -386,26 +388,23 @@ def test_a_full_disk_is_an_error_that_names_the_path_and_loses_nothing(place, mo
 
 
 @of([ForeachPlace, ConsolePlace])
-def test_a_mark_that_cannot_be_written_is_an_error_that_names_its_path(place, monkeypatch) -> None:
-    sink = place.open()
-
-    def denied(path: Path, data: bytes) -> None:
+def test_a_mark_that_cannot_be_written_is_an_error_that_names_its_path(place) -> None:
+    def denied(path: str) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(files, "_write_through", denied)
+    sink = place.open(system=with_files(create=denied))
     with pytest.raises(StoreError, match=f"{place.root}.*permission denied"):
         sink.deliver(delivery(place, 1, 1))
     assert sink.high_water() == 0
 
 
 @of(FILES)
-def test_a_place_without_permission_is_refused_when_opened(place, monkeypatch) -> None:
+def test_a_place_without_permission_is_refused_when_opened(place) -> None:
     def denied(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(os, "mkdir", denied)
     with pytest.raises(StoreError, match=f"{place.out}.*permission denied"):
-        place.open()
+        place.open(system=with_files(mkdir=denied))
 
 
 @of(FILES)

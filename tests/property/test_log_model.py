@@ -12,6 +12,7 @@ import threading
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.systems import Hurried
 
 from headrace.errors import Fenced, StoreError
 from headrace.log.epochlog import COMMIT, GENERATION, EpochLog
@@ -49,7 +50,7 @@ class Treacherous(MemoryStore):
     """One driver's way to shared files: others come in between, puts lie."""
 
     def __init__(self, files: dict[str, bytes], turns: Turns, me: int, late: list) -> None:
-        super().__init__()
+        super().__init__(Hurried())
         self.files, self.turns, self.me, self.late = files, turns, me, late
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -97,7 +98,7 @@ def test_every_acknowledged_entry_is_in_the_log_once_and_no_fenced_driver_writes
     acknowledged: list[tuple[int, int, int]] = []
     threads = []
     for me in range(count):
-        log = EpochLog(Treacherous(files, turns, me, late), sleep=lambda _: None)
+        log = EpochLog(Treacherous(files, turns, me, late))
         thread = threading.Thread(target=live, args=(log, turns, me, acknowledged))
         threads.append(thread)
         thread.start()

@@ -42,6 +42,7 @@ from headrace.state import compaction
 from headrace.state.cache import WorkerCache
 from headrace.store import files
 from headrace.store.store import DiskStore
+from headrace.system import System
 from headrace.worker.exchange import inputs
 from headrace.worker.records.context import TimerChanges
 from headrace.worker.records.slot import KeyedRun
@@ -176,8 +177,8 @@ def files_are_not_synced() -> AbstractContextManager[Any]:
     """B1, A3: what is written is not on disk when it is reported."""
     write = files._write_through
 
-    def careless(path: Any, data: bytes, *, durable: bool = True) -> None:
-        write(path, data, durable=False)
+    def careless(path: Any, data: bytes, system: System, *, durable: bool = True) -> None:
+        write(path, data, system, durable=False)
 
     return patch.object(files, "_write_through", careless)
 
@@ -186,7 +187,7 @@ def names_are_not_synced() -> AbstractContextManager[Any]:
     """B1, A3: a name that was made may vanish again."""
     stack = ExitStack()
     for module in (files, file_sinks, high_water, epoch_directory):
-        stack.enter_context(patch.object(module, "sync_directory", lambda path: None))
+        stack.enter_context(patch.object(module, "sync_directory", lambda path, system: None))
     return stack
 
 
@@ -492,7 +493,7 @@ def high_water_comes_first() -> AbstractContextManager[Any]:
     rename = FileSink._rename
 
     def late(self: FileSink, staging: str, name: str, epoch: int) -> None:
-        HighWater(self._marks, "early").advance(epoch)
+        HighWater(self._marks, "early", system=self._system).advance(epoch)
         file_sinks.reach("after-high-water")
         rename(self, staging, name, epoch)
 
@@ -503,7 +504,7 @@ def claims_overwrite() -> AbstractContextManager[Any]:
     """F1: a claim is renamed into place, so the last one to come has it."""
 
     def claim(self: FileSink, epoch: int, mine: Claim) -> Claim:
-        files.write(self._claims / epoch_name(epoch), msgspec.json.encode(mine))
+        files.write(self._claims / epoch_name(epoch), msgspec.json.encode(mine), self._system)
         return mine
 
     return patch.object(FileSink, "_claim", claim)
@@ -525,9 +526,9 @@ def high_water_is_overwritten() -> AbstractContextManager[Any]:
 
     def overwritten(self: HighWater, epoch: int, *given: Any, **options: Any) -> None:
         advance(self, epoch, *given, **options)
-        for name in files.os.listdir(self._directory):
+        for name in self._system.files.list(self._directory):
             if name.isdigit() and int(name) > epoch:
-                files.os.unlink(f"{self._directory}/{name}")
+                self._system.files.unlink(f"{self._directory}/{name}")
 
     return patch.object(HighWater, "advance", overwritten)
 

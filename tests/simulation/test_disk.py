@@ -1,7 +1,6 @@
 """The simulated disk forgets exactly what was not synced; the engine's files rely on no more."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -17,7 +16,7 @@ from headrace.store.store import DiskStore, MemoryStore
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
 from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
-from headrace.testing.simulator.machine.world import Tuning, simulated_world
+from headrace.testing.simulator.machine.world import SimulatedSystem
 
 
 class Unlucky(Random):
@@ -39,8 +38,8 @@ class Machine:
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
         self.faults: dict[tuple[str, str], Fault] = {}
-        self.remembered: set[str] = set()
-        """What the running process remembers; another process remembers nothing."""
+        self.files = Syscalls(self.disk, self.gate, lambda: 0.0)
+        self.system = SimulatedSystem(self.files, Chance(1, faults=False), lambda: 0.0)
 
     def gate(self, call: str, path: str) -> Fault | None:
         for (name, part), fault in self.faults.items():
@@ -48,24 +47,6 @@ class Machine:
                 del self.faults[name, part]
                 return fault
         return None
-
-
-@contextmanager
-def machine() -> Iterator[Machine]:
-    made, chance = Machine(), Chance(1, faults=False)
-    system = Syscalls(made.disk, made.gate, lambda: 0.0)
-    with simulated_world(
-        system,
-        chance,
-        Tuning(chance),
-        clock_s=lambda: 0.0,
-        sleep=lambda seconds: None,
-        reached=lambda name: None,
-        remembered=lambda: made.remembered,
-        uptime_s=lambda: 0.0,
-        running=lambda: None,
-    ):
-        yield made
 
 
 def test_an_unsynced_file_is_torn_and_an_unsynced_name_is_gone() -> None:
@@ -99,15 +80,15 @@ def test_a_rename_is_one_act_also_when_the_power_fails() -> None:
 
 
 def test_a_file_that_was_written_and_a_name_that_was_put_survive_a_power_loss() -> None:
-    with machine() as one:
-        store = DiskStore("/checkpoint")
-        store.make_directory("state")
-        store.write("state/file", b"bytes")
-        assert store.put_if_absent("state/name", b"mine")
-        assert not store.put_if_absent("state/name", b"yours")
-        one.disk.lose_power(Unlucky())
-        assert (store.read("state/file"), store.read("state/name")) == (b"bytes", b"mine")
-        assert store.list("state") == ["file", "name"]
+    one = Machine()
+    store = DiskStore("/checkpoint", one.system)
+    store.make_directory("state")
+    store.write("state/file", b"bytes")
+    assert store.put_if_absent("state/name", b"mine")
+    assert not store.put_if_absent("state/name", b"yours")
+    one.disk.lose_power(Unlucky())
+    assert (store.read("state/file"), store.read("state/name")) == (b"bytes", b"mine")
+    assert store.list("state") == ["file", "name"]
 
 
 @pytest.mark.parametrize(
@@ -115,41 +96,41 @@ def test_a_file_that_was_written_and_a_name_that_was_put_survive_a_power_loss() 
 )
 def test_an_entry_that_is_found_at_its_position_is_on_disk(fault: tuple[str, Fault]) -> None:
     """Its own nonce there tells a writer that its put was done, not that it was synced."""
-    with machine() as one:
-        store = DiskStore("/checkpoint")
-        store.make_directory("log/000000")
-        call, how = fault
-        one.faults[call, "log/000000" if call == "link" else "/log/000000"] = how
-        log = EpochLog(store, sleep=lambda seconds: None)
-        assert list(log.take_over()) == []
-        one.disk.lose_power(Unlucky())
-        assert EpochLog(store).last_position() == 1
+    one = Machine()
+    store = DiskStore("/checkpoint", one.system)
+    store.make_directory("log/000000")
+    call, how = fault
+    one.faults[call, "log/000000" if call == "link" else "/log/000000"] = how
+    log = EpochLog(store)
+    assert list(log.take_over()) == []
+    one.disk.lose_power(Unlucky())
+    assert EpochLog(store).last_position() == 1
 
 
 def test_what_a_driver_reads_when_it_takes_over_is_on_disk() -> None:
-    with machine() as one:
-        store = DiskStore("/checkpoint")
-        store.make_directory("log/000000")
-        first = EpochLog(store, sleep=lambda seconds: None)
-        list(first.take_over())
-        while (first.position + 2) % files_per_directory():
-            first.append("plan", {})
-        entry = first._entry("plan", first.generation, {})
-        asleep_before_sync(lambda: first._put(first.position + 1, entry), one)
-        second = EpochLog(store, sleep=lambda seconds: None)
-        list(second.take_over())
-        one.disk.lose_power(Unlucky())
-        log = EpochLog(store)
-        assert len(list(log.backwards())) == second.position
+    one = Machine()
+    store = DiskStore("/checkpoint", one.system)
+    store.make_directory("log/000000")
+    first = EpochLog(store)
+    list(first.take_over())
+    while (first.position + 2) % files_per_directory():
+        first.append("plan", {})
+    entry = first._entry("plan", first.generation, {})
+    asleep_before_sync(lambda: first._put(first.position + 1, entry), one)
+    second = EpochLog(store)
+    list(second.take_over())
+    one.disk.lose_power(Unlucky())
+    log = EpochLog(store)
+    assert len(list(log.backwards())) == second.position
 
 
 def test_a_directory_that_another_process_has_just_made_is_on_disk() -> None:
-    with machine() as one:
-        asleep_before_sync(lambda: files.make_directory("/checkpoint/log/000000"), one)
-        one.remembered = set()
-        files.make_directory("/checkpoint/log/000000")
-        one.disk.lose_power(Unlucky())
-        assert one.disk.find("/checkpoint/log/000000") is not None
+    one = Machine()
+    asleep_before_sync(lambda: files.make_directory("/checkpoint/log/000000", one.system), one)
+    one.files.durable_directories.clear()  # another process knows nothing of it
+    files.make_directory("/checkpoint/log/000000", one.system)
+    one.disk.lose_power(Unlucky())
+    assert one.disk.find("/checkpoint/log/000000") is not None
 
 
 def test_two_drivers_may_begin_a_checkpoint_at_once() -> None:
@@ -179,26 +160,28 @@ class Lines(FileSink):
 
 
 def test_a_file_sink_explains_why_it_cannot_be_opened() -> None:
-    with machine() as one:
-        sink = Lines("/out")
-        sink.open(Opening("id", 1, 0, ""))
-        for call, part in (("list", "_claims"), ("list", "_staging"), ("list", "_high_water")):
-            one.faults[call, part] = Fault.REFUSED
-            with pytest.raises(StoreError):
-                sink.open(Opening("id", 1, 0, ""))
+    one = Machine()
+    sink = Lines("/out")
+    sink.open(Opening("id", 1, 0, "", system=one.system))
+    for call, part in (("list", "_claims"), ("list", "_staging"), ("list", "_high_water")):
+        one.faults[call, part] = Fault.REFUSED
+        with pytest.raises(StoreError):
+            sink.open(Opening("id", 1, 0, "", system=one.system))
 
 
 def test_marks_and_owner_of_a_file_sink_are_on_disk_once_it_is_open() -> None:
-    with machine() as one:
-        sink = Lines("/out")
-        asleep_before_sync(lambda: sink.open(Opening("id", 1, 0, "")), one, part="/out", skip=3)
-        one.disk.put("/out/_high_water/000000000007", File(0))
-        assert "_identity" in one.disk.root.names["out"].names  # type: ignore[union-attr]
-        assert "_identity" not in one.disk.root.names["out"].durable  # type: ignore[union-attr]
-        sink.open(Opening("id", 1, 7, ""))
-        one.disk.lose_power(Unlucky())
-        assert sink.high_water() == 7
-        assert one.disk.find("/out/_identity") is not None
+    one = Machine()
+    sink = Lines("/out")
+    asleep_before_sync(
+        lambda: sink.open(Opening("id", 1, 0, "", system=one.system)), one, part="/out", skip=3
+    )
+    one.disk.put("/out/_high_water/000000000007", File(0))
+    assert "_identity" in one.disk.root.names["out"].names  # type: ignore[union-attr]
+    assert "_identity" not in one.disk.root.names["out"].durable  # type: ignore[union-attr]
+    sink.open(Opening("id", 1, 7, "", system=one.system))
+    one.disk.lose_power(Unlucky())
+    assert sink.high_water() == 7
+    assert one.disk.find("/out/_identity") is not None
 
 
 # How a process falls asleep.
@@ -228,11 +211,10 @@ def asleep_before_sync(
         left -= asleep
         return gate(call, path)
 
-    system = files.os
-    system._gate = sleepy  # type: ignore[attr-defined]
+    one.files.gate = sleepy
     try:
         act()
     except Asleep:
         pass
     finally:
-        system._gate = gate  # type: ignore[attr-defined]
+        one.files.gate = gate

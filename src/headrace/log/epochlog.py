@@ -18,8 +18,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -77,9 +75,8 @@ class LogEntry(msgspec.Struct, frozen=True):
 class EpochLog:
     """The log of one checkpoint, as one driver sees it."""
 
-    def __init__(self, store: Store, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._sleep = sleep
         self.patience: Waiter = NoPatience()
         self.position = 0
         """The last position read or written."""
@@ -190,7 +187,10 @@ class EpochLog:
 
     def _entry(self, kind: str, generation: int, body: object) -> LogEntry:
         return LogEntry(
-            kind, generation, secrets.token_hex(8), msgspec.Raw(msgspec.json.encode(body))
+            kind,
+            generation,
+            self._store.system.token_hex(8),
+            msgspec.Raw(msgspec.json.encode(body)),
         )
 
     def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
@@ -213,7 +213,7 @@ class EpochLog:
                 break
             attempt += 1
             if attempt < _RETRIES:
-                self._sleep(min(2.0, 0.05 * 2 ** (attempt - 1)))
+                self._store.system.sleep(min(2.0, 0.05 * 2 ** (attempt - 1)))
                 continue
             refused = StoreError(f"log position {position} could not be written: {failure}")
             refused.__cause__ = failure

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-
 import msgspec
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
@@ -46,7 +44,7 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
     found = read_identity(store)
     if found is None:
         store.make_directory("")
-        new = Identity(secrets.token_hex(8), pipeline)
+        new = Identity(store.system.token_hex(8), pipeline)
         store.put_if_absent(paths.IDENTITY, seal(_MAGIC, msgspec.json.encode(new)))
         found = read_identity(store)
     if found is None or found.pipeline != pipeline:

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.values.rows import Rows
+from headrace.system import REAL, System
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -62,6 +63,8 @@ class Opening(msgspec.Struct, frozen=True):
     """Epoch -> its commit, as in `Delivery.commit`, as far back as the checkpoint knows them."""
     place: str = ""
     """Where the checkpoint lies, for messages."""
+    system: System = REAL
+    """Files and random names; a simulation gives its own."""
 
 
 class Sink(ABC):

@@ -15,8 +15,6 @@ files are synced only when several are written (one by one it took 0.34 s).
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
@@ -27,6 +25,7 @@ import xxhash
 from headrace.errors import SinkError
 from headrace.model.sink import Part
 from headrace.store.files import explained, sync_directory
+from headrace.system import System
 
 HEAD_BYTES = 8
 LABEL_CHARACTERS_MAX = 180
@@ -37,17 +36,22 @@ Split = Callable[[bytes], Sequence[tuple[str, bytes]]]
 
 
 def build(
-    root: Path, parts: Sequence[Part], suffix: str, is_split: Callable[[bytes], bool], split: Split
+    root: Path,
+    parts: Sequence[Part],
+    suffix: str,
+    is_split: Callable[[bytes], bool],
+    split: Split,
+    system: System,
 ) -> bool:
     """Makes the directory `root` of these parts, on disk; False where no part has rows.
 
     `is_split` tells from the head of a staged form whether it holds several files,
     `split` gives them as (directory, bytes).
     """
-    root.mkdir()
+    system.files.mkdir(root)
     try:
         directories = {root}
-        written = _Written()
+        written = _Written(system)
         with closing(written):
             for part in parts:
                 name = f"part-{label_name(part.label)}{suffix}"
@@ -55,17 +59,18 @@ def build(
                 files = split(data) if is_split(data[:HEAD_BYTES]) else [("", data)]
                 for directory, content in files:
                     if content:
-                        written.write(_inside(root, directory, directories) / name, content)
+                        home = _inside(root, directory, directories, system)
+                        written.write(home / name, content)
             written.sync()
         if not written.count:
-            root.rmdir()
+            system.files.rmdir(root)
             return False
         for made in sorted(directories, reverse=True):
-            sync_directory(made)
-        sync_directory(root.parent)
+            sync_directory(made, system)
+        sync_directory(root.parent, system)
     except BaseException:
         # Nobody has claimed it, and a full disk must not fill up with failed tries.
-        shutil.rmtree(root, ignore_errors=True)
+        system.files.remove_tree(root)
         raise
     return True
 
@@ -79,7 +84,7 @@ def label_name(label: str) -> str:
     return f"{quoted[: LABEL_CHARACTERS_MAX - 33]}-{digest}"
 
 
-def _inside(root: Path, directory: str, directories: set[Path]) -> Path:
+def _inside(root: Path, directory: str, directories: set[Path], system: System) -> Path:
     """Makes a directory below `root` and notes it and its parents, to be synced."""
     relative = PurePosixPath(directory)
     if relative.is_absolute() or ".." in relative.parts:
@@ -90,7 +95,7 @@ def _inside(root: Path, directory: str, directories: set[Path]) -> Path:
         home = home / component
         if home not in directories:
             with explained("make the directory", home):
-                home.mkdir()
+                system.files.mkdir(home)
             directories.add(home)
     return home
 
@@ -102,7 +107,8 @@ class _Written:
     open then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, system: System) -> None:
+        self._files = system.files
         self.count = 0
         self._open: list[tuple[Path, int]] = []
 
@@ -111,21 +117,21 @@ class _Written:
         if len(self._open) == OPEN_FILES_MAX:
             self.sync()
         with explained("write", path):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            descriptor = self._files.create(path)
             self._open.append((path, descriptor))
             view = memoryview(data)
             while view:
-                view = view[os.write(descriptor, view) :]
+                view = view[self._files.write(descriptor, view) :]
         self.count += 1
 
     def sync(self) -> None:
         """What was written is on disk."""
         for path, descriptor in self._open:
             with explained("write", path):
-                os.fsync(descriptor)
+                self._files.fsync(descriptor)
         self.close()
 
     def close(self) -> None:
         """Lets go of the files, synced or not."""
         while self._open:
-            os.close(self._open.pop()[1])
+            self._files.close(self._open.pop()[1])

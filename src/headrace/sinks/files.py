@@ -27,8 +27,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
-import shutil
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +47,7 @@ from headrace.sinks.high_water import (
 )
 from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.store.location import mounted
+from headrace.system import REAL, System
 
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
 
@@ -71,6 +70,7 @@ class FileSink(Sink):
         self._claims = self.path / "_claims"
         self._marks = self.path / "_high_water"
         self._identity = self.path / "_identity"
+        self._system = REAL
         self._opened = False
         self._place = ""
         """Where the checkpoint lies, for messages."""
@@ -88,25 +88,26 @@ class FileSink(Sink):
         return [("", data)]
 
     def identity(self) -> str:
-        return f"file:{os.path.realpath(self.path)}"
+        return f"file:{self._system.files.real_path(self.path)}"
 
     def open(self, opening: Opening) -> None:
         try:
             with explained("open", self.path):
                 self._opened, self._place = False, opening.place
+                self._system = opening.system
                 self._admit(opening.checkpoint)
                 self._opened = True
                 # What a dying driver put is seen before it is on disk, and counts from now on.
-                sync_directory(self.path)
-                if self._marks.is_dir():
-                    sync_directory(self._marks)
+                sync_directory(self.path, self._system)
+                if self._system.files.is_directory(self._marks):
+                    sync_directory(self._marks, self._system)
                 self._verify_last(opening)
                 self._sweep(self.high_water())
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
 
     def high_water(self) -> int:
-        return highest_marker(self._marks)
+        return highest_marker(self._marks, self._system)
 
     def deliver(self, delivery: Delivery) -> None:
         try:
@@ -133,7 +134,7 @@ class FileSink(Sink):
             mark.verify(epoch, delivery.commit)
             return
         # 2. Build the epoch aside, durably. Without rows there is nothing to show or to claim.
-        staging = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
+        staging = f"{epoch_name(epoch)}.{self._system.token_hex(6)}"
         if has_rows := self._build(staging, delivery.parts):
             reach("before-claim")
             # 3. Claim it. Whoever wins, the claim says which directory is the epoch.
@@ -158,7 +159,7 @@ class FileSink(Sink):
     def _publish_weak(self, delivery: Delivery) -> None:
         """Shows an epoch that may never commit, under a name of its own, and marks nothing."""
         self._sweep(self.high_water(), weak_before=delivery.epoch)
-        name, nonce = epoch_name(delivery.epoch), f"weak-{secrets.token_hex(6)}"
+        name, nonce = epoch_name(delivery.epoch), f"weak-{self._system.token_hex(6)}"
         if self._build(f"{name}.{nonce}", delivery.parts):
             self._rename(f"{name}.{nonce}", f"epoch={name}-{nonce}", delivery.epoch)
 
@@ -173,19 +174,20 @@ class FileSink(Sink):
             ) from OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         if owner is None:
             for directory in (self.path, self._staging, self._claims, self._marks):
-                make_directory(directory)
-            has_epochs = any(name.startswith("epoch=") for name in os.listdir(self.path))
+                make_directory(directory, self._system)
+            names = self._system.files.list(self.path)
+            has_epochs = any(name.startswith("epoch=") for name in names)
             # The owner's name is older than its first epoch, so look for it after looking for them.
             if has_epochs and self._owner() is None:
                 raise SinkError(
                     f"{self.path} holds epochs, but nothing says of which checkpoint: choose a "
                     "fresh output directory, or delete the old one if its rows are not needed"
                 )
-            put_if_absent(self._identity, checkpoint.encode())
+            put_if_absent(self._identity, checkpoint.encode(), self._system)
             owner = self._owner()
         if owner == checkpoint and not self._opened:
             for directory in (self._staging, self._claims):  # somebody may have tidied up
-                make_directory(directory)
+                make_directory(directory, self._system)
         if owner != checkpoint:
             raise SinkError(
                 f"{self.path} belongs to the checkpoint {owner}, not to {checkpoint}: choose a "
@@ -195,20 +197,21 @@ class FileSink(Sink):
     def _owner(self) -> str | None:
         try:
             with explained("read", self._identity):
-                return self._identity.read_text()
+                return self._system.files.read(self._identity).decode()
         except FileNotFoundError:
             return None
 
     def _build(self, staging: str, parts: Sequence[Part]) -> bool:
-        return build(self._staging / staging, parts, self.suffix, self.is_split, self.split)
+        root = self._staging / staging
+        return build(root, parts, self.suffix, self.is_split, self.split, self._system)
 
     def _claim(self, epoch: int, mine: Claim) -> Claim | None:
         """The claim that counts, mine or another driver's; None where it came and went."""
         path = self._claims / epoch_name(epoch)
-        if not put_if_absent(path, msgspec.json.encode(mine)):
-            sync_directory(self._claims)
+        if not put_if_absent(path, msgspec.json.encode(mine), self._system):
+            sync_directory(self._claims, self._system)
         try:
-            found = _read_claim(path)
+            found = _read_claim(path, self._system)
         except FileNotFoundError:
             if self.high_water() >= epoch:
                 return None
@@ -232,20 +235,21 @@ class FileSink(Sink):
     def _keep_empty(self, epoch: int, mine: HighWaterMark) -> None:
         """An epoch without rows is marked: a copy that claimed it with rows must not show them."""
         try:
-            claim = _read_claim(self._claims / epoch_name(epoch))
+            claim = _read_claim(self._claims / epoch_name(epoch), self._system)
         except (FileNotFoundError, SinkError):
             return  # one that is damaged is found out by whoever needs it
         if claim.mark.commit == mine.commit:
             return
-        aside = f"{epoch_name(epoch)}.{secrets.token_hex(6)}"
+        aside = f"{epoch_name(epoch)}.{self._system.token_hex(6)}"
         try:
-            os.rename(self._staging / claim.staging, self._staging / aside)  # or it was quicker
+            # Or it was quicker.
+            self._system.files.rename(self._staging / claim.staging, self._staging / aside)
         except FileNotFoundError:
             self._require_empty(epoch, mine)
 
     def _require_empty(self, epoch: int, mine: HighWaterMark) -> None:
         shown = self.path / f"epoch={epoch_name(epoch)}"
-        if shown.exists():
+        if self._system.files.exists(shown):
             raise IncompatibleState(
                 f"{shown} holds rows of another copy of this checkpoint (id {mine.checkpoint}), "
                 f"which wrote there at the same time; this one, at {mine.place or 'another place'},"
@@ -254,38 +258,38 @@ class FileSink(Sink):
             )
 
     def _mark(self, checkpoint: str, place: str) -> HighWater:
-        return HighWater(self._marks, checkpoint, place, str(self.path))
+        return HighWater(self._marks, checkpoint, place, str(self.path), self._system)
 
     def _rename(self, staging: str, name: str, epoch: int) -> None:
         source, target = self._staging / staging, self.path / name
         try:
-            os.rename(source, target)
+            self._system.files.rename(source, target)
         except FileNotFoundError:
-            if source.exists():
+            if self._system.files.exists(source):
                 raise
             # Already published, by another driver or before a crash.
         except OSError as error:
-            if target.exists():
+            if self._system.files.exists(target):
                 raise SinkError(
                     f"epoch {epoch} cannot be published: {target} is there, and not by this "
                     "delivery. Move it away; the epoch is committed and will be delivered again"
                 ) from error
             raise
-        sync_directory(self.path)
-        sync_directory(self._staging)
+        sync_directory(self.path, self._system)
+        sync_directory(self._staging, self._system)
 
     def _sweep(self, high_water: int, *, weak_before: int = 0) -> None:
         """Removes claims and staging that no delivery can need any more."""
-        remove_names(self._claims, up_to=high_water)
+        remove_names(self._claims, self._system, up_to=high_water)
         try:
-            names = os.listdir(self._staging)
+            names = self._system.files.list(self._staging)
         except FileNotFoundError:
             return
         for name in names:
             found = _STAGED.fullmatch(name)
             limit = max(high_water, weak_before - 1) if found and found[2] else high_water
             if found and int(found[1]) <= limit:
-                shutil.rmtree(self._staging / name, ignore_errors=True)
+                self._system.files.remove_tree(self._staging / name)
 
     def _refused(self, error: OSError, *, epoch: int | None = None) -> SinkError:
         what = "cannot be used" if epoch is None else f"cannot take epoch {epoch}"
@@ -296,10 +300,10 @@ def _came_of(delivery: Delivery) -> HighWaterMark:
     return HighWaterMark(delivery.checkpoint, delivery.commit, delivery.place)
 
 
-def _read_claim(path: Path) -> Claim:
+def _read_claim(path: Path, system: System) -> Claim:
     try:
         with explained("read", path):
-            return msgspec.json.decode(path.read_bytes(), type=Claim)
+            return msgspec.json.decode(system.files.read(path), type=Claim)
     except msgspec.DecodeError as error:
         raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
 

@@ -13,7 +13,6 @@ other commits: it is refused.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from headrace.errors import IncompatibleState, SinkError
 from headrace.log.paths import safe
 from headrace.model.sink import Opening
 from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
+from headrace.system import REAL, System
 
 MARKERS_KEPT = 16
 
@@ -64,12 +64,18 @@ class HighWater:
     """A high-water mark in a directory; in this object where there is no directory."""
 
     def __init__(
-        self, directory: str | Path | None, checkpoint: str, place: str = "", where: str = ""
+        self,
+        directory: str | Path | None,
+        checkpoint: str,
+        place: str = "",
+        where: str = "",
+        system: System = REAL,
     ) -> None:
         """`place` is the checkpoint's, `where` the sink's: both for messages."""
         self._directory = None if directory is None else Path(directory)
         self._where = where or str(directory or "this process")
         self._mark = HighWaterMark(checkpoint, "", place)
+        self._system = system
         self._epoch = 0
         self._found: HighWaterMark | None = None
 
@@ -77,7 +83,7 @@ class HighWater:
         """The last epoch delivered, or 0."""
         if self._directory is None:
             return self._epoch
-        return highest_marker(self._directory)
+        return highest_marker(self._directory, self._system)
 
     def advance(self, epoch: int, commit: str = "", *, empty: bool = False) -> None:
         """Says, durably, that everything up to `epoch` was delivered."""
@@ -86,12 +92,13 @@ class HighWater:
             if epoch > self._epoch:
                 self._epoch, self._found = epoch, mine
             return
-        make_directory(self._directory)
-        if not put_if_absent(self._directory / epoch_name(epoch), msgspec.json.encode(mine)):
+        make_directory(self._directory, self._system)
+        marker = self._directory / epoch_name(epoch)
+        if not put_if_absent(marker, msgspec.json.encode(mine), self._system):
             # Another driver put it, perhaps an instant ago: make sure that it stays.
-            sync_directory(self._directory)
+            sync_directory(self._directory, self._system)
             self.verify(epoch, commit)
-        remove_names(self._directory, up_to=epoch - MARKERS_KEPT)
+        remove_names(self._directory, self._system, up_to=epoch - MARKERS_KEPT)
 
     def verify(self, epoch: int, commit: str) -> None:
         """IncompatibleState where the epoch was delivered, and came of another commit."""
@@ -102,7 +109,7 @@ class HighWater:
         """What an epoch came of, where that is known."""
         if self._directory is None:
             return self._found if epoch == self._epoch else None
-        return _read_mark(self._directory / epoch_name(epoch))
+        return _read_mark(self._directory / epoch_name(epoch), self._system)
 
     def verify_last(self, commits: Mapping[int, str]) -> None:
         """The same of the last epoch, where `commits` has it."""
@@ -117,8 +124,8 @@ def mark_of(opening: Opening) -> HighWater:
     """
     directory = Path(opening.directory) / safe(opening.checkpoint) if opening.directory else None
     if directory is not None:
-        make_directory(directory)
-    mark = HighWater(directory, opening.checkpoint, opening.place)
+        make_directory(directory, opening.system)
+    mark = HighWater(directory, opening.checkpoint, opening.place, system=opening.system)
     mark.verify_last(opening.commits)
     return mark
 
@@ -130,35 +137,35 @@ def opened(mark: HighWater | None) -> HighWater:
     return mark
 
 
-def highest_marker(directory: Path) -> int:
+def highest_marker(directory: Path, system: System) -> int:
     """The largest epoch among the markers of a directory, or 0."""
     try:
         with explained("read", directory):
-            names = os.listdir(directory)
+            names = system.files.list(directory)
     except FileNotFoundError:
         return 0
     return max((int(name) for name in names if _MARKER.fullmatch(name)), default=0)
 
 
-def _read_mark(path: Path) -> HighWaterMark | None:
+def _read_mark(path: Path, system: System) -> HighWaterMark | None:
     """What a marker says; None where there is none, or it says nothing."""
     try:
         with explained("read", path):
-            return msgspec.json.decode(path.read_bytes(), type=HighWaterMark)
+            return msgspec.json.decode(system.files.read(path), type=HighWaterMark)
     except (FileNotFoundError, msgspec.DecodeError):
         return None  # its name alone raises the mark
 
 
-def remove_names(directory: Path, *, up_to: int) -> None:
+def remove_names(directory: Path, system: System, *, up_to: int) -> None:
     """Removes the files named by old epochs, and what a killed writer left of them."""
     try:
-        names = os.listdir(directory)
+        names = system.files.list(directory)
     except FileNotFoundError:
         return
     for name in names:
         found = _MARKER_OR_TEMPORARY.fullmatch(name)
         if found and int(found[1]) <= up_to:
             try:
-                os.unlink(directory / name)
+                system.files.unlink(directory / name)
             except OSError:
                 pass  # Somebody else tidies too; what stays is swept next time.

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from headrace.errors import StoreError
+from headrace.system import REAL, AnyPath, System
 
 
 @contextmanager
-def explained(action: str, path: str | Path) -> Iterator[None]:
+def explained(action: str, path: AnyPath) -> Iterator[None]:
     """Turns the refusals of a filesystem into errors that say what to do."""
     try:
         yield
@@ -39,96 +38,119 @@ def explained(action: str, path: str | Path) -> Iterator[None]:
         raise StoreError(f"cannot {action} {path}: {hint}") from error
 
 
-def sync_directory(path: str | Path) -> None:
+def sync_directory(path: AnyPath, system: System = REAL) -> None:
     """Makes the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = system.files.open_directory(path)
     try:
-        os.fsync(descriptor)
+        system.files.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        system.files.close(descriptor)
 
 
-_durable: set[str] = set()
-"""Directories whose names this process knows to be on disk."""
-
-
-def make_directory(path: str | Path) -> None:
+def make_directory(path: AnyPath, system: System = REAL) -> None:
     """Makes a directory and its parents, durably.
 
     One that is there already may be another process's, made an instant ago and not yet on
     disk: so its name, and those of its parents, are synced too, once in a process.
     """
-    path = Path(path)
+    path = os.path.join(os.getcwd(), path).rstrip("/") or "/"
+    durable = system.files.durable_directories
     with explained("make the directory", path):
-        if str(path) in _durable and path.is_dir():
+        if path in durable and system.files.is_directory(path):
             return
-        missing = {p for p in (path, *path.parents) if not p.exists()}
+        chain = [path]
+        while chain[-1] != "/":
+            chain.append(os.path.dirname(chain[-1]))
+        missing = {name for name in chain if not system.files.exists(name)}
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            _make_with_parents(path, system)
         except FileExistsError:
             raise StoreError(f"cannot make the directory {path}: a file has that name") from None
         except FileNotFoundError as error:
             raise _vanished(path, error.filename) from None
-        for made in (path, *path.parents):
-            known = made not in missing and str(made) in _durable
-            if known or made == made.parent:
+        for made in chain[:-1]:
+            if made not in missing and made in durable:
                 continue
+            parent = os.path.dirname(made)
             try:
-                sync_directory(made.parent)
+                sync_directory(parent, system)
             except FileNotFoundError:
-                raise _vanished(path, made.parent) from None
+                raise _vanished(path, parent) from None
             except OSError as error:
                 # Far above, directories may be closed to this user, and were never made by us.
                 if made in missing or error.errno == errno.EIO:
                     raise
-            _durable.add(str(made))
+            durable.add(made)
 
 
-def _vanished(path: Path, above: object) -> StoreError:
+def _make_with_parents(path: str, system: System) -> None:
+    parent = os.path.dirname(path)
+    if not system.files.exists(parent):
+        _make_with_parents(parent, system)
+    try:
+        system.files.mkdir(path)
+    except FileExistsError:
+        if not system.files.is_directory(path):
+            raise
+
+
+def _vanished(path: str, above: object) -> StoreError:
     return StoreError(
         f"cannot make the directory {path}: {above} has vanished meanwhile; is it still mounted?"
     )
 
 
-def write(path: str | Path, data: bytes, *, durable: bool = True) -> None:
+def write(path: AnyPath, data: bytes, system: System = REAL, *, durable: bool = True) -> None:
     """Writes a whole file under its name, replacing what lay there."""
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    aside = _aside(path, system)
     with explained("write", path):
         try:
-            _write_through(aside, data, durable=durable)
-            os.replace(aside, path)
+            _write_through(aside, data, system, durable=durable)
+            system.files.replace(aside, path)
         except BaseException:
-            aside.unlink(missing_ok=True)
+            remove(aside, system)
             raise
         if durable:
-            sync_directory(path.parent)
+            sync_directory(os.path.dirname(aside), system)
 
 
-def put_if_absent(path: str | Path, data: bytes) -> bool:
-    """Writes a whole file under a name that nobody has taken; False if somebody has."""
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+def put_if_absent(path: AnyPath, data: bytes, system: System = REAL) -> bool:
+    """Writes a whole file under a name that is free; False if the name is taken."""
+    aside = _aside(path, system)
     with explained("write", path):
         try:
-            _write_through(aside, data)
+            _write_through(aside, data, system)
             try:
-                os.link(aside, path)
+                system.files.link(aside, path)
             except FileExistsError:
                 return False
         finally:
-            aside.unlink(missing_ok=True)
-        sync_directory(path.parent)
+            remove(aside, system)
+        sync_directory(os.path.dirname(aside), system)
     return True
 
 
-def _write_through(path: Path, data: bytes, *, durable: bool = True) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def remove(path: AnyPath, system: System = REAL) -> None:
+    """Removes a file; nothing happens where there is none."""
+    try:
+        system.files.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _aside(path: AnyPath, system: System) -> str:
+    """A hidden name in the same directory, for a file that is not whole yet."""
+    directory, name = os.path.split(os.path.join(os.getcwd(), path))
+    return f"{directory}/.{name}.{system.token_hex(6)}.tmp"
+
+
+def _write_through(path: str, data: bytes, system: System, *, durable: bool = True) -> None:
+    descriptor = system.files.create(path)
     try:
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
+            view = view[system.files.write(descriptor, view) :]
         if durable:
-            os.fsync(descriptor)
+            system.files.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        system.files.close(descriptor)

@@ -16,6 +16,7 @@ class Overlay(Store):
     """Reads fall through to another store; writes never reach it."""
 
     def __init__(self, below: Store) -> None:
+        self.system = below.system
         self._below = below
         self._above = MemoryStore()
         self._held: dict[str, pa.Buffer] = {}

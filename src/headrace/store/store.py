@@ -7,7 +7,6 @@ serves the harness.
 from __future__ import annotations
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from headrace.errors import StoreError
 from headrace.store import files
+from headrace.system import REAL, System
 
 
 class Store(ABC):
@@ -23,6 +23,9 @@ class Store(ABC):
 
     identity: str
     """Names this store within a process, so that caches never mix two of them."""
+
+    system: System = REAL
+    """The surroundings of whoever uses it: clocks, random names, limits."""
 
     root: str | None = None
     """The directory on this machine, where there is one."""
@@ -89,7 +92,8 @@ class Store(ABC):
 class DiskStore(Store):
     """A directory on a filesystem that the driver and all executors share."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, system: System = REAL) -> None:
+        self.system = system
         self.root = str(Path(root).absolute())
         self.identity = self.root
         self._made = False
@@ -99,72 +103,66 @@ class DiskStore(Store):
         return os.path.join(self.root or "", name)
 
     def write(self, name: str, data: bytes) -> None:
-        files.write(self._path(name), data)
+        files.write(self._path(name), data, self.system)
 
     def write_volatile(self, name: str, data: bytes) -> None:
-        files.write(self._path(name), data, durable=False)
+        files.write(self._path(name), data, self.system, durable=False)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return files.put_if_absent(self._path(name), data)
+        return files.put_if_absent(self._path(name), data, self.system)
 
     def sync(self, directory: str) -> None:
         with files.explained("sync", self._path(directory)):
-            files.sync_directory(self._path(directory))
+            files.sync_directory(self._path(directory), self.system)
 
     def read(self, name: str) -> bytes:
         with files.explained("read", self._path(name)):
-            data = Path(self._path(name)).read_bytes()
+            data = self.system.files.read(self._path(name))
         self._made = True
         return data
 
     def map(self, name: str) -> pa.Buffer:
         path = self._path(name)
         with files.explained("read", path):
-            if os.path.getsize(path) == 0:
-                return pa.py_buffer(b"")
-            return pa.memory_map(path).read_buffer()
+            return self.system.files.map(path)
 
     def list(self, directory: str) -> list[str]:
         try:
             with files.explained("list", self._path(directory)):
-                found = os.listdir(self._path(directory))
+                found = self.system.files.list(self._path(directory))
         except FileNotFoundError:
             return []
         return sorted(name for name in found if not name.startswith("."))
 
     def delete(self, name: str) -> None:
         with files.explained("delete", self._path(name)):
-            Path(self._path(name)).unlink(missing_ok=True)
+            files.remove(self._path(name), self.system)
 
     def rename(self, old: str, new: str) -> None:
         with files.explained("rename", self._path(old)):
-            os.replace(self._path(old), self._path(new))
-            files.sync_directory(os.path.dirname(self._path(new)))
+            self.system.files.replace(self._path(old), self._path(new))
+            files.sync_directory(os.path.dirname(self._path(new)), self.system)
 
     def temporaries(self, directory: str, older_than_s: float) -> Sequence[str]:
-        found = []
         try:
-            with os.scandir(self._path(directory)) as entries:
-                for entry in entries:
-                    leftover = entry.name.startswith(".") and entry.name.endswith(".tmp")
-                    if leftover and time.time() - entry.stat().st_mtime > older_than_s:
-                        found.append(entry.name)
+            found = self.system.files.modified_s(self._path(directory), ".tmp")
         except FileNotFoundError:
             return []
-        return found
+        until = self.system.wall_s() - older_than_s
+        return [name for name, at in found if name.startswith(".") and at < until]
 
     def make_directory(self, name: str) -> None:
-        if self._made and not Path(self.root or "").is_dir():
+        if self._made and not self.system.files.is_directory(self.root or ""):
             # Made anew, it would be in the way when the old one comes back.
             raise StoreError(f"the checkpoint {self.root} is gone: is it still mounted?")
-        files.make_directory(self._path(name))
+        files.make_directory(self._path(name), self.system)
         self._made = True
 
     def remove_directory(self, name: str) -> None:
         for leftover in self.temporaries(name, older_than_s=-1.0):
             self.delete(f"{name}/{leftover}")
         try:
-            os.rmdir(self._path(name))
+            self.system.files.rmdir(self._path(name))
         except OSError:
             pass  # Missing, or a zombie is writing there: the next trimming tries again.
 
@@ -174,8 +172,8 @@ class DiskStore(Store):
         self._empty(gone)
         with files.explained("rename", self._path(name)):
             try:
-                os.rename(self._path(name), self._path(gone))
-                files.sync_directory(os.path.dirname(self._path(gone)))
+                self.system.files.rename(self._path(name), self._path(gone))
+                files.sync_directory(os.path.dirname(self._path(gone)), self.system)
             except FileNotFoundError:
                 pass  # Renamed before a crash.
         self._empty(gone)
@@ -193,8 +191,9 @@ class MemoryStore(Store):
 
     _count = 0
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = REAL) -> None:
         MemoryStore._count += 1
+        self.system = system
         self.identity = f"memory-{MemoryStore._count}"
         self.files: dict[str, bytes] = {}
         self._retired: set[str] = set()

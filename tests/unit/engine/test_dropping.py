@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 from tests.unit.engine.support import driver_of, run
+from tests.unit.systems import Stopwatch
 
 from headrace import Checkpoint, Computation, Map, state
 from headrace.engine.leading.lease import DONE, Lease, LeaseKeeper, Pulse, write_lease
@@ -159,7 +159,7 @@ def test_a_pipeline_whose_lease_moves_is_not_disturbed() -> None:
     keeper = LeaseKeeper(store, driver.log.generation, 0.4, lambda: 2, Pulse(None))
     try:
         with pytest.raises(IncompatibleState, match="stop it first"):
-            drop_state(store, "Stuck", ["key 3"], sleep=threading.Event().wait)
+            drop_state(store, "Stuck", ["key 3"])
     finally:
         keeper.abandon()
     driver.step()  # it was not fenced
@@ -167,13 +167,14 @@ def test_a_pipeline_whose_lease_moves_is_not_disturbed() -> None:
 
 def test_a_lease_that_nobody_renews_any_more_is_waited_for_and_passed() -> None:
     store = stuck()
+    store.system = watch = Stopwatch()
     write_lease(store, Lease(99, 5, 3.0))
-    now = [0.0]
-    drop_state(store, "Stuck", ["key 3"], sleep=lambda s: now.__setitem__(0, now[0] + s),
-               clock=lambda: now[0])  # fmt: skip
-    assert 3.0 <= now[0] < 4.0
+    drop_state(store, "Stuck", ["key 3"])
+    assert 3.0 <= watch.now_s < 4.0
     write_lease(store, Lease(100, 6, 3.0, state=DONE))
-    drop_state(store, "Stuck", ["key 2"], clock=lambda: pytest.fail("nobody leads"))
+    before_s = watch.now_s
+    drop_state(store, "Stuck", ["key 2"])
+    assert watch.now_s == before_s, "nobody leads"
 
 
 def test_a_driver_that_wakes_while_it_collects_takes_nothing_of_a_drop() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 from pathlib import Path
 
 import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
+from tests.unit.systems import with_files
 
 from headrace import failpoints
 from headrace.causal.journal import Journal
@@ -122,14 +125,18 @@ def test_giving_up_is_told_once_though_waits_lie_within_waits() -> None:
     assert str(caught.value).count("given up") == 1
 
 
-def test_a_sink_that_is_away_is_told_as_a_sink(tmp_path: Path, monkeypatch) -> None:
-    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), MemoryStore())
+def test_a_sink_that_is_away_is_told_as_a_sink(tmp_path: Path) -> None:
+    away = False
+
+    def listed(path: str) -> list[str]:
+        if away and "_high_water" in str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return os.listdir(path)
+
+    store = MemoryStore(with_files(list=listed))
+    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), store)
     run(driver, 1)
-
-    def refused(path: Path) -> int:
-        raise StoreError(f"cannot read {path}")
-
-    monkeypatch.setattr("headrace.sinks.files.highest_marker", refused)
+    away = True
     with pytest.raises(SinkError, match="sink 'counts' .* cannot read .*_high_water") as caught:
         run(driver, 1)
     assert part_of(caught.value) == "sink"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.systems import Hurried
 
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, StoreError
 from headrace.log import paths
@@ -17,7 +18,7 @@ from headrace.store.store import DiskStore, MemoryStore, Store
 
 
 def opened(store: Store) -> EpochLog:
-    log = EpochLog(store, sleep=lambda _: None)
+    log = EpochLog(store)
     for _ in log.take_over():
         pass
     return log
@@ -32,7 +33,7 @@ class Faulty(MemoryStore):
     """Runs `before` instead of a put, once; it may put, raise, or both."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Hurried())
         self.faults: list[str] = []
         self.late: tuple[str, bytes] | None = None
 
@@ -213,7 +214,7 @@ def test_a_driver_that_looks_where_the_log_was_trimmed_is_fenced(
     store = MemoryStore()
     log = long_log(store, 35, monkeypatch)
     log.trim(25)
-    zombie = EpochLog(store, sleep=lambda _: None)
+    zombie = EpochLog(store)
     zombie.position, zombie.generation = stuck_at, 1
     with pytest.raises(Fenced, match="trimmed"):
         zombie.check()
@@ -226,7 +227,7 @@ def test_a_put_that_lands_while_the_log_is_trimmed_under_it_is_fenced(
     """The zombie looks for the marker, finds none, is paused; then the log is trimmed past it."""
     store = MemoryStore()
     log = long_log(store, 25, monkeypatch)
-    zombie = EpochLog(store, sleep=lambda _: None)
+    zombie = EpochLog(store)
     zombie.position, zombie.generation = 4, 1
     real = store.put_if_absent
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.systems import with_files
 
 from headrace.errors import StoreError
 from headrace.store import files
@@ -29,9 +30,7 @@ def test_the_first_put_wins_and_the_second_changes_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("operation", [files.write, files.put_if_absent])
-def test_a_full_disk_leaves_the_name_free_and_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation
-) -> None:
+def test_a_full_disk_leaves_the_name_free_and_says_what_to_do(tmp_path: Path, operation) -> None:
     real = os.write
     written = 0
 
@@ -42,23 +41,19 @@ def test_a_full_disk_leaves_the_name_free_and_says_what_to_do(
         written += real(descriptor, bytes(data[:4]))
         return 4
 
-    monkeypatch.setattr(os, "write", full)
     with pytest.raises(StoreError, match="disk is full: free some space"):
-        operation(tmp_path / "a", b"12345678")
+        operation(tmp_path / "a", b"12345678", with_files(write=full))
     assert names(tmp_path) == []
 
 
-def test_a_file_survives_a_full_disk_under_its_replacement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_survives_a_full_disk_under_its_replacement(tmp_path: Path) -> None:
     files.write(tmp_path / "a", b"old")
 
     def full(descriptor: int) -> None:
         raise OSError(errno.EDQUOT, "quota")
 
-    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match="quota is used up"):
-        files.write(tmp_path / "a", b"new")
+        files.write(tmp_path / "a", b"new", with_files(fsync=full))
     assert (tmp_path / "a").read_bytes() == b"old"
     assert names(tmp_path) == ["a"]
 
@@ -66,49 +61,39 @@ def test_a_file_survives_a_full_disk_under_its_replacement(
 @pytest.mark.parametrize(
     ("number", "says"), [(errno.EACCES, "permission denied"), (errno.EROFS, "read-only")]
 )
-def test_a_refusal_of_the_filesystem_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str
-) -> None:
+def test_a_refusal_of_the_filesystem_is_explained(tmp_path: Path, number: int, says: str) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StoreError, match=says):
-        files.put_if_absent(tmp_path / "a", b"x")
+        files.put_if_absent(tmp_path / "a", b"x", with_files(create=refuse))
 
 
-def test_a_crash_between_write_and_link_leaves_the_name_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_write_and_link_leaves_the_name_free(tmp_path: Path) -> None:
     class Crash(BaseException):
         pass
 
     def die(*_: object) -> None:
         raise Crash
 
-    with monkeypatch.context() as patched:
-        # A killed process tidies nothing up: neither link nor unlink happen.
-        patched.setattr(os, "link", die)
-        patched.setattr(Path, "unlink", lambda *_, **__: None)
-        with pytest.raises(Crash):
-            files.put_if_absent(tmp_path / "a", b"first life")
+    # A killed process tidies nothing up: neither link nor unlink happen.
+    dying = with_files(link=die, unlink=lambda path: None)
+    with pytest.raises(Crash):
+        files.put_if_absent(tmp_path / "a", b"first life", dying)
     assert not (tmp_path / "a").exists()
     assert len(names(tmp_path)) == 1
     assert files.put_if_absent(tmp_path / "a", b"second life")
     assert (tmp_path / "a").read_bytes() == b"second life"
 
 
-def test_a_crash_between_write_and_rename_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_write_and_rename_keeps_the_old_file(tmp_path: Path) -> None:
     files.write(tmp_path / "a", b"old")
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-        files.write(tmp_path / "a", b"new")
+        files.write(tmp_path / "a", b"new", with_files(replace=die))
     assert (tmp_path / "a").read_bytes() == b"old"
 
 

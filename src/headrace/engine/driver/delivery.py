@@ -88,7 +88,15 @@ class Deliverer:
             where = os.path.join(self._store.root or "", directory)
             with _named(outlet):
                 outlet.sink.open(
-                    Opening(self._checkpoint, generation, committed, where, commits, self._place)
+                    Opening(
+                        self._checkpoint,
+                        generation,
+                        committed,
+                        where,
+                        commits,
+                        self._place,
+                        self._store.system,
+                    )
                 )
             water = outlet.sink.high_water()
             if water > committed:

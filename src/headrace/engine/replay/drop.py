@@ -18,8 +18,7 @@ reads no segment.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -60,21 +59,14 @@ class DroppedState(msgspec.Struct, frozen=True):
     """Keys that had no state."""
 
 
-def drop_state(
-    store: Store,
-    computation: str,
-    keys: Sequence[Any] | None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> DroppedState:
+def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> DroppedState:
     """Drops the state of these keys, or, where `keys` is None, of the whole computation."""
     if read_identity(store) is None:
         raise CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")
-    log = EpochLog(store, sleep)
+    log = EpochLog(store)
     history = recover(log, _RETAIN)
     _check(history, computation, store)
-    _refuse_a_leader(store, log, sleep, clock)
+    _refuse_a_leader(store, log)
     for position, entry in log.take_over():
         history.fold(position, entry)
     ledger = history.ledger
@@ -99,21 +91,22 @@ def _check(history: History, computation: str, store: Store) -> None:
         )
 
 
-def _refuse_a_leader(
-    store: Store, log: EpochLog, sleep: Callable[[float], None], clock: Callable[[], float]
-) -> None:
+def _refuse_a_leader(store: Store, log: EpochLog) -> None:
     """Watches the lease as a standby does; refuses where somebody renews it."""
     first = read_lease(store)
     if first is None or first.state != HELD or first.generation < log.generation:
         return
     watcher = LeaseObserver(LEASE_DEFAULT_S)
-    while isinstance(watcher.look(log.generation, now := read_lease(store), clock()), KeepWaiting):
+    while True:
+        now, at = read_lease(store), store.system.uptime_s()
+        if not isinstance(watcher.look(log.generation, now, at), KeepWaiting):
+            return
         if now is not None and (now.generation, now.count) != (first.generation, first.count):
             raise IncompatibleState(
                 f"a pipeline runs on the checkpoint {store.root} (generation "
                 f"{now.generation}, epoch {now.epoch}): stop it first"
             )
-        sleep(_LOOK_S)
+        store.system.sleep(_LOOK_S)
 
 
 def _without(

@@ -23,6 +23,7 @@ from headrace.model.source import Timing
 from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Finish
+from headrace.store.store import DiskStore
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.workers import Workers
@@ -30,7 +31,7 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
 from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
-from headrace.testing.simulator.machine.world import SimulatedStore, Tuning, simulated_world
+from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, simulated_world
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 from headrace.testing.simulator.workloads.sink import SimulatedSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
@@ -96,7 +97,9 @@ class Copies:
             self.random, self.random.randint(8, 28), lambda i, at: {"n": i, "at": at}
         )
         self.disk = SimulatedDisk()
-        self._system = Syscalls(self.disk, self._gate, lambda: self._now / 1e6)
+        files = Syscalls(self.disk, self._gate, lambda: self._now / 1e6)
+        files.remembered = lambda: set()
+        self._system = SimulatedSystem(files, chance, lambda: self._now / 1e6)
         self._now = START_US
         self._tuning = Tuning(chance)
         self._tuning.collect_every = 1_000_000  # so that both histories can be read to the end
@@ -109,13 +112,11 @@ class Copies:
     def run(self) -> None:
         """Runs it; raises Violation where a promise was broken."""
         with simulated_world(
-            self._system,
             self.chance,
             self._tuning,
             lambda: self._now / 1e6,
             lambda seconds: None,
             lambda failpoint: None,
-            lambda: set(),
             lambda: self._now / 1e6,
             lambda: None,
         ):
@@ -137,7 +138,7 @@ class Copies:
         p.read("numbers", source)
         p.compute(Sieve, inputs={"numbers": "n"}, outputs="passed")
         p.stream("passed").write(SimulatedSink("passed", "/out/passed", self.chance))
-        topology, store = p.freeze(), SimulatedStore(root)
+        topology, store = p.freeze(), DiskStore(root, self._system)
         workers = Workers(topology, store, self.chance, 1)
         options = Options(slots=2, epoch_records=epoch_records, retain_epochs=2, background=False)
         return Driver(

@@ -33,7 +33,7 @@ from headrace.testing.simulator.faults.outages import Outages
 from headrace.testing.simulator.machine.disk import SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber
 from headrace.testing.simulator.machine.syscalls import Syscalls
-from headrace.testing.simulator.machine.world import SimulatedStore, Tuning, simulated_world
+from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, simulated_world
 from headrace.testing.simulator.workloads.sink import SimulatedSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
@@ -57,7 +57,9 @@ class Simulation:
         self._uptime = 0
         self.outages = Outages(chance, self.disk, ROOT, self.uptime_s)
         self._interference = Interference(chance, self.disk, ROOT, self.outages, self._clock_s)
-        self.system = Syscalls(self.disk, self._interference.gate, self._clock_s)
+        files = Syscalls(self.disk, self._interference.gate, self._clock_s)
+        files.remembered = self._interference.remembered
+        self.system = SimulatedSystem(files, chance, self._clock_s)
         self.epoch_records = chance.random.randint(4, 12)
         self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
         self.lives: list[Life] = []
@@ -71,13 +73,11 @@ class Simulation:
         """Runs it; raises Violation where a promise was broken."""
         meets = self._interference
         with simulated_world(
-            self.system,
             self.chance,
             self.tuning,
             self._clock_s,
             self._sleep,
             meets.reached,
-            meets.remembered,
             self.uptime_s,
             lambda: meets.running,
         ):
@@ -110,7 +110,7 @@ class Simulation:
             for name, stream in streams.items()
         }
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
-        self.store = SimulatedStore(ROOT)
+        self.store = DiskStore(ROOT, self.system)
         workers = Workers(self.topology, self.store, self.chance, self.chance.random.randint(1, 3))
         self.substrate = SimulatedSubstrate(self.topology, workers, self.chance)
         self.log = LogChecker(
@@ -131,7 +131,7 @@ class Simulation:
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         self.leases = Leases(self.chance, self.disk, ROOT, self.log, self.uptime_s)
         meets.leases, self.outages.log = self.leases, self.log
-        self.system.seen = lambda path, data: self.leases.seen(meets.running, path, data)
+        self.system.files.seen = lambda path, data: self.leases.seen(meets.running, path, data)
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
 
@@ -158,7 +158,7 @@ class Simulation:
 
     def new_store(self) -> DiskStore:
         """The checkpoint as a process that has just started sees it."""
-        return SimulatedStore(ROOT)
+        return DiskStore(ROOT, self.system)
 
     def time_passes(self, microseconds: int) -> None:
         """Both clocks move on."""
@@ -268,7 +268,7 @@ class Simulation:
             chance.note(f"the clock jumps to {(self.now - START) // 1_000_000} s")
         if self.substrate.zombies and chance.random.random() < 0.3:
             self.substrate.run_zombie()
-        if self.system.late and not self.log.away and chance.random.random() < 0.3:
+        if self.system.files.late and not self.log.away and chance.random.random() < 0.3:
             self._land_late()
         if chance.strikes("power fails", 0.15):
             self._lose_power()
@@ -279,7 +279,7 @@ class Simulation:
                 source.show(split, more)
 
     def _land_late(self) -> None:
-        what, act = self.system.late.pop(0)
+        what, act = self.system.files.late.pop(0)
         self.chance.note(f"late, but done: {what}")
         try:
             act()
@@ -290,7 +290,7 @@ class Simulation:
         self.outages.end(all_of_them=True)
         self.chance.note("the power fails: all drivers die, and what was not synced is gone")
         self._kill_all()
-        self.system.late.clear()
+        self.system.files.late.clear()
         self.disk.lose_power(self.chance.random)
         self.log.after_power_loss()
         self.consumer.after_power_loss()
@@ -314,7 +314,7 @@ class Simulation:
         self._records_arrive(1_000_000)
         while self.substrate.zombies:
             self.substrate.run_zombie()
-        while self.system.late:
+        while self.system.files.late:
             self._land_late()
         self.around.readers_end()
         self._new_life()

@@ -1,4 +1,4 @@
-"""What the engine takes for its operating system: `os`, on a simulated disk.
+"""`Filesystem` on a simulated disk.
 
 Every call passes a gate first, where the simulation may kill or pause the process,
 or answer with a `Fault`. The faults are those of real filesystems, networked ones
@@ -9,13 +9,12 @@ reported as done by somebody else; refused and done all the same, later.
 from __future__ import annotations
 
 import errno
-import os as real_os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum
-from types import SimpleNamespace
-from typing import Any
 
+import pyarrow as pa
+
+from headrace.system import AnyPath, Filesystem
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 
 
@@ -32,58 +31,46 @@ class Fault(Enum):
 Gate = Callable[[str, str], Fault | None]
 
 
-class _Name(SimpleNamespace):
-    """An entry of `scandir`."""
-
-    def stat(self) -> SimpleNamespace:
-        return SimpleNamespace(st_mtime=self.changed_s)
-
-
-class Syscalls:
-    """The calls of module `os` that Headrace makes."""
-
-    O_RDONLY, O_WRONLY, O_CREAT, O_EXCL = (
-        real_os.O_RDONLY, real_os.O_WRONLY, real_os.O_CREAT, real_os.O_EXCL,
-    )  # fmt: skip
-    PathLike = real_os.PathLike
-    fspath = staticmethod(real_os.fspath)
+class Syscalls(Filesystem):
+    """The calls on files that Headrace makes."""
 
     def __init__(self, disk: SimulatedDisk, gate: Gate, clock: Callable[[], float]) -> None:
+        super().__init__()
         self.disk = disk
-        self._gate = gate
+        self.gate = gate
         self._clock = clock
         self._open: dict[int, tuple[Node, str]] = {}
         self._next = 3
+        self.remembered: Callable[[], set[str]] = lambda: self._durable
+        """The directories that the running process knows to be on disk."""
         self.seen: Callable[[str, bytes], bytes] = lambda path, data: data
         """What a reader gets to see of a file, which may be an older or a torn one."""
         self.late: list[tuple[str, Callable[[], None]]] = []
         """Calls that were refused, and will be done all the same."""
-        self.path = SimpleNamespace(
-            join=real_os.path.join,
-            dirname=real_os.path.dirname,
-            realpath=str,
-            getsize=lambda path: len(self.read(str(path))),
-        )
+
+    @property
+    def durable_directories(self) -> set[str]:
+        return self.remembered()
 
     # Files ----------------------------------------------------------------
 
-    def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
-        path = str(path)
-        fault = self._gate("create" if flags & self.O_CREAT else "open", path)
-        if fault is not None:
-            raise _failed("open", path)
-        if flags & self.O_CREAT:
-            file = File(self._clock())
-            self.disk.put(path, file)
-            return self._descriptor(file, path)
-        found = self.disk.find(path)
-        if found is None:
-            raise FileNotFoundError(2, "no such file", path)
-        return self._descriptor(found, path)
+    def create(self, path: AnyPath) -> int:
+        name = str(path)
+        if self.gate("create", name) is not None:
+            raise _failed("open", name)
+        file = File(self._clock())
+        self.disk.put(name, file)
+        return self._descriptor(file, name)
+
+    def open_directory(self, path: AnyPath) -> int:
+        name = str(path)
+        if self.gate("open", name) is not None:
+            raise _failed("open", name)
+        return self._descriptor(self.disk.directory(name), name)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         file, path = self._open[descriptor]
-        fault = self._gate("write", path)
+        fault = self.gate("write", path)
         if not isinstance(file, File):
             raise _failed("write", path)
         taken = bytes(data) if fault is None else bytes(data[: len(data) // 2])
@@ -95,18 +82,22 @@ class Syscalls:
 
     def fsync(self, descriptor: int) -> None:
         node, path = self._open[descriptor]
-        if self._gate("fsync", path) is not None:
+        if self.gate("fsync", path) is not None:
             raise _failed("fsync", path)
         self.disk.sync(node)
 
     def close(self, descriptor: int) -> None:
         self._open.pop(descriptor, None)
 
-    def read(self, path: str) -> bytes:
-        """All bytes of a file."""
-        if self._gate("read", path) is not None:
-            raise _failed("read", path)
-        return self.seen(path, self.disk.file(path).data)
+    def read(self, path: AnyPath) -> bytes:
+        name = str(path)
+        if self.gate("read", name) is not None:
+            raise _failed("read", name)
+        return self.seen(name, self.disk.file(name).data)
+
+    def map(self, path: AnyPath) -> pa.Buffer:
+        """A simulated file cannot be mapped into memory."""
+        return pa.py_buffer(self.read(path))
 
     def _descriptor(self, node: Node, path: str) -> int:
         self._next += 1
@@ -115,28 +106,29 @@ class Syscalls:
 
     # Names ----------------------------------------------------------------
 
-    def link(self, source: Any, target: Any) -> None:
+    def link(self, source: AnyPath, target: AnyPath) -> None:
         node, name = self.disk.file(str(source)), str(target)
         self._perform("link", name, lambda: self.disk.put(name, node), FileExistsError(17, name))
 
-    def replace(self, old: Any, new: Any) -> None:
+    def replace(self, old: AnyPath, new: AnyPath) -> None:
         self.rename(old, new)
 
-    def rename(self, old: Any, new: Any) -> None:
+    def rename(self, old: AnyPath, new: AnyPath) -> None:
         before, after = str(old), str(new)
         again = FileNotFoundError(2, "no such file", before)
         self._perform("rename", after, lambda: self.disk.rename(before, after), again)
 
-    def unlink(self, path: Any) -> None:
+    def unlink(self, path: AnyPath) -> None:
         name = str(path)
         again = FileNotFoundError(2, "no such file", name)
         self._perform("unlink", name, lambda: self.disk.remove(name), again)
 
-    def mkdir(self, path: str) -> None:
-        again = FileExistsError(17, "file exists", path)
-        self._perform("mkdir", path, lambda: self.disk.put(path, Directory()), again)
+    def mkdir(self, path: AnyPath) -> None:
+        name = str(path)
+        again = FileExistsError(17, "file exists", name)
+        self._perform("mkdir", name, lambda: self.disk.put(name, Directory()), again)
 
-    def rmdir(self, path: Any) -> None:
+    def rmdir(self, path: AnyPath) -> None:
         name = str(path)
         if self.disk.directory(name).names:
             raise OSError(errno.ENOTEMPTY, "directory not empty", name)
@@ -144,7 +136,7 @@ class Syscalls:
         self._perform("rmdir", name, lambda: self.disk.remove(name), again)
 
     def _perform(self, call: str, path: str, act: Callable[[], None], again: OSError) -> None:
-        fault = self._gate(call, path)
+        fault = self.gate(call, path)
         if fault is Fault.LATE:
             self.late.append((f"{call} {path}", act))
         if fault in (Fault.REFUSED, Fault.LATE):
@@ -155,36 +147,38 @@ class Syscalls:
         if fault is not None:
             raise _failed(call, path)
 
-    def listdir(self, path: Any) -> list[str]:
-        if self._gate("list", str(path)) is not None:
+    def list(self, path: AnyPath) -> list[str]:
+        if self.gate("list", str(path)) is not None:
             raise _failed("list", str(path))
-        return list(self.disk.directory(str(path)).names)
+        return [*self.disk.directory(str(path)).names]
 
-    @contextmanager
-    def scandir(self, path: Any) -> Iterator[Iterator[_Name]]:
-        names = self.disk.directory(str(path)).names
-        yield iter(
-            [
-                _Name(name=name, changed_s=node.changed_s)
-                for name, node in names.items()
-                if isinstance(node, File)
-            ]
-        )
+    def modified_s(self, path: AnyPath, suffix: str) -> Sequence[tuple[str, float]]:
+        return [
+            (name, node.changed_s)
+            for name, node in self.disk.directory(str(path)).names.items()
+            if isinstance(node, File) and name.endswith(suffix)
+        ]
 
-    def rmtree(self, path: Any, ignore_errors: bool = False) -> None:
-        """`shutil.rmtree`."""
+    def exists(self, path: AnyPath) -> bool:
+        return self.disk.find(str(path)) is not None
+
+    def is_directory(self, path: AnyPath) -> bool:
+        return isinstance(self.disk.find(str(path)), Directory)
+
+    def real_path(self, path: AnyPath) -> str:
+        return str(path)
+
+    def remove_tree(self, path: AnyPath) -> None:
         name = str(path)
         try:
-            for inner in self.listdir(name):
-                node = self.disk.find(f"{name}/{inner}")
-                if isinstance(node, Directory):
-                    self.rmtree(f"{name}/{inner}", ignore_errors)
+            for inner in self.list(name):
+                if self.is_directory(f"{name}/{inner}"):
+                    self.remove_tree(f"{name}/{inner}")
                 else:
                     self.unlink(f"{name}/{inner}")
             self.rmdir(name)
         except OSError:
-            if not ignore_errors:
-                raise
+            pass
 
 
 def _failed(call: str, path: str) -> OSError:

@@ -15,8 +15,6 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
-
 from headrace import failpoints
 from headrace.causal import outside
 from headrace.causal.journal import Journal
@@ -24,39 +22,38 @@ from headrace.engine.driver.pins import pinned, pins_of
 from headrace.engine.leading.lease import Pulse
 from headrace.engine.leading.retry import Retry
 from headrace.engine.leading.standby import stand_by
-from headrace.log.epochlog import EpochLog
 from headrace.plan.epoch import SegmentSlice
-from headrace.store.store import DiskStore
+from headrace.system import System
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.faults.chance import Chance
-from headrace.testing.simulator.machine.path import SimulatedPath
 from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.threads import SimulatedEvent, SimulatedThread
 
-_FILESYSTEM = (
-    "headrace.store.files",
-    "headrace.store.store",
-    "headrace.sinks.files",
-    "headrace.sinks.high_water",
-    "headrace.sinks.epoch_directory",
-)
 _RANDOM_NAMES = (
-    "headrace.store.files",
-    "headrace.log.epochlog",
-    "headrace.log.identity",
     "headrace.causal.journal",
     "headrace.engine.driver.compactor",
     "headrace.engine.driver.driver",
-    "headrace.sinks.files",
 )
 _MISSING = object()
 
 
-class SimulatedStore(DiskStore):
-    """The store on disk; a simulated file cannot be mapped into memory."""
+class SimulatedSystem(System):
+    """The surroundings of every process of a simulation."""
 
-    def map(self, name: str) -> pa.Buffer:
-        return pa.py_buffer(self.read(name))
+    files: Syscalls
+
+    def __init__(self, files: Syscalls, chance: Chance, clock_s: Callable[[], float]) -> None:
+        super().__init__(files)
+        self._chance, self._clock_s = chance, clock_s
+
+    def wall_s(self) -> float:
+        return self._clock_s()
+
+    def sleep(self, seconds: float) -> None:
+        """The log repeats its puts at once."""
+
+    def token_hex(self, size: int) -> str:
+        return self._chance.token(size)
 
 
 class Tuning:
@@ -105,19 +102,6 @@ class Tuning:
         return tuple(sorted(run, key=lambda e: -e.last_epoch))
 
 
-class _Memory:
-    """A set of each process's own, where the engine has one in a module."""
-
-    def __init__(self, remembered: Callable[[], set[str]]) -> None:
-        self._remembered = remembered
-
-    def __contains__(self, item: str) -> bool:
-        return item in self._remembered()
-
-    def add(self, item: str) -> None:
-        self._remembered().add(item)
-
-
 def _conducted(
     chance: Chance,
     clock_s: Callable[[], float],
@@ -145,39 +129,26 @@ def _conducted(
 
 @contextmanager
 def simulated_world(
-    system: Syscalls,
     chance: Chance,
     tuning: Tuning,
     clock_s: Callable[[], float],
     sleep: Callable[[float], None],
     reached: Callable[[str], None],
-    remembered: Callable[[], set[str]],
     uptime_s: Callable[[], float],
     running: Callable[[], Life | None],
 ) -> Iterator[None]:
     """While entered, the engine lives on the simulated disk.
 
-    `reached(name)` is called at failpoints; `remembered` gives what the running process knows.
+    `reached(name)` is called at failpoints.
     """
     names: dict[tuple[str, str], Any] = dict(tuning.constants())
-    for module in _FILESYSTEM:
-        names[module, "os"] = system
-        names[module, "Path"] = SimulatedPath
-    for module in ("headrace.sinks.files", "headrace.sinks.epoch_directory"):
-        names[module, "shutil"] = SimpleNamespace(rmtree=system.rmtree)
     for module in _RANDOM_NAMES:
         names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
-    names["headrace.store.store", "time"] = SimpleNamespace(time=clock_s)
-    names["headrace.engine.driver.driver", "EpochLog"] = partial(
-        EpochLog, sleep=lambda seconds: None
-    )
     # Calls are made by their own process: a thread beside it could not be paused with it.
     names["headrace.causal.calls", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
     names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
-    names["headrace.store.files", "_durable"] = _Memory(remembered)
     names |= _conducted(chance, clock_s, uptime_s, running)
-    SimulatedPath.system = system
     before = {}
     for (module, name), value in names.items():
         space = vars(import_module(module))

@@ -1,0 +1,178 @@
+"""What the engine takes from its surroundings: files, clocks, random names, threads.
+
+Stores, the log, leases, sinks and journals are given a `System`, and reach the operating
+system through it alone. `REAL` is the default everywhere. The simulator passes one of its
+own, so it can stop a process in the middle of any call, let the power fail, or move the
+clocks, and the code that runs is the engine's own.
+
+This module knows nothing of checkpoints. Sources and Spark's room use the operating system
+directly: no simulation runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+AnyPath = str | os.PathLike[str]
+
+
+class Filesystem:
+    """The calls on files that the engine makes, each one call of the operating system."""
+
+    def __init__(self) -> None:
+        self._durable: set[str] = set()
+
+    @property
+    def durable_directories(self) -> set[str]:
+        """Directories whose names this process knows to be on disk."""
+        return self._durable
+
+    # Bytes ----------------------------------------------------------------
+
+    def create(self, path: AnyPath) -> int:
+        """A descriptor of a new, empty file; FileExistsError where the name is taken."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def open_directory(self, path: AnyPath) -> int:
+        """A descriptor of a directory, to sync it."""
+        return os.open(path, os.O_RDONLY)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        """Writes some of the bytes, and says how many."""
+        return os.write(descriptor, data)
+
+    def fsync(self, descriptor: int) -> None:
+        """Makes a file's bytes, or a directory's names, durable."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Closes a file; what was not synced may get lost."""
+        os.close(descriptor)
+
+    def read(self, path: AnyPath) -> bytes:
+        """All bytes of a file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def map(self, path: AnyPath) -> pa.Buffer:
+        """All bytes of a file, mapped into memory; an empty file cannot be mapped."""
+        if os.path.getsize(path) == 0:
+            return pa.py_buffer(b"")
+        return pa.memory_map(os.fspath(path)).read_buffer()
+
+    # Names ----------------------------------------------------------------
+
+    def link(self, source: AnyPath, target: AnyPath) -> None:
+        """Gives a file a second name; FileExistsError where it is taken."""
+        os.link(source, target)
+
+    def replace(self, old: AnyPath, new: AnyPath) -> None:
+        """Renames a file over what has the new name."""
+        os.replace(old, new)
+
+    def rename(self, old: AnyPath, new: AnyPath) -> None:
+        """Renames a directory."""
+        os.rename(old, new)
+
+    def unlink(self, path: AnyPath) -> None:
+        """Removes a file."""
+        os.unlink(path)
+
+    def mkdir(self, path: AnyPath) -> None:
+        """Makes one directory."""
+        os.mkdir(path)
+
+    def rmdir(self, path: AnyPath) -> None:
+        """Removes an empty directory."""
+        os.rmdir(path)
+
+    def remove_tree(self, path: AnyPath) -> None:
+        """Removes a directory with all that is in it, as far as that is possible."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def list(self, path: AnyPath) -> list[str]:
+        """The names in a directory, in any order."""
+        return os.listdir(path)
+
+    def modified_s(self, path: AnyPath, suffix: str) -> Sequence[tuple[str, float]]:
+        """Files of a directory whose names end with `suffix`, and when they were last written."""
+        with os.scandir(path) as entries:
+            return [(e.name, e.stat().st_mtime) for e in entries if e.name.endswith(suffix)]
+
+    def exists(self, path: AnyPath) -> bool:
+        """Whether anything has this name."""
+        return os.path.exists(path)
+
+    def is_directory(self, path: AnyPath) -> bool:
+        """Whether a directory has this name."""
+        return os.path.isdir(path)
+
+    def real_path(self, path: AnyPath) -> str:
+        """The name without symbolic links."""
+        return os.path.realpath(path)
+
+
+class Event(Protocol):
+    """What the engine needs of `threading.Event`."""
+
+    def set(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float) -> bool: ...
+
+
+class Thread(Protocol):
+    """What the engine needs of `threading.Thread`."""
+
+    def start(self) -> None: ...
+
+    def join(self) -> None: ...
+
+
+class System:
+    """The surroundings of one process."""
+
+    def __init__(self, files: Filesystem | None = None) -> None:
+        self.files = files or Filesystem()
+
+    def wall_s(self) -> float:
+        """Seconds since 1970, by a clock that people may set."""
+        return time.time()
+
+    def uptime_s(self) -> float:
+        """Seconds by a clock that only moves on."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Waits."""
+        time.sleep(seconds)
+
+    def token_hex(self, size: int) -> str:
+        """`size` random bytes as text: a name that no other process picks."""
+        return secrets.token_hex(size)
+
+    def random(self) -> float:
+        """A number in [0, 1), for jitter."""
+        return random.random()
+
+    def event(self) -> Event:
+        """A flag that threads can wait for."""
+        return threading.Event()
+
+    def thread(self, target: Callable[[], None], name: str) -> Thread:
+        """A thread that does not keep the process alive."""
+        return threading.Thread(target=target, name=name, daemon=True)
+
+
+REAL = System()
+"""This process on this machine."""
