@@ -18,11 +18,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from headrace.helper_threads import run_within
+
 AnyPath = str | os.PathLike[str]
+_Given = TypeVar("_Given")
 
 
 class Filesystem:
@@ -172,6 +175,12 @@ class System:
     def thread(self, target: Callable[[], None], name: str) -> Thread:
         """A thread that does not keep the process alive."""
         return threading.Thread(target=target, name=name, daemon=True)
+
+    def run_within(
+        self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]
+    ) -> _Given:
+        """What `act` gives; TimeoutError where that takes too long, after `leave` was called."""
+        return run_within(timeout_s, act, leave)
 
 
 REAL = System()

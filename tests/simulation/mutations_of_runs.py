@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from headrace.engine.driver import collection
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.pins import Pinned, pins_of
@@ -15,7 +16,6 @@ from headrace.engine.leading import lease, retry, standby
 from headrace.engine.leading.lease import LeaseKeeper, LeaseObserver, Pulse
 from headrace.engine.leading.retry import Retry
 from headrace.errors import StoreError
-from headrace.testing.simulator.machine import world
 
 __all__ = [
     "checkpoints_are_made_anew",
@@ -172,13 +172,13 @@ def checkpoints_are_made_anew() -> AbstractContextManager[Any]:
 
 def collection_forgets_pins() -> AbstractContextManager[Any]:
     """C8: what a reader has pinned is collected."""
-    return patch.object(world, "pins_of", lambda store, **_: Pinned())
+    return patch.object(collection, "pins_of", lambda store: Pinned())
 
 
 def collection_trims_what_is_pinned() -> AbstractContextManager[Any]:
     """C8: entries of the log are trimmed though a reader has pinned them."""
 
-    def half(store: Any, **options: Any) -> Pinned:
-        return msgspec.structs.replace(pins_of(store, **options), log_from=None)
+    def half(store: Any) -> Pinned:
+        return msgspec.structs.replace(pins_of(store), log_from=None)
 
-    return patch.object(world, "pins_of", half)
+    return patch.object(collection, "pins_of", half)

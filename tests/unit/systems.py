@@ -16,11 +16,14 @@ class Hurried(System):
 
 
 class Stopwatch(System):
-    """Time passes only while somebody sleeps."""
+    """Time passes only while somebody sleeps, or when a test moves it on."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: float = 0.0) -> None:
         super().__init__()
-        self.now_s = 0.0
+        self.now_s = now_s
+
+    def wall_s(self) -> float:
+        return self.now_s
 
     def uptime_s(self) -> float:
         return self.now_s

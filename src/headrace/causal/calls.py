@@ -70,7 +70,13 @@ class UnitCalls:
             request,
             options,
             lambda deadline: outside.tried(
-                name, request, what, options, partial(question.perform, key), deadline=deadline
+                name,
+                request,
+                what,
+                options,
+                partial(question.perform, key),
+                deadline=deadline,
+                system=self._store.system,
             ),
         )
 
@@ -86,7 +92,12 @@ class UnitCalls:
         if known is None:
             if self._order.answers is None:
                 known = outside.tried(
-                    name, request, question.what, question.options, partial(question.perform, key)
+                    name,
+                    request,
+                    question.what,
+                    question.options,
+                    partial(question.perform, key),
+                    system=self._store.system,
                 )
             else:
                 known = self._logged.get(name)

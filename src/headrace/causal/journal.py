@@ -24,8 +24,6 @@ is frozen after its last look at the clock may call past its deadline.
 from __future__ import annotations
 
 import hashlib
-import secrets
-import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TypeVar
@@ -88,14 +86,11 @@ class Journal:
         epoch: int = 0,
         wall: int = 0,
         given_up: Mapping[int, int] | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`epoch`, `wall` and `given_up` are those of the plan."""
         self._store, self._directory = store, directory
         self._epoch, self._wall, self._given_up = epoch, wall, given_up or {}
-        self._clock, self._sleep = clock, sleep
+        self._system = store.system
 
     def once(
         self,
@@ -188,8 +183,8 @@ class Journal:
         self, full: str, name: str, request: bytes, options: CallOptions
     ) -> tuple[Intent, bool]:
         """The intent that lies there, and whether it is this caller's."""
-        deadline = self._clock() + options.longest_us() / 1e6 + SLACK_S
-        intent = Intent(name, secrets.token_hex(8), deadline, request)
+        deadline = self._system.wall_s() + options.longest_us() / 1e6 + SLACK_S
+        intent = Intent(name, self._system.token_hex(8), deadline, request)
         data = self._put(full, seal(_INTENT_MAGIC, msgspec.json.encode(intent)))
         found = _decoded(full, unseal(_INTENT_MAGIC, data, full), Intent)
         return found, found.nonce == intent.nonce
@@ -217,10 +212,10 @@ class Journal:
     def _wait(self, file: str, deadline: float) -> CallResult | None:
         """A stranger's result; None where its deadline passed without one."""
         while (known := self._result(file)) is None:
-            left = deadline - self._clock()
+            left = deadline - self._system.wall_s()
             if left <= 0:
                 return None
-            self._sleep(min(_POLL_S, left))
+            self._system.sleep(min(_POLL_S, left))
         return known
 
     def _put(self, full: str, data: bytes, *, tries: int = _PUTS_MAX) -> bytes:
@@ -240,7 +235,7 @@ class Journal:
                 return found
             except (OSError, StoreError) as error:
                 failure = failure or error
-            self._sleep(min(_PAUSE_MAX_S, 0.05 * 2**attempt))
+            self._system.sleep(min(_PAUSE_MAX_S, 0.05 * 2**attempt))
         raise StoreError(f"{full} could not be written: {failure}") from failure
 
     def _gone(self) -> Fenced:

@@ -5,21 +5,15 @@ What comes of a call is always a determinant, a failure as much as an answer.
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
-import time
 from collections.abc import Callable
 
 from headrace.causal.journal import IN_DOUBT, UNCERTAIN, TooLate
 from headrace.errors import CallUncertain, ServiceError
 from headrace.model.services import CallOptions
 from headrace.plan.epoch import Determinant
+from headrace.system import REAL, System
 
 ANSWER, FAILED = "answer", "failed"
-
-_Done = tuple[bytes, BaseException | None]
-_Order = tuple[Callable[["Try"], bytes], "Try", queue.SimpleQueue[_Done]]
 
 
 def tried(
@@ -30,8 +24,7 @@ def tried(
     call: Callable[[Try], bytes],
     *,
     deadline: float | None = None,
-    clock: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
+    system: System = REAL,
 ) -> Determinant:
     """Tries a call as often as its options allow; `call` gives its result as bytes.
 
@@ -43,15 +36,15 @@ def tried(
     tries = 0
     for number in range(options.retries + 1):
         if number:
-            sleep(options.pause_us(number) / 1e6)
-        if deadline is not None and clock() + timeout > deadline:
+            system.sleep(options.pause_us(number) / 1e6)
+        if deadline is not None and system.wall_s() + timeout > deadline:
             if not number:
                 raise TooLate
             break
         one, reached = Try(), False
         tries += 1
         try:
-            value = _within(timeout, call, one) if timeout else call(one)
+            value = _called(call, one, timeout, system)
         except Refusal as refusal:
             if not refusal.later or number == options.retries:
                 again = not in_doubt and not (options.doubts and refusal.in_doubt)
@@ -75,6 +68,12 @@ def tried(
         return Determinant(name, request, UNCERTAIN, message=message)
     message = f"{what} failed{told}: {failure}"[:4000]
     return Determinant(name, request, FAILED, message=message, again=again)
+
+
+def _called(call: Callable[[Try], bytes], one: Try, timeout_s: float, system: System) -> bytes:
+    if not timeout_s:
+        return call(one)
+    return system.run_within(timeout_s, lambda: call(one), one.leave)
 
 
 def _lost_its_answer(error: BaseException | None) -> bool:
@@ -154,49 +153,3 @@ class Refusal(Exception):
 
 _ANSWER_LOST = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 """How Python says that the other side went away: what it had been asked, it may have done."""
-
-_idle: list[_Helper] = []
-"""Threads that wait for a call. A forked process has none of them."""
-os.register_at_fork(after_in_child=_idle.clear)
-
-
-class _Helper(threading.Thread):
-    """Makes calls one after another; who waits for one may stop waiting."""
-
-    def __init__(self) -> None:
-        super().__init__(name="headrace-call", daemon=True)
-        self.inbox: queue.SimpleQueue[_Order] = queue.SimpleQueue()
-        self.start()
-
-    def run(self) -> None:
-        while True:
-            call, one, answer = self.inbox.get()
-            done: _Done
-            try:
-                done = call(one), None
-            except BaseException as error:
-                done = b"", error
-            _idle.append(self)
-            answer.put(done)
-            del call, one, answer, done  # while it waits it keeps nothing alive
-
-
-def _within(timeout: float, call: Callable[[Try], bytes], one: Try) -> bytes:
-    """Runs a call in another thread: nothing else bounds a function that hangs.
-
-    The thread of a call that timed out goes on, and its result is not looked at.
-    """
-    try:
-        helper = _idle.pop()
-    except IndexError:
-        helper = _Helper()
-    answer: queue.SimpleQueue[_Done] = queue.SimpleQueue()
-    helper.inbox.put((call, one, answer))
-    try:
-        value, error = answer.get(timeout=timeout)
-    except queue.Empty:
-        one.leave()
-        raise TimeoutError(f"no answer within {timeout:g} s") from None
-    if error is not None:
-        raise error
-    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.unit.systems import Stopwatch
 
 from headrace.causal.journal import Journal, TooLate
 from headrace.causal.outside import ANSWER, FAILED, tried
@@ -16,32 +17,22 @@ from headrace.store.store import DiskStore, MemoryStore
 AGAIN = CallOptions(uncertain="again")
 
 
-class Time:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 class Died(BaseException):
     pass
 
 
 class World:
     def __init__(self, store=None) -> None:
+        self.time = Stopwatch(1000.0)
         self.store = store or MemoryStore()
-        self.time = Time()
+        self.store.system = self.time
         self.calls = 0
         self.plan(1, 10)
 
     def plan(self, epoch: int, wall: int, given_up: dict[int, int] | None = None) -> None:
         """From now on it is a task of this plan that asks."""
         self.journal = Journal(
-            self.store, "determinants/1", epoch, wall, given_up,
-            clock=lambda: self.time.now, sleep=self.time.sleep,
+            self.store, "determinants/1", epoch, wall, given_up
         )  # fmt: skip
 
     def fail(self, deadline: float) -> Determinant:
@@ -70,9 +61,9 @@ def test_whoever_finds_a_dead_callers_intent_waits_for_its_deadline_and_then_doe
     world = World()
     with pytest.raises(Died):
         world.once(world.die)
-    began = world.time.now
+    began = world.time.now_s
     assert world.once().kind == "uncertain"
-    assert world.time.now - began >= CALL.timeout_us / 1e6
+    assert world.time.now_s - began >= CALL.timeout_us / 1e6
     assert world.once().kind == "uncertain" and world.calls == 1
 
 
@@ -89,7 +80,7 @@ def test_a_zombie_that_comes_back_late_gets_what_counts_instead_of_its_own_answe
     world = World()
 
     def slow(deadline: float) -> Determinant:
-        world.time.now = deadline + 1
+        world.time.now_s = deadline + 1
         assert world.once().kind == "uncertain"  # meanwhile, somebody else
         return world.call(deadline)
 
@@ -100,10 +91,10 @@ def test_an_owner_that_is_late_does_not_call():
     world = World()
 
     def frozen(deadline: float) -> Determinant:
-        world.time.now = deadline
+        world.time.now_s = deadline
         return tried(
             "n", b"r", "x", CALL, lambda one: b"called", deadline=deadline,
-            clock=lambda: world.time.now,
+            system=world.time,
         )  # fmt: skip
 
     assert world.once(frozen).kind == "uncertain"

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from tests.unit.systems import Hurried
 
 from headrace.causal.outside import Abandoned, Refusal, Try, Unreachable, Unusable, tried
 from headrace.errors import CallUncertain
@@ -33,7 +34,7 @@ def came_to(options: CallOptions, *acts: object) -> Determinant:
             raise act
         return b"answer"
 
-    return tried("n", b"r", "x", options, call, sleep=lambda seconds: None)
+    return tried("n", b"r", "x", options, call, system=Hurried())
 
 
 def refused() -> Unreachable:

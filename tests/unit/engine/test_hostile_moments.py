@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
-from tests.unit.systems import with_files
+from tests.unit.systems import Stopwatch, with_files
 
 from headrace import failpoints
 from headrace.causal.journal import Journal
@@ -85,37 +85,43 @@ def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> 
 
 
 def test_a_leader_that_waits_for_what_is_away_is_not_stuck() -> None:
-    now = [0.0]
-    pulse = Pulse(5.0, clock=lambda: now[0])
+    watch = Stopwatch()
+    pulse = Pulse(5.0, watch)
     pulse.rest(True)
-    now[0] = 30.0
+    watch.now_s = 30.0
     assert pulse.alive()
     pulse.rest(False)
     assert pulse.alive()
-    now[0] = 36.0
+    watch.now_s = 36.0
     assert not pulse.alive()
 
 
+class Waited(threading.Event):
+    """An event that is never set; to wait for it takes no time but that of a stopwatch."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.watch.sleep(timeout or 0.0)
+        return False
+
+
 def test_an_outage_is_told_as_soon_as_it_has_lasted_though_each_try_takes_long() -> None:
-    now, told = [0.0], []
-    patience = Retry(None, threading.Event(), lambda *n: told.append(n), clock=lambda: now[0])
-    patience._stopping.wait = lambda seconds: False  # type: ignore[method-assign]
+    watch, told = Stopwatch(), []
+    stopping = Waited(watch)
+    patience = Retry(None, stopping, lambda *n: told.append(n), system=watch)
     patience.wait(StoreError("no"))
     assert not told
-    now[0] = HICCUP_S
+    watch.now_s = HICCUP_S
     patience.wait(StoreError("no"))
     assert [kind for kind, _ in told] == ["away"]
 
 
 def test_giving_up_is_told_once_though_waits_lie_within_waits() -> None:
-    now = [0.0]
-    patience = Retry(10.0, threading.Event(), clock=lambda: now[0])
-
-    def later(seconds: float) -> bool:
-        now[0] += seconds
-        return False
-
-    patience._stopping.wait = later  # type: ignore[method-assign]
+    watch = Stopwatch()
+    patience = Retry(10.0, Waited(watch), system=watch)
 
     def away() -> None:
         raise StoreError("cannot write x")
@@ -241,16 +247,13 @@ def test_an_answer_is_kept_at_hand_while_its_log_is_away() -> None:
                 raise StoreError("the disk is full")
             return super().put_if_absent(name, data)
 
-    store, now, calls = Full(), [1000.0], []
-
-    def later(seconds: float) -> None:
-        now[0] += seconds
+    store, calls = Full(Stopwatch(1000.0)), []
 
     def perform(deadline: float) -> Determinant:
         calls.append(deadline)
         return Determinant("n", b"r", ANSWER, b"yes")
 
-    journal = Journal(store, "determinants/1", clock=lambda: now[0], sleep=later)
+    journal = Journal(store, "determinants/1")
     assert journal.once("n", b"r", CALL, perform).kind == ANSWER
     assert len(calls) == 1
     assert store.refusals == 0

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.engine.support import Clock, counting, driver_of, run
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_outages import Told, until
+from tests.unit.systems import Stopwatch
 
 from headrace.engine.job import Job
 from headrace.engine.leading.lease import (
@@ -102,18 +103,18 @@ def test_a_lease_file_that_is_damaged_is_no_lease() -> None:
 
 
 def test_a_loop_that_makes_no_step_is_dead_unless_a_job_runs() -> None:
-    now = [0.0]
-    pulse = Pulse(10.0, clock=lambda: now[0])
-    now[0] = 9.9
+    watch = Stopwatch()
+    pulse = Pulse(10.0, watch)
+    watch.now_s = 9.9
     assert pulse.alive()
-    now[0] = 10.0
+    watch.now_s = 10.0
     assert not pulse.alive()
     pulse.job(True)
-    now[0] = 500.0
+    watch.now_s = 500.0
     assert pulse.alive()
     pulse.job(False)
     assert pulse.alive()
-    now[0] = 510.0
+    watch.now_s = 510.0
     assert not pulse.alive()
     assert Pulse(None).alive()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.engine.support import Clock, counting, driver_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
+from tests.unit.systems import Stopwatch
 
 from headrace.engine.job import Job
 from headrace.engine.leading.loop import Conduct, run_loop
@@ -98,21 +99,28 @@ def test_tries_are_quick_at_first_then_slower_and_never_slower_than_half_a_minut
 class Patient:
     """A patience whose waits take no time, and the notices it gave."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, give_up_s: float | None = None) -> None:
-        self.now = 0.0
+    def __init__(self, give_up_s: float | None = None) -> None:
         self.told: list[tuple[str, str]] = []
-        self.stopping = threading.Event()
-        monkeypatch.setattr(self.stopping, "wait", self._wait)
+        self.watch = Stopwatch()
+        self.stopping = Waited(self.watch)
         self.patience = Retry(
             give_up_s,
             self.stopping,
             lambda kind, text: self.told.append((kind, text)),
-            clock=lambda: self.now,
+            system=self.watch,
         )
 
-    def _wait(self, seconds: float) -> bool:
-        self.now += seconds
-        return self.stopping.is_set()
+
+class Waited(threading.Event):
+    """To wait for it takes no time but that of a stopwatch."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.watch.sleep(timeout or 0.0)
+        return self.is_set()
 
 
 def failing(times: int, error: Exception) -> Callable[[], str]:
@@ -127,40 +135,38 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
     return act
 
 
-def test_a_hiccup_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = Patient(monkeypatch)
+def test_a_hiccup_is_not_told() -> None:
+    patient = Patient()
     assert patient.patience.through(failing(QUICK_TRIES, StoreError("no"))) == "done"
     assert patient.told == []
     assert patient.patience.outage is None
 
 
-def test_an_outage_is_told_once_with_its_error_and_so_is_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    patient = Patient(monkeypatch)
+def test_an_outage_is_told_once_with_its_error_and_so_is_its_end() -> None:
+    patient = Patient()
     assert patient.patience.through(failing(50, StoreError("stale handle"))) == "done"
     (away, why), (back, then) = patient.told
     assert (away, back) == ("away", "back")
     assert "the checkpoint is away since" in why and "stale handle" in why
     assert "the checkpoint is back after" in then
-    assert patient.now > 40 * 20
+    assert patient.watch.now_s > 40 * 20
 
 
-def test_it_gives_up_after_the_time_allowed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = Patient(monkeypatch, give_up_s=600)
+def test_it_gives_up_after_the_time_allowed_and_not_before() -> None:
+    patient = Patient(give_up_s=600)
     with pytest.raises(StoreError, match=r"stale handle \(given up after 600 s\)"):
         patient.patience.through(failing(10_000, StoreError("stale handle")))
-    at_once = Patient(monkeypatch, give_up_s=0)
+    at_once = Patient(give_up_s=0)
     with pytest.raises(StoreError, match="stale handle$"):
         at_once.patience.through(failing(1, StoreError("stale handle")))
 
 
-def test_a_stop_ends_the_wait_and_a_newer_driver_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = Patient(monkeypatch)
+def test_a_stop_ends_the_wait_and_a_newer_driver_too() -> None:
+    patient = Patient()
     patient.stopping.set()
     with pytest.raises(StopAsked):
         patient.patience.through(failing(9, StoreError("")))
-    patient = Patient(monkeypatch)
+    patient = Patient()
 
     def overtaken() -> None:
         raise Fenced("newer")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.engine.support import Local, driver_of, run
 from tests.unit.pipelines import at, one
+from tests.unit.systems import Stopwatch
 
 from headrace import (
     Checkpoint,
@@ -552,7 +552,8 @@ def test_collection_leaves_what_is_pinned_until_the_pin_goes(tmp_path: Path) -> 
 
 
 def test_a_pin_of_a_reader_that_died_expires() -> None:
-    store = MemoryStore()
+    watch = Stopwatch()
+    store = MemoryStore(watch)
     reader = pinned(store, "test", ["state/C/x"], seconds=60, log_from=7, determinants=3)
     reader.__enter__()  # and never leaves
     found = pins_of(store)
@@ -561,8 +562,8 @@ def test_a_pin_of_a_reader_that_died_expires() -> None:
         7,
         frozenset({3}),
     )
-    later = time.time() + 61
-    assert pins_of(store, clock=lambda: later).files == frozenset()
+    watch.now_s += 61
+    assert pins_of(store).files == frozenset()
     assert store.list(paths.PINS) == []
 
 

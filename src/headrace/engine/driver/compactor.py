@@ -10,7 +10,6 @@ at once, as whoever reads that segment next would tell it.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -172,7 +171,8 @@ class Compactor:
             if not batch.num_rows and (found or number < len(intervals)):
                 continue  # one entry is enough to say that the run is gone
             data = encode_batch(batch)
-            temporary = f"{paths.state_directory(name)}/.merged-{secrets.token_hex(6)}.tmp"
+            token = self._store.system.token_hex(6)
+            temporary = f"{paths.state_directory(name)}/.merged-{token}.tmp"
             self._store.write(temporary, data)
             found.append(
                 MergePiece(interval, temporary, digest_of(data), batch.num_rows, len(data))

@@ -283,7 +283,7 @@ class Driver:
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
                 sealed = self.patience.through(lambda: self._sources.seal(plan.epoch, self.ledger))
-                link = self.history.link(secrets.token_hex(8))
+                link = self.history.link(self.store.system.token_hex(8))
                 return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed, **link)
             if isinstance(verdict, RunAgain):
                 reason = verdict.reason

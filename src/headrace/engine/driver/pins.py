@@ -16,9 +16,7 @@ all its files at step 2, and an open file outlives its name.
 from __future__ import annotations
 
 import logging
-import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -61,11 +59,10 @@ def pinned(
     seconds: float,
     log_from: int = 0,
     determinants: int = 0,
-    clock: Callable[[], float] = time.time,
 ) -> Iterator[bool]:
     """While inside, collection leaves these files. False where the checkpoint cannot be written."""
-    pin = Pin(purpose, clock() + seconds, sorted(files), log_from, determinants)
-    name = paths.pin(secrets.token_hex(8))
+    pin = Pin(purpose, store.system.wall_s() + seconds, sorted(files), log_from, determinants)
+    name = paths.pin(store.system.token_hex(8))
     try:
         store.make_directory(paths.PINS)
         done = store.put_if_absent(name, seal(_MAGIC, msgspec.json.encode(pin)))
@@ -78,7 +75,7 @@ def pinned(
             store.delete(name)
 
 
-def pins_of(store: Store, clock: Callable[[], float] = time.time) -> Pinned:
+def pins_of(store: Store) -> Pinned:
     """What is pinned; pins that have expired are swept."""
     found: list[Pin] = []
     for component in store.list(paths.PINS):
@@ -90,7 +87,7 @@ def pins_of(store: Store, clock: Callable[[], float] = time.time) -> Pinned:
         except (CorruptCheckpoint, msgspec.DecodeError) as error:
             _logger.warning("%s is no pin and holds nothing: %s", name, error)
             continue
-        if pin.expires > clock():
+        if pin.expires > store.system.wall_s():
             found.append(pin)
         else:
             store.delete(name)

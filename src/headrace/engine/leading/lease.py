@@ -4,13 +4,11 @@ Safety never rests on it: the log's generations fence. The lease only tells a st
 A standby judges by its own monotonic clock: a count that has not moved for the lease's length has
 lapsed, so clocks of two machines need not agree.
 
-The decision (`Watcher.look`) is pure: what was read and the time go in, a verdict comes out.
+The decision (`LeaseObserver.look`) is pure: what was read and the time go in, a verdict comes out.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -19,6 +17,7 @@ from headrace.errors import HeadraceError, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
 from headrace.store.store import Store
+from headrace.system import REAL, System
 
 HELD, RELEASED, DONE = "held", "released", "done"
 
@@ -135,15 +134,15 @@ class LeaseObserver:
 class Pulse:
     """When the loop last made a step, and whether a job of the substrate runs."""
 
-    def __init__(self, stuck_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stuck_s: float | None, system: System = REAL) -> None:
         self._stuck_s = stuck_s
-        self._clock = clock
-        self._last = clock()
+        self._system = system
+        self._last = system.uptime_s()
         self._in_job = self._rests = False
 
     def beat(self) -> None:
         """The loop goes on."""
-        self._last = self._clock()
+        self._last = self._system.uptime_s()
 
     def job(self, running: bool) -> None:
         """A job has begun or ended; while one runs, nobody waits for steps."""
@@ -159,7 +158,7 @@ class Pulse:
         """Whether the loop has made a step lately."""
         if self._stuck_s is None or self._in_job or self._rests:
             return True
-        return self._clock() - self._last < self._stuck_s
+        return self._system.uptime_s() - self._last < self._stuck_s
 
 
 class LeaseKeeper:
@@ -177,8 +176,8 @@ class LeaseKeeper:
         self._epoch = epoch
         self._pulse = pulse
         self._lease = Lease(generation, 0, length_s, epoch())
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="headrace-lease", daemon=True)
+        self._ending = store.system.event()
+        self._thread = store.system.thread(self._keep, "headrace-lease")
         self._thread.start()
 
     def _keep(self) -> None:

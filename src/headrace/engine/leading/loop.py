@@ -91,9 +91,14 @@ class _Loop:
         self._clock = clock
         self._conduct = conduct
         self._control = control
-        self._pulse = Pulse(conduct.stuck_s)
+        system = driver.store.system
+        self._pulse = Pulse(conduct.stuck_s, system)
         self._patience = Retry(
-            conduct.give_up_s, control.stopping, self._tell, resting=self._pulse.rest
+            conduct.give_up_s,
+            control.stopping,
+            self._tell,
+            resting=self._pulse.rest,
+            system=system,
         )
         self._keeper: LeaseKeeper | None = None
         control.patience = self._patience

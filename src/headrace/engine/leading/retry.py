@@ -13,9 +13,6 @@ of the log is put again with the same nonce (protocol A2), however long it takes
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -29,6 +26,7 @@ from headrace.plan.decisions.transient import (
     is_outage,
     part_of,
 )
+from headrace.system import REAL, Event, System
 
 _Given = TypeVar("_Given")
 
@@ -46,11 +44,11 @@ class Retry:
     def __init__(
         self,
         give_up_s: float | None,
-        stopping: threading.Event,
+        stopping: Event,
         tell: Tell = lambda kind, text: None,
         *,
         resting: Callable[[bool], None] = lambda waits: None,
-        clock: Callable[[], float] = time.monotonic,
+        system: System = REAL,
     ) -> None:
         self.outage: Outage | None = None
         """What is away now, once it is more than a hiccup."""
@@ -60,7 +58,7 @@ class Retry:
         self._stopping = stopping
         self._tell = tell
         self._resting = resting
-        self._clock = clock
+        self._system = system
         self._tries = 0
         self._began = 0.0
         self._began_wall = 0.0
@@ -88,9 +86,9 @@ class Retry:
 
     def wait(self, error: Exception) -> None:
         """Returns when it is time to try again; raises where it is time to give up."""
-        now = self._clock()
+        now = self._system.uptime_s()
         if self._tries == 0:
-            self._began, self._began_wall = now, time.time()
+            self._began, self._began_wall = now, self._system.wall_s()
         self._tries += 1
         self._undisturbed = False
         away_s = now - self._began
@@ -99,7 +97,7 @@ class Retry:
         tries, silent_s = self._unsaid + self._tries, self._unsaid_s + away_s
         if tries > QUICK_TRIES or silent_s >= HICCUP_S:
             self._announce(error)
-        pause = delay_s(self._tries, random.random())
+        pause = delay_s(self._tries, self._system.random())
         if self._give_up_s is not None:
             pause = min(pause, self._give_up_s - away_s)
         self._resting(True)
@@ -117,7 +115,7 @@ class Retry:
 
     def over(self) -> None:
         """What was waited for has succeeded."""
-        away = self._clock() - self._began if self._tries else 0.0
+        away = self._system.uptime_s() - self._began if self._tries else 0.0
         if self.outage is not None:
             self._tell("back", f"the {self.outage.part} is back after {away:,.0f} s; going on")
             self._forget()

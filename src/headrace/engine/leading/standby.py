@@ -7,14 +7,13 @@ substrate warm.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
 from headrace.errors import StoreError
 from headrace.store.store import Store
+from headrace.system import Event
 
 WARM_EVERY_S = 20.0
 """Spark ends Python workers that were idle for a minute."""
@@ -40,13 +39,12 @@ def stand_by(
     driver: Follower,
     watcher: LeaseObserver,
     poll_s: float,
-    stopping: threading.Event,
+    stopping: Event,
     tell: Callable[[str, str], None],
     warm: Callable[[], None],
-    *,
-    clock: Callable[[], float] = time.monotonic,
 ) -> TakeOver | LeaderFinished | None:
     """Watches until the leader has gone or is done; None where it was asked to stop."""
+    clock = driver.store.system.uptime_s
     warmed = told = float("-inf")
     said = ""
     rehearsed = 0

@@ -111,15 +111,7 @@ class Copies:
 
     def run(self) -> None:
         """Runs it; raises Violation where a promise was broken."""
-        with simulated_world(
-            self.chance,
-            self._tuning,
-            lambda: self._now / 1e6,
-            lambda seconds: None,
-            lambda failpoint: None,
-            lambda: self._now / 1e6,
-            lambda: None,
-        ):
+        with simulated_world(self._tuning, lambda failpoint: None):
             sides = self._begin()
             try:
                 self._until_end(sides)

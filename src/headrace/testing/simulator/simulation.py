@@ -60,6 +60,8 @@ class Simulation:
         files = Syscalls(self.disk, self._interference.gate, self._clock_s)
         files.remembered = self._interference.remembered
         self.system = SimulatedSystem(files, chance, self._clock_s)
+        self.system.uptime, self.system.on_sleep = self.uptime_s, self._sleep
+        self.system.running = lambda: self._interference.running
         self.epoch_records = chance.random.randint(4, 12)
         self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
         self.lives: list[Life] = []
@@ -72,15 +74,7 @@ class Simulation:
     def run(self) -> SimulationOutcome:
         """Runs it; raises Violation where a promise was broken."""
         meets = self._interference
-        with simulated_world(
-            self.chance,
-            self.tuning,
-            self._clock_s,
-            self._sleep,
-            meets.reached,
-            self.uptime_s,
-            lambda: meets.running,
-        ):
+        with simulated_world(self.tuning, meets.reached):
             self._build()
             try:
                 self._until_end()

@@ -7,7 +7,6 @@ back; it ends by the simulation's uptime, or when somebody sets the event.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.machine.fiber import Fiber
@@ -39,9 +38,7 @@ class SimulatedEvent:
 class SimulatedThread:
     """`threading.Thread`: another fiber of the process that starts it."""
 
-    def __init__(
-        self, running: Callable[[], Life | None], target: Callable[[], None], **_: Any
-    ) -> None:
+    def __init__(self, running: Callable[[], Life | None], target: Callable[[], None]) -> None:
         self._running = running
         self._fiber = Fiber(target)
 

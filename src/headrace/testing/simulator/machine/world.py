@@ -12,16 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace import failpoints
-from headrace.causal import outside
-from headrace.causal.journal import Journal
-from headrace.engine.driver.pins import pinned, pins_of
-from headrace.engine.leading.lease import Pulse
-from headrace.engine.leading.retry import Retry
-from headrace.engine.leading.standby import stand_by
 from headrace.plan.epoch import SegmentSlice
 from headrace.system import System
 from headrace.testing.simulator.drivers.life import Life
@@ -29,11 +22,7 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.threads import SimulatedEvent, SimulatedThread
 
-_RANDOM_NAMES = (
-    "headrace.causal.journal",
-    "headrace.engine.driver.compactor",
-    "headrace.engine.driver.driver",
-)
+_Given = TypeVar("_Given")
 _MISSING = object()
 
 
@@ -45,15 +34,37 @@ class SimulatedSystem(System):
     def __init__(self, files: Syscalls, chance: Chance, clock_s: Callable[[], float]) -> None:
         super().__init__(files)
         self._chance, self._clock_s = chance, clock_s
+        self.uptime: Callable[[], float] = clock_s
+        self.running: Callable[[], Life | None] = lambda: None
+        """The process whose turn it is."""
+        self.on_sleep: Callable[[float], None] = lambda seconds: None
 
     def wall_s(self) -> float:
         return self._clock_s()
 
+    def uptime_s(self) -> float:
+        return self.uptime()
+
     def sleep(self, seconds: float) -> None:
-        """The log repeats its puts at once."""
+        self.on_sleep(seconds)
 
     def token_hex(self, size: int) -> str:
         return self._chance.token(size)
+
+    def random(self) -> float:
+        return self._chance.random.random()
+
+    def event(self) -> SimulatedEvent:
+        return SimulatedEvent(self.running, self.uptime)
+
+    def thread(self, target: Callable[[], None], name: str) -> SimulatedThread:
+        return SimulatedThread(self.running, target)
+
+    def run_within(
+        self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]
+    ) -> _Given:
+        """In the thread of its process: one beside it could not be paused with it."""
+        return act()
 
 
 class Tuning:
@@ -102,53 +113,10 @@ class Tuning:
         return tuple(sorted(run, key=lambda e: -e.last_epoch))
 
 
-def _conducted(
-    chance: Chance,
-    clock_s: Callable[[], float],
-    uptime_s: Callable[[], float],
-    running: Callable[[], Life | None],
-) -> dict[tuple[str, str], Any]:
-    """What leases, patience, standbys and readers from outside take for clocks and threads."""
-    if not chance.is_conducted:
-        return {}
-    return {
-        ("headrace.engine.leading.loop", "Patience"): partial(Retry, clock=uptime_s),
-        ("headrace.engine.leading.loop", "Pulse"): partial(Pulse, clock=uptime_s),
-        ("headrace.engine.leading.loop", "stand_by"): partial(stand_by, clock=uptime_s),
-        ("headrace.engine.leading.retry", "time"): SimpleNamespace(time=clock_s),
-        ("headrace.engine.leading.retry", "random"): chance.random,
-        ("headrace.engine.leading.lease", "threading"): SimpleNamespace(
-            Event=partial(SimulatedEvent, running, uptime_s),
-            Thread=partial(SimulatedThread, running),
-        ),
-        ("headrace.engine.replay.replay", "pinned"): partial(pinned, clock=clock_s),
-        ("headrace.engine.driver.collection", "pins_of"): partial(pins_of, clock=clock_s),
-        ("headrace.engine.driver.pins", "secrets"): SimpleNamespace(token_hex=chance.token),
-    }
-
-
 @contextmanager
-def simulated_world(
-    chance: Chance,
-    tuning: Tuning,
-    clock_s: Callable[[], float],
-    sleep: Callable[[float], None],
-    reached: Callable[[str], None],
-    uptime_s: Callable[[], float],
-    running: Callable[[], Life | None],
-) -> Iterator[None]:
-    """While entered, the engine lives on the simulated disk.
-
-    `reached(name)` is called at failpoints.
-    """
+def simulated_world(tuning: Tuning, reached: Callable[[str], None]) -> Iterator[None]:
+    """While entered, the engine has small constants; `reached(name)` is called at failpoints."""
     names: dict[tuple[str, str], Any] = dict(tuning.constants())
-    for module in _RANDOM_NAMES:
-        names[module, "secrets"] = SimpleNamespace(token_hex=chance.token)
-    # Calls are made by their own process: a thread beside it could not be paused with it.
-    names["headrace.causal.calls", "Journal"] = partial(Journal, clock=clock_s, sleep=sleep)
-    names["headrace.causal.outside", "tried"] = partial(outside.tried, clock=clock_s, sleep=sleep)
-    names["headrace.causal.outside", "_within"] = lambda timeout, call, one: call(one)
-    names |= _conducted(chance, clock_s, uptime_s, running)
     before = {}
     for (module, name), value in names.items():
         space = vars(import_module(module))
