@@ -84,8 +84,11 @@ class Join:
         else:
             made = left.join(right, **KINDS[self.kind], **options)
         columns = ("l_v", "r_v", "r_n") if self.select == "none" else ("a", "b", "c")
+        # Rows of the right side alone have no key of the left: under that null all keys meet.
+        is_keyless = self.how == "full" and self.select == "mapping"
         shape = replace(
-            shape, columns=columns, raw=key.raw(shape), records=False, arrival=False,
+            shape, columns=columns, raw={} if is_keyless else key.raw(shape),
+            records=False, arrival=False,
             windowed=self.kind in ("tumbling", "hopping") and self.select != "none",
         )  # fmt: skip
         return at.settle(made, shape, name)

@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 import msgspec
-from headrace.engine.pickling import dumps
-from headrace.model.schema import Schema
+from headrace.engine.spark.shipping.pickling import dumps
+from headrace.model.values.schema import Schema
 
 class Base(msgspec.Struct, frozen=True):
     a: int
@@ -158,7 +158,7 @@ for run in (
 """
 
 SENDING = f"""{CLASSES}
-from headrace.engine.pickling import dumps
+from headrace.engine.spark.shipping.pickling import dumps
 sys.stderr.buffer.write(dumps(classes))
 {SHOWN}
 """

@@ -10,7 +10,7 @@ NOISE = "WARNING: Using incubator modules: jdk.incubator.vector"
 # In a process of its own, because it moves file descriptor 2.
 PROGRAM = """
 import subprocess, sys, time
-from headrace.engine.quiet import filtered_stderr
+from headrace.engine.spark.jvm_noise import filtered_stderr
 
 child = "import sys; print({noise!r}, file=sys.stderr); print('early', file=sys.stderr, flush=True)"
 later = "; sys.stdin.read(); print({noise!r} + ' later', file=sys.stderr)"
