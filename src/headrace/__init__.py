@@ -35,15 +35,13 @@ from headrace.model.services import Response, service
 from headrace.model.state import state
 from headrace.model.values.time import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from headrace.operators.joins.bounds import interval
-from headrace.operators.windows.window import (
-    every,
-    hopping,
-    same_window,
-    session,
-    sliding,
-    tumbling,
-    whole,
-)
+from headrace.operators.windows.hopping import hopping
+from headrace.operators.windows.same_window import same_window
+from headrace.operators.windows.session import session
+from headrace.operators.windows.sliding import sliding
+from headrace.operators.windows.tumbling import tumbling
+from headrace.operators.windows.whole import whole
+from headrace.operators.windows.window import Window, every
 from headrace.pipeline.fluent import agg
 from headrace.pipeline.fluent.keyed_stream import KeyedStream
 from headrace.pipeline.fluent.stream import Stream
@@ -89,6 +87,7 @@ __all__ = [
     "TableContext",
     "Timer",
     "UserCodeError",
+    "Window",
     "agg",
     "every",
     "hopping",

@@ -114,7 +114,7 @@ def times_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
         window = node.template
         if not isinstance(window, WindowAggregate) or not window.by_event:
             continue
-        if window.window.kind in ("whole", "same"):
+        if window.window.endless or window.window.columns:
             continue
         told += [
             f"{node.name!r} cuts {stream!r} into windows by event time, but its source has no "

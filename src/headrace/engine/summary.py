@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.values.time import BEGINNING, END
-from headrace.operators.windows.window import AFTER_THE_END
+from headrace.operators.windows.aggregation import AFTER_THE_END
 from headrace.pipeline.graph.graph import Graph, To
 from headrace.plan.epoch import Commit, Counters
 from headrace.plan.ledger import Ledger

@@ -81,6 +81,20 @@ def test_click_sessions():
         assert [r["page"] for r in h.read("late_clicks")] == ["/late"]
 
 
+def test_calendar_months():
+    module = example("calendar_months")
+    found = []
+    for cut, crash in ((1, []), (2, [CRASH]), (5, [])):
+        with Harness(module.p) as h:
+            for start in range(0, 5, cut):
+                h.send("readings", *crash, *module.READINGS[start : start + cut])
+            h.end()
+            last = {(r["customer"], r["window_start"]): r["kwh"] for r in h.read("bills")}
+        found.append([(customer, kwh) for (customer, _), kwh in sorted(last.items())])
+    assert found[0] == [("forge", 4), ("mill", 7), ("mill", 3), ("mill", 5)]
+    assert found[1] == found[2] == found[0]
+
+
 def test_dedup():
     module = example("dedup")
     with Harness(module.p) as h:

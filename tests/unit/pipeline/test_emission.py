@@ -175,9 +175,9 @@ def test_windows_that_a_late_record_cannot_reach_any_more_stay_as_they_are():
 
 
 @pytest.mark.parametrize("window", [tumbling("10us"), hopping("20us", every="10us"), session("5us"),
-                                    sliding("10us")], ids=lambda w: w.kind)  # fmt: skip
+                                    sliding("10us")], ids=lambda w: w.name)  # fmt: skip
 def test_what_is_dropped_as_late_is_what_would_go_aside(window):
-    dice = random.Random(window.kind)
+    dice = random.Random(window.name)
     records = [row(max(0, 2 * i - dice.choice([0, 0, 5, 30])), "ab"[i % 2]) for i in range(60)]
     found = []
     for late in ("drop", to("aside")):

@@ -281,7 +281,7 @@ def test_a_window_that_the_end_closes_is_not_late_for_a_join_that_has_seen_later
         assert h.counts.get("late", 0) == 0
     for name, seconds in rows.items():
         found = sum(row.get(f"{name}_n") or 0 for row in both)
-        assert found == len(seconds) * (2 if window.kind == "hopping" else 1)
+        assert found == len(seconds) * (2 if window.overlapping else 1)
 
 
 def test_late_records_that_go_aside_are_counted_once() -> None:

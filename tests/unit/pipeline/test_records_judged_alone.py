@@ -20,7 +20,7 @@ from headrace import (
     to,
     tumbling,
 )
-from headrace.operators.windows.window import whole
+from headrace.operators.windows.whole import whole
 from headrace.testing import CRASH, Harness
 
 Build = Callable[[Any], Any]

@@ -41,7 +41,7 @@ def test_rows_up_to_counts_by_key_and_time() -> None:
     assert found.tolist() == [4, 1, 2, 0, 2]
 
 
-@pytest.mark.parametrize("window", [sliding("1h"), hopping("1h", every="1s")], ids=lambda w: w.kind)
+@pytest.mark.parametrize("window", [sliding("1h"), hopping("1h", every="1s")], ids=lambda w: w.name)
 def test_a_hot_key_does_not_cost_the_square_of_its_records(
     window: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

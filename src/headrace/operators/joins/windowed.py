@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.state import state
@@ -26,53 +26,18 @@ from headrace.model.values.time import END, oldest_on_time
 from headrace.operators.columns.groups import Ints, group
 from headrace.operators.joins.combine import Pairing
 from headrace.operators.joins.rows import SideRows, matching, new_pairs
+from headrace.operators.windows.same_window import is_time
 from headrace.operators.windows.window import Window
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
-WINDOW_COLUMNS = ("window_start", "window_end")
 CLOSE = "close"
 SIDES = ("left", "right")
 FAR = 2**62
+"""A produced record may have any time of 64 bits; windows are cut from minus this on."""
 _PLACE = struct.Struct(">qqq")
 """Entries: (end, start) of the window, and the epoch."""
-
-
-class CutWindows:
-    """Windows that are cut by the clock, or that the rows carry."""
-
-    def __init__(self, window: Window) -> None:
-        if not isinstance(window, Window):
-            raise InvalidPipeline(f'a window is made like tumbling("10s"), not {window!r:.80}')
-        if window.kind not in ("tumbling", "hopping", "same"):
-            raise InvalidPipeline(
-                f"a window join takes tumbling(), hopping() or same_window(), not {window.kind}"
-            )
-        self.kind, self.size_us = window.kind, window.size_us
-        self.every_us = window.every_us or window.size_us
-
-    def windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
-        """(position of the row, start, end) of each window that a row falls into."""
-        if self.kind == "same":
-            found = [np.array(_cells(rows, name), np.int64) for name in WINDOW_COLUMNS]
-            return np.arange(len(rows)), found[0], found[1]
-        # A production may have any time of 64 bits: the last window ends with time itself.
-        time = np.clip(rows.time, -FAR, END)
-        last = time // self.every_us * self.every_us
-        most = -(-self.size_us // self.every_us)
-        starts = (last[:, None] - np.arange(most) * self.every_us).ravel()
-        of = np.repeat(np.arange(len(rows)), most)
-        starts, of = (kept[starts > time[of] - self.size_us] for kept in (starts, of))
-        return of, starts, np.minimum(starts, END - self.size_us) + self.size_us
-
-
-def _cells(rows: SideRows, name: str) -> list[Any]:
-    """The cells that say where rows' windows begin or end."""
-    if rows.columns is not None:
-        column = rows.columns.get(name)
-        return [None] * len(rows) if column is None else python_list(column)
-    return [row.get(name) for row in rows.objects]
 
 
 class WindowJoin(Computation):
@@ -88,14 +53,14 @@ class WindowJoin(Computation):
         self,
         pairing: Pairing,
         left_stream: str,
-        windows: CutWindows,
+        window: Window,
         how: str,
         grace_us: int,
         late_port: str | None,
     ) -> None:
         self.pairing = pairing
         self.left_stream = left_stream
-        self.windows = windows
+        self.window = window
         self.outer = (how in ("left", "full"), how == "full")
         self.grace_us = self.lag_us = grace_us
         self.late_port = late_port
@@ -106,9 +71,9 @@ class WindowJoin(Computation):
         new, starts, ends = [SideRows.empty()] * 2, [_NONE] * 2, [_NONE] * 2
         for given in ctx.inputs():
             rows = self.pairing.side_rows(ctx, given)
-            if self.windows.kind == "same":
+            if self.window.columns:
                 rows = self._with_windows(ctx, given.stream, rows)
-            at, start, end = self.windows.windows(rows)
+            at, start, end = self._windows(rows)
             before = 0 if given.feedback else oldest_on_time(ctx.watermark_before)
             kept = (rows.time[at] >= before) | (self._closes(end) > before)
             if not kept.all():
@@ -140,10 +105,17 @@ class WindowJoin(Computation):
         if len(key):
             self._set_timers(ctx, key, end)
 
+    def _windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
+        """(position of the row, start, end) of each window that a row falls into."""
+        if self.window.columns:
+            start, end = (np.array(_cells(rows, name), np.int64) for name in self.window.columns)
+            return np.arange(len(rows)), start, end
+        return self.window.windows_of(np.clip(rows.time, -FAR, END))
+
     def _with_windows(self, ctx: TableContext, stream: str, rows: SideRows) -> SideRows:
         """The rows that carry a window; all others go by the policy for errors."""
-        cells = zip(*(_cells(rows, name) for name in WINDOW_COLUMNS), strict=True)
-        good = np.array([_is_time(a) and _is_time(b) for a, b in cells], np.bool_)
+        cells = zip(*(_cells(rows, name) for name in self.window.columns), strict=True)
+        good = np.array([is_time(a) and is_time(b) for a, b in cells], np.bool_)
         if good.all():
             return rows
         for i in np.flatnonzero(~good).tolist():
@@ -237,7 +209,7 @@ class WindowJoin(Computation):
         ctx.set_timers(owners, at, tag=CLOSE, hold=np.maximum(at - self.grace_us - 1, 0))
 
     def _closes(self, end: Ints) -> Ints:
-        return np.minimum(end, END - self.grace_us) + self.grace_us
+        return self.window.closes(end, self.grace_us)
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
         """Windows close."""
@@ -272,8 +244,12 @@ class WindowJoin(Computation):
 _NONE: Ints = np.zeros(0, np.int64)
 
 
-def _is_time(cell: Any) -> bool:
-    return type(cell) is int and -(2**63) <= cell < 2**63
+def _cells(rows: SideRows, name: str) -> list[Any]:
+    """The cells that say where rows' windows begin or end."""
+    if rows.columns is not None:
+        column = rows.columns.get(name)
+        return [None] * len(rows) if column is None else python_list(column)
+    return [row.get(name) for row in rows.objects]
 
 
 def _places(entries: pa.Table) -> list[tuple[int, bytes]]:

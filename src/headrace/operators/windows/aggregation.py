@@ -29,8 +29,11 @@ from headrace.operators.columns.records import Records, Refuse
 from headrace.operators.windows import partials
 from headrace.operators.windows.merge_ranges import Failures
 from headrace.operators.windows.partials import Partials
-from headrace.operators.windows.window import AFTER_THE_END, Every, Window
+from headrace.operators.windows.window import Every, Window
 from headrace.operators.windows.withdrawals import Replaced, Standing, withdraws
+
+AFTER_THE_END = "late after the end"
+"""A metric: records for windows that had closed because all input was read, in an earlier run."""
 
 CLOSE, TICK, FLUSH = "close", "tick", "flush"
 """Tags: a window of the key is due; time to emit what changed; the input has ended."""
@@ -76,15 +79,15 @@ class WindowAggregate(Computation):
         self.by_event = by == "event"
         self.grace_us = self.lag_us = grace_us
         self.emit, self.late = emit, late
-        self.prompt = window.kind == "whole" and emit == "changes"
+        self.prompt = window.endless and emit == "changes"
         self.combined = False
         self.forms = partials.forms_of(self.aggregates)
-        self.maker = self._mark(by)
+        self.maker = self._checksum(by)
         """Stands for all that gives stored cells their meaning."""
 
-    def _mark(self, by: str) -> int:
-        parts = [type(self).in_panes, self.window, by, *(a.meaning() for a in self.aggregates)]
-        return zlib.crc32(repr(parts).encode())
+    def _checksum(self, by: str) -> int:
+        meanings = [self.window.meaning(), by, *(a.meaning() for a in self.aggregates)]
+        return zlib.crc32(repr([self.in_panes, *meanings]).encode())
 
     # Records --------------------------------------------------------------
 
@@ -96,14 +99,15 @@ class WindowAggregate(Computation):
         if not self.by_event:
             self._place(rows, ctx.now())
         before = ctx.watermark_before
-        if self.window.kind == "session":
-            rows = self._merge_sessions(rows, arrived, ctx, before)
+        if self.window.merging:
+            rows = self._merge_touching(rows, arrived, ctx, before)
         else:
-            too_late = (self._closes(self._last_end(rows)) <= before) & (not self.prompt)
+            last = self.window.last_ends(rows.start, rows.end)
+            too_late = (self._closes(last) <= before) & (not self.prompt)
             if too_late.any():
                 self._aside(rows.count[too_late], arrived, too_late, ctx)
                 rows = rows.take(~too_late)
-            if self.window.kind == "hopping":
+            if self.window.overlapping:
                 rows = partials.spread(rows, self.window)
                 rows = rows.take(self._closes(rows.end) > before)
             rows = self._merge_stored(rows, ctx)
@@ -130,25 +134,15 @@ class WindowAggregate(Computation):
 
     def _place(self, rows: Partials, now: int) -> None:
         """Processing time: all records of an epoch have its time."""
-        if self.window.kind == "session":
-            rows.start = np.full(len(rows), now)
-            rows.end = rows.start + self.window.size_us
-        elif self.window.kind in ("tumbling", "hopping"):
-            size = partials.pane(self.window)
-            rows.start = np.full(len(rows), now - now % size)
-            rows.end = rows.start + size
-
-    def _last_end(self, rows: Partials) -> Ints:
-        """The end of the last window that a row will be part of."""
-        if self.window.kind == "hopping":
-            return rows.start // self.window.every_us * self.window.every_us + self.window.size_us
-        return rows.end
+        start, end = self.window.pieces(np.array([now]))
+        rows.start = np.full(len(rows), start[0])
+        rows.end = np.full(len(rows), end[0])
 
     def _closes(self, ends: Ints) -> Ints:
         """When windows with these ends close for good, by event time."""
         if not self.by_event:
             return np.full(len(ends), END)
-        return np.minimum(ends, END - self.grace_us) + self.grace_us
+        return self.window.closes(ends, self.grace_us)
 
     def _aside(
         self, counts: Ints, arrived: Arrived | None, too_late: Any, ctx: TableContext
@@ -172,17 +166,17 @@ class WindowAggregate(Computation):
         rows = rows.followed_by(stored)
         return self._merge(rows, group([rows.end, rows.start, rows.key]), ctx)
 
-    def _merge_sessions(
+    def _merge_touching(
         self, new: Partials, arrived: Arrived | None, ctx: TableContext, before: int
     ) -> Partials:
-        """New rows with the sessions that they touch; what was merged away is removed."""
+        """New rows with the stored windows that they touch; what was merged away is removed."""
         stored = self._stored(ctx, np.unique(new.key))
         rows = new.followed_by(stored)
         chains = partials.touching(rows)
         fresh = np.zeros(chains.count, np.bool_)
         fresh[chains.of[: len(new)]] = True
         merged = self._merge(rows, chains, ctx)
-        # Merged first and judged then: a record may be late alone, but not in its session.
+        # Merged first and judged then: a record may be late alone, but not in its merged window.
         too_late = fresh & (self._closes(merged.end) <= before)
         if too_late.any():
             mine = too_late[chains.of[: len(new)]]
@@ -202,7 +196,7 @@ class WindowAggregate(Computation):
     def _unfinished(self, rows: Partials, row: int, error: Exception, ctx: TableContext) -> None:
         """A dead letter for a key and window that a user's function cannot be had for."""
         told: dict[str, Any] = {"records": int(rows.count[row])}
-        if self.window.kind != "whole":
+        if not self.window.endless:
             told |= {"window_start": int(rows.start[row]), "window_end": int(rows.end[row])}
         ctx.set_aside(error, int(rows.key[row]), told, int(rows.newest[row]))
 
@@ -250,7 +244,7 @@ class WindowAggregate(Computation):
         return np.where(rows.emitted == 0, rows.end, closes) if self.emit == "on_time" else closes
 
     def _set_timers(self, rows: Partials, ctx: TableContext) -> None:
-        if self.window.kind == "whole" and self.emit == "changes":
+        if self.window.endless and self.emit == "changes":
             return  # it never closes, and all of it is out
         keys = group([rows.key])
         owners = rows.key[keys.one_row()]
@@ -260,7 +254,7 @@ class WindowAggregate(Computation):
         set_before = ctx.timers(CLOSE, clock).take(pa.array(owners))
         at = np.minimum(at, set_before.fill_null(END).to_numpy())
         hold = self._hold(at)
-        if self.window.kind == "whole" and self.emit in ("final", "on_time"):
+        if self.window.endless and self.emit in ("final", "on_time"):
             hold = keys.newest(rows.newest)
         ctx.set_timers(owners, at, tag=CLOSE, clock=clock, hold=hold)
         if not self.by_event:
@@ -368,7 +362,7 @@ class WindowAggregate(Computation):
 
     def _key_and_window(self, rows: Partials, ctx: TableContext) -> dict[str, Column]:
         columns = key_columns(self.key_columns, ctx.keys(), rows.key)
-        if self.window.kind != "whole":
+        if not self.window.endless:
             columns["window_start"] = pa.array(rows.start)
             columns["window_end"] = pa.array(rows.end)
         return columns
@@ -378,7 +372,7 @@ class WindowAggregate(Computation):
             if ctx.watermark == END:
                 return np.maximum(rows.newest, ctx.watermark_before)
             return np.full(len(rows), ctx.watermark)
-        if self.window.kind != "whole":
+        if not self.window.endless:
             return rows.end - 1
         if self.emit in ("final", "on_time"):
             return rows.newest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,10 @@ import pyarrow as pa
 
 from headrace.errors import IncompatibleState
 from headrace.model.values.codec import decode_value, packed
-from headrace.model.values.kinds import kind_of
 from headrace.model.values.rows import Rows, one_batch
-from headrace.model.values.shown import shown
 from headrace.model.values.time import END
 from headrace.operators.aggregates.aggregates import Aggregate
-from headrace.operators.columns.cells import Form, is_cells, joined, of_stored, to_stored, values_in
+from headrace.operators.columns.cells import Form, is_cells, joined, of_stored, to_stored
 from headrace.operators.columns.groups import Groups, Ints, group, one_array
 from headrace.operators.columns.records import Records, Refuse, Refused
 from headrace.operators.windows.window import Window
@@ -161,7 +158,7 @@ def merge(
     groups: Groups,
     failed: Callable[[Partials, int, Exception], None],
 ) -> Partials:
-    """One row per group. Windows of a group are equal, or are sessions that touch.
+    """One row per group. Windows of a group are equal, or are of a kind that merges and touch.
 
     A user's function may fail over one of them: `failed` is called with that row.
     """
@@ -200,8 +197,8 @@ def start(
     Each record is judged alone: `refuse` is called with the position of one that cannot be taken,
     and the others go on without it.
 
-    `by_time` off puts all records of a key together: their window is known later. Hopping
-    windows are cut into panes here, which `spread` deals out to the windows.
+    `by_time` off puts all records of a key together: their window is known later. Windows that
+    overlap are cut into pieces here, which `spread` deals out to the windows.
     """
     while True:
         try:
@@ -216,79 +213,21 @@ def start(
 def _started(
     aggregates: Sequence[Aggregate], window: Window, records: Records, by_time: bool
 ) -> tuple[Partials, Groups]:
-    key, times = records.key, records.times
-    if not by_time or window.kind == "whole":
-        groups = group([key])
-        starts, ends = np.zeros(groups.count, np.int64), np.full(groups.count, END)
-    elif window.kind in ("tumbling", "hopping"):
-        size = pane(window)
-        number = times // size
-        groups = group([number, key])
-        starts = number[groups.one_row()] * size
-        ends = starts + size
-    elif window.kind == "sliding":
-        groups = group([times, key])
-        ends = times[groups.one_row()] + 1
-        starts = ends - window.size_us
-    elif window.kind == "session":
-        groups = _sessions(key, times, window.size_us)
-        starts = -groups.newest(-times)
-        ends = groups.newest(times) + window.size_us
+    if by_time:
+        groups, starts, ends = window.cut(records)
     else:
-        given = [window_column(records, name) for name in ("window_end", "window_start")]
-        groups = group([*given, key])
-        one = groups.one_row()
-        ends, starts = given[0][one], given[1][one]
+        groups = group([records.key])
+        starts, ends = np.zeros(groups.count, np.int64), np.full(groups.count, END)
     parts = [part for a in aggregates for part in a.start(records, groups)]
     count = np.bincount(groups.of, minlength=groups.count)
-    newest = groups.newest(times)
+    newest = groups.newest(records.times)
     zeros = np.zeros(groups.count, np.int64)
-    key_of = key[groups.one_row()]
+    key_of = records.key[groups.one_row()]
     return Partials(key_of, starts, ends, count, zeros, newest, parts), groups
 
 
-def window_column(records: Records, name: str) -> Ints:
-    """The start or end of the window that rows carry; refuses those that carry none."""
-    column = records.column(name)
-    if pa.types.is_int64(column.type) and not column.null_count:
-        return column.to_numpy()
-    cells = values_in(column)
-    bad = {i: _no_window(c, name) for i, c in enumerate(cells) if type(c) is not int or _beyond(c)}
-    if bad:
-        raise Refused(bad)
-    return np.array(cells, np.int64)
-
-
-def _beyond(time: int) -> bool:
-    return not -(2**63) <= time < 2**63
-
-
-def _no_window(cell: Any, name: str) -> Exception:
-    return TypeError(
-        "same_window() needs rows that come from a window, each with microseconds in "
-        f"{name!r}; this one has {kind_of(cell)} there ({shown(cell, 80)})"
-    )
-
-
-def pane(window: Window) -> int:
-    """The largest piece of time that lies wholly inside or outside of every window."""
-    if window.kind == "tumbling":
-        return window.size_us
-    return math.gcd(window.size_us, window.every_us)
-
-
-def _sessions(key: Ints, times: Ints, gap: int) -> Groups:
-    """Records of one key that follow each other within less than the gap."""
-    order = np.lexsort((times, key))
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (np.diff(key[order]) != 0) | (np.diff(times[order]) >= gap)
-    of = np.empty(len(order), np.int64)
-    of[order] = np.cumsum(begins) - 1
-    return Groups(of, int(begins.sum()))
-
-
 def touching(rows: Partials) -> Groups:
-    """Sessions of one key that overlap, directly or through others."""
+    """Windows of one key that overlap, directly or through others."""
     size = len(rows)
     order = np.lexsort((rows.start, rows.key))
     key, starts, ends = rows.key[order], rows.start[order], rows.end[order]
@@ -305,13 +244,8 @@ def touching(rows: Partials) -> Groups:
 
 
 def spread(rows: Partials, window: Window) -> Partials:
-    """Panes dealt out to the hopping windows that contain them."""
-    number = -(-window.size_us // window.every_us)
-    last = rows.start // window.every_us * window.every_us
-    starts = (last[:, None] - np.arange(number) * window.every_us).ravel()
-    who = np.repeat(np.arange(len(rows)), number)
-    kept = starts + window.size_us > rows.start[who]
-    found = rows.take(who[kept])
-    found.start = starts[kept]
-    found.end = found.start + window.size_us
+    """Pieces dealt out to the windows that contain them."""
+    of, starts, ends = window.windows_of(rows.start)
+    found = rows.take(of)
+    found.start, found.end = starts, ends
     return found

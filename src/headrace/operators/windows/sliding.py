@@ -7,19 +7,58 @@ emitted; it stays until no window can contain it any more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pyarrow as pa
 
 from headrace.model.context import TableContext
-from headrace.model.values.time import END
-from headrace.operators.columns.groups import Ints, group
+from headrace.model.values.time import END, Duration
+from headrace.operators.columns.groups import Groups, Ints, group
+from headrace.operators.columns.records import Records
 from headrace.operators.windows.aggregation import CLOSE, CombinedAggregate, WindowAggregate
 from headrace.operators.windows.merge_ranges import Failures, merge_runs, rows_up_to
 from headrace.operators.windows.partials import Partials
+from headrace.operators.windows.window import Assigned, Every, Window, positive
+
+
+@dataclass(frozen=True)
+class Sliding(Window):
+    """The window of a record is the time up to it; records before it count in it, too."""
+
+    size_us: int
+
+    event_time_only: ClassVar[bool] = True
+    final_only: ClassVar[bool] = True
+    can_join: ClassVar[bool] = False
+    can_rank: ClassVar[bool] = False
+
+    def assign(self, times: Ints) -> Assigned:
+        return np.arange(len(times)), times + 1 - self.size_us, times + 1
+
+    def cut(self, records: Records) -> tuple[Groups, Ints, Ints]:
+        groups = group([records.times, records.key])
+        ends = records.times[groups.one_row()] + 1
+        return groups, ends - self.size_us, ends
+
+    def computations(self, by: str, emit: str | Every) -> tuple[type[Any], type[Any]] | None:
+        return CombinedSliding, SlidingAggregate
+
+
+def sliding(size: Duration) -> Window:
+    """A window that ends with each record: everything of the key in the `size` up to it.
+
+    For a record at t it is [t + 1 - size, t + 1), in microseconds. Records of one key
+    with the same timestamp share it.
+    """
+    return Sliding(positive(size, "sliding"))
 
 
 class SlidingAggregate(WindowAggregate):
     """Aggregates over the time before each record."""
+
+    window: Sliding
 
     def _next(self, rows: Partials) -> Ints:
         closes = self._closes(rows.end)

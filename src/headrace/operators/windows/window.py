@@ -1,31 +1,26 @@
-"""Windows and when they are emitted, as users name them.
+"""`Window`: what a kind of window is. Each kind is one class in a file of its own.
 
-A window is half-open, [start, end). All are aligned to 1970 UTC. Its rows are stamped
-`end - 1`, so they fall into their own window downstream.
+The rows of a window are stamped `end - 1`, so they fall into their own window downstream.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
 
 from headrace.errors import InvalidPipeline
-from headrace.model.values.time import Duration, duration
+from headrace.model.values.time import END, Duration, duration
+from headrace.operators.columns.groups import Groups, Ints, group
+from headrace.operators.columns.records import Records
 
-AFTER_THE_END = "late after the end"
-"""A metric: records for windows that had closed because all input was read, in an earlier run."""
+WINDOW_COLUMNS = ("window_start", "window_end")
+"""The columns that say of which window a row is."""
 
-HOPS_MAX = 100_000
-"""How many hopping windows a record may be in: each of them becomes a row."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """Which windows a record belongs to."""
-
-    kind: str
-    size_us: int = 0
-    every_us: int = 0
+Assigned: TypeAlias = tuple[Ints, Ints, Ints]
+"""Of each (time, window): the position of the time, the window's start, its end."""
 
 
 @dataclass(frozen=True)
@@ -36,65 +31,142 @@ class Every:
     records: int = 0
 
 
-def tumbling(size: Duration) -> Window:
-    """Windows of one size, one after another."""
-    return Window("tumbling", _positive(size, "tumbling"))
-
-
-def hopping(size: Duration, *, every: Duration) -> Window:
-    """Windows of one size that begin every so often; a record is in several of them."""
-    size_us, every_us = _positive(size, "hopping"), _positive(every, "hopping: every=")
-    if every_us > size_us:
-        raise InvalidPipeline(
-            f"hopping({size!r}, every={every!r}) leaves gaps between windows; let every= be at "
-            "most the size"
-        )
-    if size_us > HOPS_MAX * every_us:
-        raise InvalidPipeline(
-            f"hopping({size!r}, every={every!r}): each record would be in "
-            f"{-(-size_us // every_us):,} windows, and {HOPS_MAX:,} are the limit; let every= be "
-            "longer, or take sliding(size), which has one window per record"
-        )
-    return Window("hopping", size_us, every_us)
-
-
-def sliding(size: Duration) -> Window:
-    """A window that ends with each record: everything of the key in the `size` up to it.
-
-    For a record at t it is [t + 1 - size, t + 1), in microseconds. Records of one key
-    with the same timestamp share it.
-    """
-    return Window("sliding", _positive(size, "sliding"))
-
-
-def session(gap: Duration) -> Window:
-    """Records that follow each other within less than `gap`; the window ends `gap` after the last.
-
-    A record that lies between two sessions merges them.
-    """
-    return Window("session", _positive(gap, "session"))
-
-
-def whole() -> Window:
-    """One window for all time, closed when all input has ended; rows have no window columns."""
-    return Window("whole")
-
-
-def same_window() -> Window:
-    """The window that the rows carry already, as `window_start` and `window_end`."""
-    return Window("same")
-
-
 def every(what: Duration | int) -> Every:
     """Emit what changed every so often ("5s", by the window's own time), or every n records."""
     if isinstance(what, int) and not isinstance(what, bool):
         if what < 1:
             raise InvalidPipeline(f"every({what!r}): a number of records from 1 on")
         return Every(records=what)
-    return Every(micros=_positive(what, "every"))
+    return Every(micros=positive(what, "every"))
 
 
-def _positive(given: Any, what: str) -> int:
+class Window(ABC):
+    """Which windows a record belongs to, as half-open ranges of time: [start, end).
+
+    To write a kind of your own, derive from this class and implement `assign`:
+
+    - It gives the windows of each time, in microseconds since 1970 UTC, and every time lies in
+      its windows: `start <= time < end`.
+    - It is a function of the times alone: no clock, no random numbers, and no influence of the
+      other times that it is given. Records are assigned in any task, and again after a crash.
+    - Two windows are the same if start and end are.
+    - Parameters are attributes, set in `__init__`, whose `repr` is the same in every process: it
+      is stored beside open windows, so that a changed kind is noticed (see `meaning`).
+
+    The class attributes say what the kind can be combined with. The other methods have defaults
+    that work for every kind; a kind overrides them where it knows a faster way.
+    """
+
+    overlapping: ClassVar[bool] = False
+    """Whether a time may lie in several windows. If not, `assign` gives exactly one for each."""
+
+    merging: ClassVar[bool] = False
+    """Whether windows of one key that overlap become one. Only the slot then knows a record's
+    window, so whether the record is late is judged there."""
+
+    endless: ClassVar[bool] = False
+    """Whether the windows close only with the end of all input. Rows have no window columns."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    """The columns in which records carry their window, where it does not follow from their time."""
+
+    event_time_only: ClassVar[bool] = False
+    """Whether it cannot go by ingestion or processing time."""
+
+    final_only: ClassVar[bool] = False
+    """Whether its rows are emitted once, when a window closes."""
+
+    can_join: ClassVar[bool] = True
+    """Whether records of two streams can be joined within its windows."""
+
+    can_rank: ClassVar[bool] = True
+    """Whether `top` can rank the records of its windows."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it: the class's name in lower case."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def assign(self, times: Ints) -> Assigned:
+        """The windows of each time, as three arrays of one length: the position of the time among
+        those given, the window's start, and its end. It is never called without any time."""
+
+    def closes(self, ends: Ints, grace_us: int) -> Ints:
+        """When windows with these ends close for good: records for them are late from then on."""
+        return np.minimum(ends, END - grace_us) + grace_us
+
+    def meaning(self) -> str:
+        """Stands for the kind and all its parameters. State that was made under another meaning
+        is refused."""
+        shown = f"{type(self).__name__}({vars(self)!r})"
+        if " at 0x" in shown:
+            raise InvalidPipeline(
+                f"the window {shown:.120} has a parameter whose repr is another one in every "
+                "process; make it a dataclass of plain values, or override meaning()"
+            )
+        return shown
+
+    def computations(self, by: str, emit: str | Every) -> tuple[type[Any], type[Any]] | None:
+        """The computations that aggregate it: with and without combining before the shuffle.
+
+        None for the usual ones, `CombinedAggregate` and `WindowAggregate`.
+        """
+        return None
+
+    # How records are combined ---------------------------------------------
+
+    def pieces(self, times: Ints) -> tuple[Ints, Ints]:
+        """Start and end of a piece around each time: all of a piece lies in the same windows.
+
+        Records of one piece are aggregated together before they are dealt out to its windows.
+        Where windows do not overlap a piece is a window, and otherwise, by default, an instant.
+        """
+        if self.overlapping:
+            return times, times + 1
+        of, starts, ends = self.windows_of(times)
+        if len(of) != len(times) or not (of == np.arange(len(times))).all():
+            raise InvalidPipeline(
+                f"{self.name} windows: assign() gave {len(of)} windows for {len(times)} times. "
+                "One for each, in their order, or overlapping = True in the class"
+            )
+        return starts, ends
+
+    def pieces_of(self, records: Records) -> tuple[Ints, Ints]:
+        """The piece of each record."""
+        return self.pieces(records.times)
+
+    def cut(self, records: Records) -> tuple[Groups, Ints, Ints]:
+        """Records of one key and piece as groups, and the start and end of each group's piece."""
+        starts, ends = self.pieces_of(records)
+        groups = group([ends, starts, records.key])
+        one = groups.one_row()
+        return groups, starts[one], ends[one]
+
+    def windows_of(self, times: Ints) -> Assigned:
+        """What `assign` gives, checked."""
+        if not len(times):
+            return times, times, times
+        of, starts, ends = self.assign(times)
+        given = times[of]
+        inside = (starts <= given) & ((given < ends) | (ends == END))
+        if not inside.all() or not np.bincount(of, minlength=len(times)).all():
+            raise InvalidPipeline(
+                f"{self.name} windows: assign() must give each time a window that it lies in, "
+                "start <= time < end"
+            )
+        return of, starts, ends
+
+    def last_ends(self, starts: Ints, ends: Ints) -> Ints:
+        """The end of the last window that each of these pieces is part of."""
+        if not self.overlapping:
+            return ends
+        of, _, window_ends = self.windows_of(starts)
+        return Groups(of, len(starts)).newest(window_ends)
+
+
+def positive(given: Any, what: str) -> int:
+    """A duration in microseconds, longer than zero."""
     micros = duration(given, what=what)
     if not micros:
         raise InvalidPipeline(f"{what}: a duration longer than zero, not {given!r}")

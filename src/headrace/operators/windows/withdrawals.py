@@ -44,7 +44,7 @@ class Standing(Aggregate):
 
 def withdraws(window: Window, emit: str | Every) -> bool:
     """Whether a row that was sent may be replaced by one of another window."""
-    return window.kind == "session" and emit != "final"
+    return window.merging and emit != "final"
 
 
 @dataclass

@@ -17,8 +17,9 @@ from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Pairing, Select, Side
 from headrace.operators.joins.history import HistoryJoin
 from headrace.operators.joins.interval import IntervalJoin
-from headrace.operators.joins.windowed import WINDOW_COLUMNS, CutWindows, WindowJoin
+from headrace.operators.joins.windowed import WindowJoin
 from headrace.operators.steps.stateless import PassOn
+from headrace.operators.windows.window import WINDOW_COLUMNS, Window
 from headrace.pipeline.graph.graph import To
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def join(
     right: Side,
     *,
     within: Interval | None = None,
-    window: CutWindows | None = None,
+    window: Window | None = None,
     grace: Duration = "0s",
     how: str = "inner",
     select: Select | None = None,
@@ -52,6 +53,7 @@ def join(
         raise InvalidPipeline(f"{where} takes within= or window=, not both")
     if within is not None and not isinstance(within, Interval):
         raise InvalidPipeline(f'{where}: within= is interval("-5s", "10s"), not {within!r}')
+    _check_window(window, where)
     grace_us = duration(grace, what=f"{where}: grace=")
     if grace_us and window is None:
         raise InvalidPipeline(f"{where}: grace= is for window joins")
@@ -64,12 +66,9 @@ def join(
     left, right = _typed(builder, left), _typed(builder, right)
     shared = () if window is None else WINDOW_COLUMNS
     pairing = Pairing(left, right, select=select, where=where, shared=shared)
-    if window is not None and window.kind == "same":
+    for column in () if window is None else window.columns:
         for side in (left, right):
-            for column in WINDOW_COLUMNS:
-                check_column(
-                    column, side.columns, where=f"{where}, same_window() of {side.stream!r}"
-                )
+            check_column(column, side.columns, where=f"{where}, same_window() of {side.stream!r}")
     outputs: Any = (name := builder._free(name))
     right, helpers = _apart(builder, left, right, name)
     columns = pairing.columns()
@@ -125,6 +124,16 @@ def _check_how(how: str, words: tuple[str, ...], where: str) -> None:
     if how not in words:
         choices = ", ".join(f'"{word}"' for word in words)
         raise InvalidPipeline(f"{where}: how= is one of {choices}, not {how!r}")
+
+
+def _check_window(window: Any, where: str) -> None:
+    if window is not None and not isinstance(window, Window):
+        raise InvalidPipeline(f'{where}: a window is made like tumbling("10s"), not {window!r:.80}')
+    if window is not None and not window.can_join:
+        raise InvalidPipeline(
+            f"{where}: a window join takes tumbling(), hopping(), same_window() or a window of "
+            f"your own that can join, not {window.name}"
+        )
 
 
 def _check_options(options: Mapping[str, Any], where: str) -> None:

@@ -14,10 +14,10 @@ from headrace.model.values.time import Duration
 from headrace.operators.aggregates.aggregates import Aggregate
 from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Select, Side
-from headrace.operators.joins.windowed import CutWindows
 from headrace.operators.steps.reduce import reducer
 from headrace.operators.top.by_id import BUCKET, Bucketed, BucketTop, MergeTop
-from headrace.operators.windows.window import Every, Window, whole
+from headrace.operators.windows.whole import whole
+from headrace.operators.windows.window import Every, Window
 from headrace.pipeline.fluent.joins import join, join_asof
 from headrace.pipeline.fluent.stream import Stream, V
 from headrace.pipeline.fluent.windowed_stream import StepOption, WindowedStream
@@ -200,9 +200,8 @@ class KeyedStream(Stream[V]):
                 )
             )
         self._check_same_pipeline(right, "join")
-        windows = None if window is None else CutWindows(window)
         made, columns, helpers = join(
-            self._builder, self._side(), right._side(), within=within, window=windows, grace=grace,
+            self._builder, self._side(), right._side(), within=within, window=window, grace=grace,
             how=how, select=select, late=late, **options,
         )  # fmt: skip
         return self._joined(made, columns, *helpers)

@@ -12,9 +12,7 @@ from headrace.operators.aggregates.aggregates import Aggregate, Count
 from headrace.operators.top.rows import CombinedTop, TopRows, WindowTop
 from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggregate
 from headrace.operators.windows.late_filter import LateAside
-from headrace.operators.windows.panes import CombinedPaned, PanedAggregate
-from headrace.operators.windows.sliding import CombinedSliding, SlidingAggregate
-from headrace.operators.windows.window import Every, Window
+from headrace.operators.windows.window import WINDOW_COLUMNS, Every, Window
 from headrace.operators.windows.withdrawals import WITHDRAWN, withdraws
 from headrace.pipeline.graph.graph import To
 
@@ -66,14 +64,14 @@ class WindowedStream:
                 "carry the time at which they are read, and windows by event time go by it"
             )
         if by != "event":
-            if window.kind in ("sliding", "same"):
-                raise InvalidPipeline(f"{where}: a {window.kind} window goes by event time")
+            if window.event_time_only:
+                raise InvalidPipeline(f"{where}: {window.name} goes by event time alone")
             if self._grace_us or isinstance(late, To):
                 raise InvalidPipeline(
                     f"{where}: by {by} time nothing is late; leave grace= and late="
                 )
-        if window.kind == "sliding" and emit != "final":
-            raise InvalidPipeline(f'{where}: sliding windows are emitted once, emit="final"')
+        if window.final_only and emit != "final":
+            raise InvalidPipeline(f'{where}: {window.name} windows are emitted once, emit="final"')
         self._window, self._by, self._late, self._emit = window, by, late, emit
         self._options = options
 
@@ -124,8 +122,8 @@ class WindowedStream:
             raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
         if not isinstance(by, str):
             raise InvalidPipeline(f"{where}: by= names a column, not {by!r:.80}")
-        if self._window.kind == "sliding":
-            raise InvalidPipeline(f"{where} does not go with sliding windows")
+        if not self._window.can_rank:
+            raise InvalidPipeline(f"{where} does not go with {self._window.name} windows")
         kinds = (CombinedTop, WindowTop)
         return self._aggregate("top", {"top": TopRows(by, n, ties)}, options, kinds)
 
@@ -138,22 +136,21 @@ class WindowedStream:
     ) -> KeyedStream[Any]:
         stream, window = self._stream, self._window
         where = f"{stream.name}.{step}"
-        if "late" in options and window.kind != "whole":
+        if "late" in options and not window.endless:
             raise InvalidPipeline(f"{where}: say it where windows are made: window(..., late=)")
-        windows = [] if window.kind == "whole" else ["window_start", "window_end"]
+        windows = [] if window.endless else [*WINDOW_COLUMNS]
         marks = [WITHDRAWN] if withdraws(window, self._emit) else []
-        lost = [c for c in stream.key_columns if c in [*windows, *marks] and window.kind != "same"]
+        lost = [c for c in stream.key_columns if c in [*windows, *marks] and not window.columns]
         if lost:
             raise InvalidPipeline(
                 f"{where}: the key is called {lost[0]!r}, as a column of the window's rows is. "
                 "Give it another name before: select(...), or key_by(name=function)"
             )
         for name in aggregates:
-            if name in [*stream.key_columns, "window_start", "window_end", *marks] and not kinds:
+            if name in [*stream.key_columns, *WINDOW_COLUMNS, *marks] and not kinds:
                 raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
         known = stream._builder._columns_of(stream.name)
-        carried = windows if window.kind == "same" else []
-        for column in carried:
+        for column in window.columns:
             if known is not None and column not in known:
                 raise InvalidPipeline(
                     f"{where}: same_window() needs rows that come from a window, with a column "
@@ -166,12 +163,13 @@ class WindowedStream:
             if schema is not None and one.numeric and one.column in schema.names:
                 check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
         if kinds is None:
-            kinds = _kinds(window, self._by, self._emit)
+            kinds = window.computations(self._by, self._emit)
+            kinds = kinds or (CombinedAggregate, WindowAggregate)
         options = {**stream._alone(), **self._options, **options}
         late = self._late if isinstance(self._late, To) else None
-        # A session's records cannot be judged before its slot, and what goes aside as it is must
+        # Windows that merge cannot be judged before their slot, and what goes aside as it is must
         # not have been combined before. The same holds where the window has its own watermark.
-        judged_there = late is not None and (window.kind == "session" or "watermark" in options)
+        judged_there = late is not None and (window.merging or "watermark" in options)
         apart = judged_there or isinstance(options.get("late"), To)
         computation = kinds[1 if apart else 0](
             window,
@@ -209,14 +207,3 @@ class WindowedStream:
                 dict.fromkeys([*stream.key_columns, *windows, *extra, *marks])
             )
         return stream._rows_of(made, *helpers)
-
-
-def _kinds(
-    window: Window, by: str, emit: str | Every
-) -> tuple[type[WindowAggregate], type[WindowAggregate]]:
-    """The computations for a window: with and without combining before the shuffle."""
-    if window.kind == "sliding":
-        return CombinedSliding, SlidingAggregate
-    if window.kind == "hopping" and by == "event" and emit == "final":
-        return CombinedPaned, PanedAggregate
-    return CombinedAggregate, WindowAggregate

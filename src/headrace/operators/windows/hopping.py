@@ -1,27 +1,96 @@
-"""Hopping windows that are emitted once: the state holds panes, put together when a window ends.
+"""Hopping windows: of one size, one begins every so often, so a record is in several of them.
 
-A record would be part of size / every windows; it changes one pane instead. When the
-watermark passes the end of a window, the panes inside are merged and emitted. A pane
-stays until the last window that contains it has closed. Which windows are out already
-needs no memory: those that the watermark of the epoch before had passed.
+Where they are emitted once, the state holds panes. A record would be part of size / every
+windows; it changes one pane instead. When the watermark passes the end of a window, the panes
+inside are merged and emitted. A pane stays until the last window that contains it has closed.
+Which windows were emitted already needs no memory: those that the watermark of the epoch before
+had passed.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import InvalidPipeline
 from headrace.model.context import TableContext
-from headrace.model.values.time import END
-from headrace.operators.columns.groups import Ints, group
+from headrace.model.values.time import END, Duration
+from headrace.operators.columns.groups import Groups, Ints, group
+from headrace.operators.columns.records import Records
 from headrace.operators.windows.aggregation import CLOSE, CombinedAggregate, WindowAggregate
 from headrace.operators.windows.merge_ranges import Failures, merge_runs, rows_up_to
 from headrace.operators.windows.partials import Partials
+from headrace.operators.windows.tumbling import cut_evenly
+from headrace.operators.windows.window import Assigned, Every, Window, positive
+
+HOPS_MAX = 100_000
+"""How many hopping windows a record may be in: each of them becomes a row."""
+
+
+@dataclass(frozen=True)
+class Hopping(Window):
+    """Windows of one size that begin every so often, aligned to 1970 UTC."""
+
+    size_us: int
+    every_us: int
+
+    overlapping: ClassVar[bool] = True
+
+    def assign(self, times: Ints) -> Assigned:
+        last = times // self.every_us * self.every_us
+        most = -(-self.size_us // self.every_us)
+        starts = (last[:, None] - np.arange(most) * self.every_us).ravel()
+        of = np.repeat(np.arange(len(times)), most)
+        kept = starts > times[of] - self.size_us
+        starts = starts[kept]
+        # A time may be any number of 64 bits: the last window ends with time itself.
+        return of[kept], starts, np.minimum(starts, END - self.size_us) + self.size_us
+
+    def pieces(self, times: Ints) -> tuple[Ints, Ints]:
+        starts = times // self.pane_us * self.pane_us
+        return starts, starts + self.pane_us
+
+    def cut(self, records: Records) -> tuple[Groups, Ints, Ints]:
+        return cut_evenly(records, self.pane_us)
+
+    def last_ends(self, starts: Ints, ends: Ints) -> Ints:
+        return starts // self.every_us * self.every_us + self.size_us
+
+    @property
+    def pane_us(self) -> int:
+        """The largest piece of time that lies wholly inside or outside of every window."""
+        return math.gcd(self.size_us, self.every_us)
+
+    def computations(self, by: str, emit: str | Every) -> tuple[type[Any], type[Any]] | None:
+        """Panes where windows are emitted once, by event time."""
+        return (CombinedPaned, PanedAggregate) if by == "event" and emit == "final" else None
+
+
+def hopping(size: Duration, *, every: Duration) -> Window:
+    """Windows of one size that begin every so often; a record is in several of them."""
+    size_us, every_us = positive(size, "hopping"), positive(every, "hopping: every=")
+    if every_us > size_us:
+        raise InvalidPipeline(
+            f"hopping({size!r}, every={every!r}) leaves gaps between windows; let every= be at "
+            "most the size"
+        )
+    if size_us > HOPS_MAX * every_us:
+        raise InvalidPipeline(
+            f"hopping({size!r}, every={every!r}): each record would be in "
+            f"{-(-size_us // every_us):,} windows, and {HOPS_MAX:,} are the limit; let every= be "
+            "longer, or take sliding(size), which has one window per record"
+        )
+    return Hopping(size_us, every_us)
 
 
 class PanedAggregate(WindowAggregate):
     """Aggregates of hopping windows from panes."""
 
+    window: Hopping
     in_panes = True
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
@@ -29,7 +98,7 @@ class PanedAggregate(WindowAggregate):
         rows, arrived = self._arrived(ctx)
         if not len(rows):
             return  # all of them were refused
-        too_late = self._closes(self._last_end(rows)) <= ctx.watermark_before
+        too_late = self._closes(self.window.last_ends(rows.start, rows.end)) <= ctx.watermark_before
         if too_late.any():
             self._aside(rows.count[too_late], arrived, too_late, ctx)
             rows = rows.take(~too_late)
@@ -59,7 +128,7 @@ class PanedAggregate(WindowAggregate):
         if not len(rows):
             return
         rows = rows.take(np.lexsort((rows.end, rows.key)))
-        every, last = self.window.every_us, self._last_end(rows)
+        every, last = self.window.every_us, self.window.last_ends(rows.start, rows.end)
         first = self._first_end(rows, ctx.watermark_before)
         until = last
         if not ctx.final:
