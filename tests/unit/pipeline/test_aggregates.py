@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Pipeline, UserCodeError, agg, sources, whole
 from headrace.model.values.rows import Rows, one_batch
-from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.columns.groups import Groups
 from headrace.operators.columns.records import Records
 from headrace.testing import CRASH, Harness

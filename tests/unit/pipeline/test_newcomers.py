@@ -30,7 +30,7 @@ from headrace import (
     to,
     tumbling,
 )
-from headrace.operators.aggregates.sketches import DistinctApproximate
+from headrace.operators.aggregates.distinct_approximate import DistinctApproximate
 from headrace.operators.columns.groups import Groups
 from headrace.testing import CRASH, Harness
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline, agg, hopping, sliding, sources
-from headrace.operators.aggregates.aggregates import Count
+from headrace.operators.aggregates.count import Count
 from headrace.operators.windows import merge_ranges, partials
 from headrace.operators.windows.partials import Partials
 from headrace.testing import Harness

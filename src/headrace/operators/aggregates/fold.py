@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.model.values.codec import decode_value, packed
 from headrace.model.values.extensions import from_extension, wide
 from headrace.model.values.shown import shown
-from headrace.operators.aggregates.aggregates import Aggregate, Failed, Parts, Unfinished
+from headrace.operators.aggregates.aggregate import Aggregate, Failed, Parts, Unfinished
 from headrace.operators.columns.cells import Form
 from headrace.operators.columns.groups import Groups
 from headrace.operators.columns.records import Records, Refused

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.model.context import TableContext
 from headrace.model.values.codec import decode_value, packed
-from headrace.operators.aggregates.aggregates import Aggregate, Failed, Parts
+from headrace.operators.aggregates.aggregate import Aggregate, Failed, Parts
 from headrace.operators.columns.cells import Form, as_cells
 from headrace.operators.columns.groups import Groups, Ints, float_order, runs, sorted_rows
 from headrace.operators.columns.output import in_python, send_dicts

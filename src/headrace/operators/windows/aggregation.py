@@ -22,7 +22,7 @@ from headrace.model.map import Map
 from headrace.model.state import state
 from headrace.model.values.rows import Rows
 from headrace.model.values.time import END
-from headrace.operators.aggregates.aggregates import Aggregate, Unfinished
+from headrace.operators.aggregates.aggregate import Aggregate, Unfinished
 from headrace.operators.columns.groups import Groups, Ints, group
 from headrace.operators.columns.output import Column, key_columns, send
 from headrace.operators.columns.records import Records, Refuse

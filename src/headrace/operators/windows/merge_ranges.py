@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.columns.groups import Groups, Ints
 from headrace.operators.windows import partials
 from headrace.operators.windows.partials import Partials

@@ -14,7 +14,7 @@ from headrace.errors import IncompatibleState
 from headrace.model.values.codec import decode_value, packed
 from headrace.model.values.rows import Rows, one_batch
 from headrace.model.values.time import END
-from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.columns.cells import Form, is_cells, joined, of_stored, to_stored
 from headrace.operators.columns.groups import Groups, Ints, group, one_array
 from headrace.operators.columns.records import Records, Refuse, Refused

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.aggregates.aggregates import Aggregate, Failed, Parts
+from headrace.operators.aggregates.aggregate import Aggregate, Failed, Parts
 from headrace.operators.columns.cells import Form
 from headrace.operators.columns.groups import Groups
 from headrace.operators.columns.output import Column, behind

@@ -24,23 +24,19 @@ from typing import Any
 from headrace.errors import InvalidPipeline
 from headrace.model.functions import checked_function as _checked
 from headrace.model.values.codec import encode_value as _encode_zero
-from headrace.operators.aggregates.aggregates import (
-    Aggregate,
-    Count,
-    Edge,
-    Extreme,
-    Mean,
-    Sum,
-    Variance,
-)
+from headrace.operators.aggregates.aggregate import Aggregate
+from headrace.operators.aggregates.collect import Collect
+from headrace.operators.aggregates.count import Count
+from headrace.operators.aggregates.distinct import Distinct
+from headrace.operators.aggregates.distinct_approximate import DistinctApproximate
+from headrace.operators.aggregates.edge import Edge
+from headrace.operators.aggregates.extreme import Extreme
 from headrace.operators.aggregates.fold import Fold
-from headrace.operators.aggregates.sketches import (
-    Collect,
-    Distinct,
-    DistinctApproximate,
-    Quantiles,
-    TopValues,
-)
+from headrace.operators.aggregates.mean import Mean
+from headrace.operators.aggregates.quantiles import Quantiles
+from headrace.operators.aggregates.sum import Sum
+from headrace.operators.aggregates.top_values import TopValues
+from headrace.operators.aggregates.variance import Variance
 
 __all__ = [
     "Aggregate",

@@ -11,7 +11,7 @@ from headrace.model.functions import checked_function
 from headrace.model.key_spec import KeyGiven
 from headrace.model.values.column_names import check_column
 from headrace.model.values.time import Duration
-from headrace.operators.aggregates.aggregates import Aggregate
+from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Select, Side
 from headrace.operators.steps.reduce import reducer

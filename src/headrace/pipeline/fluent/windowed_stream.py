@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column, check_numbers
 from headrace.model.values.time import Duration, duration
-from headrace.operators.aggregates.aggregates import Aggregate, Count
+from headrace.operators.aggregates.aggregate import Aggregate
+from headrace.operators.aggregates.count import Count
 from headrace.operators.top.rows import CombinedTop, TopRows, WindowTop
 from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggregate
 from headrace.operators.windows.late_filter import LateAside
