@@ -54,7 +54,7 @@ def records_come_after_the_commit() -> Iterator[None]:
 
     def and_then(self: Driver, plan: Any, done: Any) -> None:
         commit(self, plan, done)
-        for name, data in self._sources._record.later.kept.items():  # type: ignore[attr-defined]
+        for name, data in self._injectors._record.later.kept.items():  # type: ignore[attr-defined]
             self.store.write(name, data)
 
     with patch.object(FinishedSplits, "seal", later), patch.object(Driver, "_commit", and_then):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +11,9 @@ import msgspec
 
 from headrace.engine.driver import collection
 from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver import follower as follower_module
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.pins import Pinned, pins_of
 from headrace.engine.leading import lease, retry, standby
 from headrace.engine.leading.lease import LeaseKeeper, LeaseObserver, Pulse
@@ -86,28 +89,28 @@ def torn_leases_end_standbys() -> AbstractContextManager[Any]:
 
 def standbys_take_over_from_anybody() -> AbstractContextManager[Any]:
     """Leases: of two standbys the second takes over from the first, which has just begun."""
-    open_driver = Driver.open
+    take_over = Follower.take_over
 
-    def careless(self: Driver, lapsed: int | None = None) -> None:
-        open_driver(self, None if lapsed is None else 2**40)
+    def careless(self: Follower, lapsed: int | None = None, **rest: Any) -> Driver:
+        return take_over(self, None if lapsed is None else 2**40, **rest)
 
-    return patch.object(Driver, "open", careless)
+    return patch.object(Follower, "take_over", careless)
 
 
 def standbys_collect_while_they_watch() -> AbstractContextManager[Any]:
     """A4: a standby tidies up before its generation is in the log."""
-    follow = Driver.follow
+    follow = Follower.follow
 
-    def tidy(self: Driver) -> int:
+    def tidy(self: Follower) -> int:
         generation = follow(self)
-        if not hasattr(self, "ledger"):
+        if self.driver is None:
             for name in self.store.list("work"):
                 self.store.delete(f"work/{name}")
             self.store.write("work/left", b"")
             self.store.delete("work/left")
         return generation
 
-    return patch.object(Driver, "follow", tidy)
+    return patch.object(Follower, "follow", tidy)
 
 
 def leaders_renew_once() -> AbstractContextManager[Any]:
@@ -155,7 +158,8 @@ def outages_void_plans() -> AbstractContextManager[Any]:
     return patch.object(Driver, "_give_up", harsh)
 
 
-def checkpoints_are_made_anew() -> AbstractContextManager[Any]:
+@contextmanager
+def checkpoints_are_made_anew() -> Iterator[None]:
     """Patience: where the checkpoint was mounted a new one is begun."""
     require = driver_module.require_present
 
@@ -167,7 +171,11 @@ def checkpoints_are_made_anew() -> AbstractContextManager[Any]:
             store.make_directory("log")
             raise
 
-    return patch.object(driver_module, "require_present", helpful)
+    with (
+        patch.object(driver_module, "require_present", helpful),
+        patch.object(follower_module, "require_present", helpful),
+    ):
+        yield
 
 
 def collection_forgets_pins() -> AbstractContextManager[Any]:

@@ -15,11 +15,12 @@ from threading import Event
 from typing import Any
 
 from headrace import Checkpoint, Pipeline, RunSummary, failpoints
-from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.options import Options
-from headrace.engine.fingerprint import fingerprint
+from headrace.engine.driver.setup import Setup
 from headrace.engine.job import run_loop
+from headrace.plan.fingerprint import fingerprint
 from headrace.state.cache import WorkerCache
 from headrace.store.store import DiskStore, Store
 from headrace.worker.runtime import Runtime
@@ -38,20 +39,20 @@ def clock() -> int:
     return time.time_ns() // 1000
 
 
-def local_driver(
+def local_follower(
     pipeline: Pipeline,
     checkpoint: str | os.PathLike[str] | Store,
     *,
     parallelism: int = 2,
     background: bool = False,
     **options: Any,
-) -> Driver:
-    """A driver like that of `Pipeline.run`, with this process in the place of Spark."""
+) -> Follower:
+    """A follower like that of `Pipeline.run`, with this process in the place of Spark."""
     topology = pipeline.freeze()
     store = checkpoint if isinstance(checkpoint, Store) else DiskStore(os.fspath(checkpoint))
     substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
     substrate.parallelism = parallelism
-    return Driver(
+    setup = Setup(
         topology,
         fingerprint(topology.graph),
         store,
@@ -59,13 +60,14 @@ def local_driver(
         Options(background=background, **options),
         clock=clock,
     )
+    return Follower(setup)
 
 
 def run_local(
     pipeline: Pipeline, checkpoint: str | os.PathLike[str] | Store, **options: Any
 ) -> RunSummary:
     """Runs a pipeline to its end on the local substrate."""
-    return run_loop(local_driver(pipeline, checkpoint, **options), Event(), clock)
+    return run_loop(local_follower(pipeline, checkpoint, **options), Event(), clock)
 
 
 # What comes out.

@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.reference.exchange import exchange as plain_exchange
 from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
-from tests.spark.support import bag, local_driver, rows, run_local, state_of
+from tests.spark.support import bag, local_follower, rows, run_local, state_of
 
 from headrace import (
     Computation,
@@ -215,8 +215,8 @@ def check_market(where: Path, trades: dict[str, Any]) -> None:
 def begun(tmp_path: Path) -> Path:
     """A market whose run was stopped after four epochs."""
     write_trades(TRADES, tmp_path / "in")
-    driver = local_driver(market(tmp_path), tmp_path / "checkpoint", slots=2, epoch_records=20)
-    driver.open()
+    place, options = tmp_path / "checkpoint", {"slots": 2, "epoch_records": 20}
+    driver = local_follower(market(tmp_path), place, **options).take_over()
     for _ in range(4):
         driver.step()
     driver.close()

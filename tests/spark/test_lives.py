@@ -21,7 +21,7 @@ from tests.spark.support import (
     ROOT,
     bag,
     contents,
-    local_driver,
+    local_follower,
     rows,
     run_local,
     state_of,
@@ -67,9 +67,9 @@ def test_a_driver_overtaken_at_any_point_stops_as_fenced_and_changes_nothing(
 ) -> None:
     write_trades(TRADES, tmp_path / "in")
 
-    def driver() -> Any:
+    def follower() -> Any:
         pipeline = exchange(trades_in(tmp_path / "in"), tmp_path / "out")
-        return local_driver(pipeline, tmp_path / "checkpoint", slots=2, epoch_records=20)
+        return local_follower(pipeline, tmp_path / "checkpoint", slots=2, epoch_records=20)
 
     arrivals = 0
 
@@ -78,22 +78,21 @@ def test_a_driver_overtaken_at_any_point_stops_as_fenced_and_changes_nothing(
         arrivals += 1
         if arrivals == (1 if name in MEETS_NOBODY or "collect" in name else 5):
             failpoints.disarm()
-            successor = driver()
-            successor.open()
+            successor = follower().take_over()
             while type(successor.step()).__name__ == "Run":
                 pass
             successor.close()
 
     failpoints.arm(name, overtake)
-    first = driver()
+    first = follower()
     if name == "before-takeover":
         # It has not appended its generation yet: then it is the newer one, and finds all done.
-        first.open()
-        assert type(first.step()).__name__ == "Finish"
+        leader = first.take_over()
+        assert type(leader.step()).__name__ == "Finish"
     else:
         with pytest.raises(Fenced, match=r"another driver .* has taken over this checkpoint"):
-            first.open()
-            while type(first.step()).__name__ == "Run":
+            leader = first.take_over()
+            while type(leader.step()).__name__ == "Run":
                 pass
             pytest.fail(f"it was never fenced, after {arrivals} arrivals at {name}")
     first.close()
@@ -128,8 +127,8 @@ def test_a_stopped_run_resumes_with_other_slots_until_caught_up_and_then_to_the_
     write_trades(TRADES, tmp_path / "in")
     for slots, epochs in [(2, 4), (5, 5), (1, 3), (3, 2)]:
         pipeline = exchange(trades_in(tmp_path / "in"), tmp_path / "out")
-        driver = local_driver(pipeline, tmp_path / "checkpoint", slots=slots, epoch_records=20)
-        driver.open()
+        follower = local_follower(pipeline, tmp_path / "checkpoint", slots=slots, epoch_records=20)
+        driver = follower.take_over()
         for _ in range(epochs):
             driver.step()
         driver.close()

@@ -26,9 +26,10 @@ from headrace.bench.frame.bars import Bar
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Say
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.options import Options
-from headrace.engine.fingerprint import fingerprint
+from headrace.engine.driver.setup import Setup
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.model.computation import Computation
@@ -37,6 +38,7 @@ from headrace.model.record import Record
 from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Run
+from headrace.plan.fingerprint import fingerprint
 from headrace.sources.files.text_lines import text
 from headrace.state.cache import WorkerCache
 from headrace.store.store import DiskStore
@@ -142,7 +144,6 @@ def _measure(
     data = directory / "in"
     data.mkdir()
     driver = _driver(data, directory / "state")
-    driver.open()
     measured: list[dict[str, Any]] = []
     for first in range(0, workload.files, workload.per_epoch):
         last = min(first + workload.per_epoch, workload.files)
@@ -168,7 +169,6 @@ def _measure(
     driver.close()
     began = time.perf_counter()
     again = _driver(data, directory / "state")
-    again.open()
     start_s = time.perf_counter() - began
     again.close()
     return measured, start_s, counted
@@ -201,7 +201,8 @@ def _driver(data: Path, checkpoint: Path) -> Driver:
     store = DiskStore(checkpoint)
     substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
     options = Options(until=None, slots=2, epoch_records=1_000_000, background=False)
-    return Driver(topology, fingerprint(topology.graph), store, substrate, options)
+    setup = Setup(topology, fingerprint(topology.graph), store, substrate, options)
+    return Follower(setup).take_over()
 
 
 def _key(line: str) -> int:

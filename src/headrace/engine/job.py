@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import Conduct, RunControl, run_loop
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.spark.tracebacks import brief
@@ -19,28 +19,29 @@ from headrace.errors import InvalidPipeline
 from headrace.log.identity import read_identity
 from headrace.model.values.time import Duration, duration
 from headrace.plan.progress import RunSummary
+from headrace.plan.summary import lowest_watermark
 
 
 class Job:
     """A pipeline that runs in the background. Use it as a context manager: leaving stops it."""
 
     def __init__(
-        self, driver: Driver, clock: Callable[[], int], conduct: Conduct | None = None
+        self, follower: Follower, clock: Callable[[], int], conduct: Conduct | None = None
     ) -> None:
-        self._driver = driver
+        self._follower = follower
         self._conduct = conduct
         self._control = RunControl()
         self._summary: RunSummary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(
-            target=self._run, args=(clock,), name=f"headrace-{driver.graph.name}", daemon=True
+            target=self._run, args=(clock,), name=f"headrace-{follower.graph.name}", daemon=True
         )
         self._thread.start()
 
     def _run(self, clock: Callable[[], int]) -> None:
         try:
             self._summary = run_loop(
-                self._driver, self._control.stopping, clock, self._conduct, self._control
+                self._follower, self._control.stopping, clock, self._conduct, self._control
             )
         except BaseException as error:
             self._error = error
@@ -51,7 +52,7 @@ class Job:
             timeout = duration(timeout, what="timeout=") / 1e6
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"pipeline {self._driver.graph.name!r} is still running")
+            raise TimeoutError(f"pipeline {self._follower.graph.name!r} is still running")
         if self._error is not None:
             raise brief(self._error)
         if self._summary is None:
@@ -78,7 +79,7 @@ class Job:
 
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
         """The state of a key as the last commit left it; None where there is none (yet)."""
-        topology, store = self._driver.topology, self._driver.store
+        topology, store = self._follower.topology, self._follower.store
         node = topology.keyed.get(computation)
         if node is None and computation in topology.graph.nodes:
             raise InvalidPipeline(f"computation {computation!r} has no key, and so no state")
@@ -98,24 +99,18 @@ class Job:
         `outage` says what, since when and why), ended, or failed (`error` says with what; `wait`
         raises it). `records`, `late` and `dead` count since the checkpoint began.
         """
-        ledger = getattr(self._driver, "ledger", None)
+        graph, ledger = self._follower.graph, self._follower.ledger
         error = self._error or self._control.error
         outage = self._control.outage if error is None else None
         phase = "failed" if error is not None else self._control.phase
-        known: dict[str, Any] = {
+        return {
             "phase": "waiting" if outage is not None else phase,
             "outage": None if outage is None else msgspec.structs.asdict(outage),
             "error": None if error is None else f"{type(error).__name__}: {error}",
-        }
-        if ledger is None:
-            name = self._driver.graph.name
-            return {"pipeline": name, "epoch": 0, "running": self.running, **known}
-        return {
-            **known,
-            "pipeline": self._driver.graph.name,
+            "pipeline": graph.name,
             "epoch": ledger.epoch,
             "generation": ledger.generation,
-            "watermark": self._driver.watermark(),
+            "watermark": lowest_watermark(graph, ledger),
             "records": ledger.counters.records,
             "late": ledger.counters.late,
             "dead": ledger.counters.dead,

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.options import SHORT_RECORDS_MAX, Options
-from headrace.engine.fingerprint import fingerprint
+from headrace.engine.driver.setup import Setup
 from headrace.engine.job import GracefulStop, Job
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.engine.spark.session import local_session
@@ -24,6 +24,7 @@ from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.failpoints import arm_from_environment
 from headrace.model.values.time import Duration, duration
 from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.plan.fingerprint import fingerprint
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
 from headrace.store.location import checkpoint_store
 
@@ -86,13 +87,13 @@ class Pipeline(PipelineBuilder):
         """
         try:
             conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
-            driver = self._driver(
+            follower = self._follower(
                 checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
                 on_epoch, replicas, epoch_timeout, accept_changed,
             )  # fmt: skip
             stopping = threading.Event()
             with GracefulStop(stopping):
-                return run_loop(driver, stopping, _clock, self._warmed(driver, conduct))
+                return run_loop(follower, stopping, _clock, self._warmed(follower, conduct))
         except HeadraceError as error:
             told = brief(error)
         raise told
@@ -120,24 +121,24 @@ class Pipeline(PipelineBuilder):
         """Runs in the background; see `run` for the arguments."""
         try:
             conduct = _conduct(standby, lease, stuck_after, give_up_after, on_notice)
-            driver = self._driver(
+            follower = self._follower(
                 checkpoint, spark, until, slots, epoch_target, epoch_records, retain_epochs,
                 on_epoch, replicas, epoch_timeout, accept_changed,
             )  # fmt: skip
-            return Job(driver, _clock, self._warmed(driver, conduct))
+            return Job(follower, _clock, self._warmed(follower, conduct))
         except HeadraceError as error:
             told = brief(error)
         raise told
 
-    def _warmed(self, driver: Driver, conduct: Conduct) -> Conduct:
+    def _warmed(self, follower: Follower, conduct: Conduct) -> Conduct:
         if not conduct.standby:
             return conduct
-        substrate, slots = driver.substrate, driver.options.slots
+        substrate, slots = follower.substrate, follower.setup.options.slots
         if not isinstance(substrate, SparkSubstrate):
             return conduct
-        return msgspec.structs.replace(conduct, warm=lambda: warm(driver, substrate, slots))
+        return msgspec.structs.replace(conduct, warm=lambda: warm(follower, substrate, slots))
 
-    def _driver(
+    def _follower(
         self,
         checkpoint: str | os.PathLike[str],
         spark: Any,
@@ -150,7 +151,7 @@ class Pipeline(PipelineBuilder):
         replicas: int,
         epoch_timeout: Duration | None,
         accept_changed: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    ) -> Driver:
+    ) -> Follower:
         until = "caught_up" if until == "caught-up" else until  # as the command calls it
         if until not in ("end", "caught_up", None):
             raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
@@ -188,8 +189,8 @@ class Pipeline(PipelineBuilder):
             on_epoch=on_epoch,
             accept_changed=_names(accept_changed),
         )
-        return Driver(
-            topology, fingerprint(topology.graph), store, substrate, options, clock=_clock
+        return Follower(
+            Setup(topology, fingerprint(topology.graph), store, substrate, options, _clock)
         )
 
 

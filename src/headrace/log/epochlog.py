@@ -48,7 +48,7 @@ class Waiter(Protocol):
         """Tries until it is not kept from it by an outage."""
 
 
-class NoPatience:
+class FailAtOnce:
     """Gives up at once."""
 
     def wait(self, error: Exception) -> None:
@@ -77,7 +77,7 @@ class EpochLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.patience: Waiter = NoPatience()
+        self._waiter: Waiter = FailAtOnce()
         self.position = 0
         """The last position read or written."""
         self.generation = 0
@@ -126,8 +126,12 @@ class EpochLog:
             self.generation = max(self.generation, entry.generation)
             yield self.position, entry
 
-    def take_over(self) -> Iterator[tuple[int, LogEntry]]:
-        """Appends a generation; gives the foreign entries that came first, to be folded in."""
+    def take_over(self, waiter: Waiter | None = None) -> Iterator[tuple[int, LogEntry]]:
+        """Appends a generation; gives the foreign entries that came first, to be folded in.
+
+        The generation itself fails at once where the store does; every later put has `waiter`.
+        """
+        self._waiter = FailAtOnce()
         while True:
             yield from self.follow()
             self._keep_what_was_read()
@@ -136,6 +140,7 @@ class EpochLog:
             if self._put(self.position + 1, entry) is None:
                 self.position += 1
                 self.generation = generation
+                self._waiter = waiter or FailAtOnce()
                 return
 
     def _keep_what_was_read(self) -> None:
@@ -217,11 +222,11 @@ class EpochLog:
                 continue
             refused = StoreError(f"log position {position} could not be written: {failure}")
             refused.__cause__ = failure
-            self.patience.wait(refused)
+            self._waiter.wait(refused)
             waited = True
         self._unsettled = None
         if waited:
-            self.patience.over()
+            self._waiter.over()
         return None if found.nonce == entry.nonce else found
 
     def _attempt(self, position: int, entry: LogEntry, data: bytes) -> LogEntry | None:

@@ -76,7 +76,7 @@ class Ledger(msgspec.Struct):
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs are judged by the wall clock."""
     keys: dict[str, dict[str, str]] = {}
-    """Computation -> stream -> what it was keyed by when it last ran; see `engine/hints`."""
+    """Computation -> stream -> what it was keyed by when it last ran; see `hints`."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0

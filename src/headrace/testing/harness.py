@@ -16,9 +16,10 @@ import msgspec
 
 from headrace import failpoints
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.options import Options
-from headrace.engine.fingerprint import fingerprint
+from headrace.engine.driver.setup import Setup
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.replay.difference import first_unlike
 from headrace.engine.replay.replay import Replay, one_at_a_time, replay_epoch
@@ -34,6 +35,7 @@ from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.fingerprint import fingerprint
 from headrace.plan.progress import RunSummary
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
@@ -356,7 +358,7 @@ class Harness:
                 background=False,
             )
             substrate = _TwiceSubstrate(self._runtime, self._slots, self._twice)
-            driver = Driver(
+            setup = Setup(
                 self._topology,
                 self._fingerprint,
                 self._runtime.store,
@@ -365,8 +367,7 @@ class Harness:
                 clock=lambda: self._now,
                 seeds=self._next_seed,
             )
-            driver.open()
-            self._driver = driver
+            self._driver = Follower(setup).take_over()
         elif self._ended and self._driver.settings.until != "end":
             self._driver = None
             return self._open()

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests.spark.pipelines import exchange, trades_in
-from tests.spark.support import clock, local_driver
+from tests.spark.support import clock, local_follower
 
 from headrace import EpochProgress, HeadraceError
 from headrace.engine.job import GracefulStop
@@ -59,7 +59,7 @@ def main() -> int:
             spark.stop()
         else:
             stopping = threading.Event()
-            driver = local_driver(
+            follower = local_follower(
                 pipeline, where / "checkpoint", slots=2, epoch_records=25, on_epoch=tell
             )
             conduct = Conduct(
@@ -67,7 +67,7 @@ def main() -> int:
             )
             say("ready")
             with GracefulStop(stopping):
-                summary = run_loop(driver, stopping, clock, conduct)
+                summary = run_loop(follower, stopping, clock, conduct)
     except HeadraceError as error:
         say(f"error {type(error).__name__}")
         return 1

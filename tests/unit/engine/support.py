@@ -7,15 +7,17 @@ from typing import Any
 
 from headrace import Computation, state
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.options import Options
-from headrace.engine.fingerprint import fingerprint
+from headrace.engine.driver.setup import Setup
 from headrace.model.sink import Sink
 from headrace.model.source import Source
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.fingerprint import fingerprint
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
@@ -93,26 +95,33 @@ class Clock:
 def driver_of(
     topology: Topology,
     store: Store | None = None,
-    *,
-    clock: Callable[[], int] | None = None,
-    open: bool = True,
     **options: Any,
 ) -> Driver:
     """A driver that has taken over."""
+    return follower_of(topology, store, **options).take_over()
+
+
+def follower_of(
+    topology: Topology,
+    store: Store | None = None,
+    *,
+    clock: Callable[[], int] | None = None,
+    code: str | None = None,
+    **options: Any,
+) -> Follower:
+    """A follower that can take over; `code` stands for the pipeline's fingerprint."""
     store = MemoryStore() if store is None else store
     options = {"slots": 2, "epoch_records": 3, "background": False, **options}
-    driver = Driver(
+    setup = Setup(
         topology,
-        fingerprint(topology.graph),
+        code or fingerprint(topology.graph),
         store,
         Local(topology, store),
         Options(**options),
         clock=clock or Clock(),
         seeds=lambda: 7,
     )
-    if open:
-        driver.open()
-    return driver
+    return Follower(setup)
 
 
 def run(driver: Driver, epochs: int = 10_000) -> int:

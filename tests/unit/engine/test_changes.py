@@ -14,10 +14,11 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.engine.support import Clock, Crash, die, driver_of, run
+from tests.unit.engine.support import Clock, Crash, die, driver_of, follower_of, run
 
 from headrace import failpoints, sources
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.engine.replay.replay import replay_epoch
 from headrace.errors import SourceError
@@ -51,6 +52,9 @@ class Place:
     def driver(self, source: Source | None = None, **options: Any) -> Driver:
         return driver_of(self.topology(source), DiskStore(self.root / "state"), **options)
 
+    def follower(self, source: Source | None = None, **options: Any) -> Follower:
+        return follower_of(self.topology(source), DiskStore(self.root / "state"), **options)
+
     def rows(self) -> list[Any]:
         files = sorted(self.root.glob("out/epoch=*/*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -58,8 +62,12 @@ class Place:
     def told(self, source: Source, **options: Any) -> list[str]:
         """The notices of a run to the end."""
         found: list[Any] = []
-        driver = self.driver(source, open=False, **options)
-        run_loop(driver, threading.Event(), Clock(), Conduct(on_notice=found.append))
+        run_loop(
+            self.follower(source, **options),
+            threading.Event(),
+            Clock(),
+            Conduct(on_notice=found.append),
+        )
         return [notice.text for notice in found if notice.kind == "doubt"]
 
 
@@ -136,12 +144,13 @@ def test_an_accepted_change_is_remembered_by_every_later_driver(
     driver = place.driver()
     run(driver, 1)  # the next plan is open
     place.put([line.upper() for line in LINES])
-    accepting = place.driver(accept_changed=(str(place.file),), open=crash is None)
-    if crash is not None:
+    follower = place.follower(accept_changed=(str(place.file),))
+    if crash is None:
+        accepting = follower.take_over()
+    else:
         failpoints.arm(crash, die)
         with pytest.raises(Crash):
-            accepting.open()
-            run(accepting)
+            run(follower.take_over())
         failpoints.disarm()
         accepting = place.driver()  # without being asked again
     run(accepting)

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from tests.unit.engine.support import Clock, Count, counting, driver_of
+from tests.unit.engine.support import Clock, Count, counting, driver_of, follower_of
 
 from headrace import Computation, session, to, tumbling, whole
 from headrace.engine.leading.loop import Conduct, run_loop
@@ -15,7 +15,7 @@ from headrace.store.store import MemoryStore
 
 def told_by(topology, store=None, **options):
     notices = []
-    driver = driver_of(topology, store or MemoryStore(), open=False, **options)
+    driver = follower_of(topology, store or MemoryStore(), **options)
     run_loop(driver, threading.Event(), Clock(), Conduct(on_notice=notices.append))
     return [notice.text for notice in notices if notice.kind == "doubt"]
 

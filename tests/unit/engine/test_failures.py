@@ -4,13 +4,14 @@ import sys
 import threading
 
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of, run
+from tests.unit.engine.support import Clock, counting, driver_of, follower_of, run
 
 from headrace import SparkError, StoreError, UserCodeError
 from headrace.engine.driver.failures import ended, final_failure
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.plan.decisions.next_step import Run
 from headrace.sinks import foreach
+from headrace.sources import memory
 from headrace.store.store import MemoryStore
 from headrace.worker.watching.watchdog import STUCK
 
@@ -115,34 +116,31 @@ def test_an_outage_without_spark_is_not_waited_for():
     def refuse(rows, epoch):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    driver = driver_of(counting([1], foreach(refuse)), open=False)
-    driver.substrate.gone = lambda: ended(-9)
+    follower = follower_of(counting([1], foreach(refuse)))
+    follower.substrate.gone = lambda: ended(-9)
     with pytest.raises(SparkError, match="by signal 9"):
-        run_loop(driver, threading.Event(), Clock(), Conduct(give_up_s=None))
+        run_loop(follower, threading.Event(), Clock(), Conduct(give_up_s=None))
 
 
 def test_a_stop_that_ended_spark_as_well_is_a_stop():
     store, stopping = MemoryStore(), threading.Event()
-    driver = driver_of(counting([1, 2, 1]), store, open=False)
+    follower = follower_of(counting([1, 2, 1]), store)
 
-    def die(task):
+    def die(order):
         stopping.set()
-        driver.substrate.gone = lambda: ended(-15)
+        follower.substrate.gone = lambda: ended(-15)
         raise ConnectionResetError(104, "Connection reset by peer")
 
-    driver.substrate.run = die
-    summary = run_loop(driver, stopping, Clock(), Conduct())
+    follower.substrate.run = die
+    summary = run_loop(follower, stopping, Clock(), Conduct())
     assert (summary.reason, summary.epochs) == ("stopped", 0)
     assert run(driver_of(counting([1, 2, 1]), store)) >= 1, "the next start goes on"
 
 
 def test_whatever_fails_because_spark_is_gone_is_told_as_that():
-    driver = driver_of(counting([1]), open=False)
-    driver.substrate.gone = lambda: ended(None)
-
-    def fail():
-        raise KeyError("py4j")
-
-    driver.step = fail
+    source = memory([1])
+    source.plan = lambda split, start, records: {}["py4j"]
+    follower = follower_of(counting(source))
+    follower.substrate.gone = lambda: ended(None)
     with pytest.raises(SparkError, match="Spark's JVM has ended"):
-        run_loop(driver, threading.Event(), Clock(), Conduct())
+        run_loop(follower, threading.Event(), Clock(), Conduct())

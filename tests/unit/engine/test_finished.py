@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.engine.support import Clock, Crash, die, driver_of, run
+from tests.unit.engine.support import Clock, Crash, die, follower_of, run
 
 from headrace import failpoints, sources
 from headrace.engine.driver import finished_input
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.finished_input import to_merge
+from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.errors import CorruptCheckpoint, SourceError
 from headrace.log.epochlog import EpochLog
@@ -46,11 +47,14 @@ class Folder:
             (self.data / f".{name}").rename(self.data / name)
 
     def driver(self, source: Source | None = None, **options: Any) -> Driver:
+        return self.follower(source, **options).take_over()
+
+    def follower(self, source: Source | None = None, **options: Any) -> Follower:
         pipeline = PipelineBuilder("folder")
         given = sources.text(self.data, watch=True, **self.options) if source is None else source
         pipeline.read("in", given).write(self.sink)
         store = DiskStore(self.root / "state")
-        return driver_of(pipeline.freeze(), store, until="caught_up", **options)
+        return follower_of(pipeline.freeze(), store, until="caught_up", **options)
 
     def rows(self) -> list[Any]:
         return list(self.sink.rows)
@@ -227,11 +231,11 @@ def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(
     folder = Folder(tmp_path)
     names = [f"{number:03d}.txt" for number in range(8)]
     folder.put(*names)
-    driver = folder.driver(open=False)
+    driver = folder.follower()
     summary = run_loop(driver, threading.Event(), Clock(), Conduct())
     assert summary.reason == "caught_up"
     folder.put("x.txt", "y.txt")
-    again = folder.driver(open=False)
+    again = folder.follower()
     run_loop(again, threading.Event(), Clock(), Conduct())
     assert sorted(folder.rows()) == sorted([*names, "x.txt", "y.txt"])
 
@@ -250,4 +254,4 @@ def test_a_file_that_was_expected_and_is_in_the_record_is_not_missing(tmp_path: 
     read(folder, driver, range(12))
     assert folder.record() and "000.txt" not in driver.ledger.splits["in"]
     (folder.data / "000.txt").unlink()
-    assert not driver._sources.offers(driver.ledger, 4, 1, 1)["in"].missing
+    assert not driver._injectors.offers(driver.ledger, 4, 1, 1)["in"].missing

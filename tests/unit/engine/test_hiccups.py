@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of
+from tests.unit.engine.support import Clock, counting, follower_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_lease import begun, standby_of
 from tests.unit.engine.test_outages import (
@@ -80,7 +80,7 @@ class Weak(Diary):
 @pytest.mark.parametrize("away", ["store", "sink"])
 def test_an_outage_while_weak_rows_are_delivered_runs_no_job_again(quick: None, away: str) -> None:
     store, told, first, second = Away(), Told(), Weak(), Weak()
-    driver = driver_of(weak(first, second), store, open=False, clock=Clock())
+    driver = follower_of(weak(first, second), store, clock=Clock())
 
     def disturb(task, reports):
         if task.plan.epoch == 3:

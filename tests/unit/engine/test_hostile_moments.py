@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.support import Crash, counting, die, driver_of, run
+from tests.unit.engine.support import Crash, counting, die, driver_of, follower_of, run
 from tests.unit.systems import Stopwatch, with_files
 
 from headrace import failpoints
@@ -48,13 +48,13 @@ class Flaky(MemoryStore):
 def test_a_standby_whose_first_look_failed_half_way_looks_again() -> None:
     store = Flaky()
     run(driver_of(counting(VALUES), store), 2)
-    standby = driver_of(counting(VALUES), store, open=False)
+    standby = follower_of(counting(VALUES), store)
     store.refusals = 2
     with pytest.raises(StoreError):
         standby.follow()
     store.refusals = 0
     assert standby.follow() == 1
-    assert standby.followed().epoch == 2
+    assert standby.ledger.epoch == 2
 
 
 def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> 
             stopping.set()
 
     topology = counting(VALUES, jsonl(tmp_path / "out"))
-    standby = driver_of(topology, DiskStore(tmp_path / "state"), open=False)
+    standby = follower_of(topology, DiskStore(tmp_path / "state"))
     conduct = Conduct(give_up_s=None, lease_s=0.1, standby=True, on_notice=hear)
     run_loop(standby, stopping, lambda: 1, conduct, RunControl(stopping))
     tries = [n for n in notices if "cannot take over" in n.text]
@@ -260,16 +260,24 @@ def test_an_answer_is_kept_at_hand_while_its_log_is_away() -> None:
 
 
 def test_a_standby_makes_nothing_in_the_place_of_a_checkpoint_that_went_away(
-    tmp_path: Path, monkeypatch
+    tmp_path: Path,
 ) -> None:
+    class Vanishing(DiskStore):
+        """Is moved away between a driver's last look and its first act."""
+
+        vanishes = False
+
+        def make_directory(self, directory: str) -> None:
+            if self.vanishes:
+                self.vanishes = False
+                (tmp_path / "state").rename(tmp_path / "away")
+            super().make_directory(directory)
+
     run(driver_of(counting(VALUES), DiskStore(tmp_path / "state")), 1)
-    standby = driver_of(counting(VALUES), DiskStore(tmp_path / "state"), open=False)
+    store = Vanishing(tmp_path / "state")
+    standby = follower_of(counting(VALUES), store)
     standby.follow()
-    # Between its last look and its first act.
-    monkeypatch.setattr(
-        "headrace.engine.driver.driver.require_present",
-        lambda store, checkpoint: (tmp_path / "state").rename(tmp_path / "away"),
-    )
+    store.vanishes = True
     with pytest.raises(StoreError, match="is gone: is it still mounted"):
-        standby.open(1)
+        standby.take_over(1)
     assert not (tmp_path / "state").exists()

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.unit.engine.support import counting, driver_of
+from tests.unit.engine.support import counting, follower_of
 
 from headrace import Computation, IncompatibleState, InvalidPipeline, UserCodeError
 from headrace.engine.job import Job
@@ -15,7 +15,7 @@ from headrace.store.store import MemoryStore
 
 def job_of(store, topology=None, **options):
     topology = topology or counting([1, 2, 1])
-    return Job(driver_of(topology, store, open=False, **options), lambda: 0)
+    return Job(follower_of(topology, store, **options), lambda: 0)
 
 
 def test_the_state_of_a_key_can_be_asked_for_from_the_first_moment_on():
@@ -30,7 +30,7 @@ def test_the_state_of_a_key_can_be_asked_for_from_the_first_moment_on():
 def test_a_job_that_has_not_begun_has_no_state():
     job = job_of(MemoryStore())
     job.wait(60)
-    job._driver.store = MemoryStore()  # as it is before the first driver has claimed it
+    job._follower.store = MemoryStore()  # as it is before the first driver has claimed it
     assert job.get("Count", "key 1") is None
 
 

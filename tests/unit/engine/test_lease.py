@@ -7,11 +7,12 @@ import time
 
 import msgspec
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of, run
+from tests.unit.engine.support import Clock, counting, driver_of, follower_of, run
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_outages import Told, until
 from tests.unit.systems import Stopwatch
 
+from headrace.engine.driver.follower import StoodBack
 from headrace.engine.job import Job
 from headrace.engine.leading.lease import (
     DONE,
@@ -28,7 +29,6 @@ from headrace.engine.leading.lease import (
     write_lease,
 )
 from headrace.engine.leading.loop import Conduct
-from headrace.engine.leading.standby import StoodBack
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.store.store import MemoryStore
@@ -139,7 +139,7 @@ def test_a_keeper_renews_until_a_newer_leader_writes_and_ends_with_a_last_word()
 
 
 def standby_of(store: MemoryStore, diary: Diary, told: Told, **conduct: object) -> Job:
-    driver = driver_of(counting(VALUES, diary), store, open=False, clock=Clock())
+    driver = follower_of(counting(VALUES, diary), store, clock=Clock())
     options = {"lease_s": 0.3, "standby": True, "on_notice": told, **conduct}
     return Job(driver, Clock(), Conduct(**options))
 
@@ -185,12 +185,12 @@ def test_of_several_standbys_one_leads_and_the_others_wait_and_end_with_it() -> 
 def test_a_standby_stands_back_where_another_was_first() -> None:
     store, diary = MemoryStore(), Diary()
     begun(store, diary)
-    second = driver_of(counting(VALUES, diary), store, open=False)
+    second = follower_of(counting(VALUES, diary), store)
     assert second.follow() == 1
     driver_of(counting(VALUES, diary), store)
     before = dict(store.files)
     with pytest.raises(StoodBack):
-        second.open(lapsed=1)
+        second.take_over(lapsed=1)
     assert store.files == before, "and writes nothing"
 
 
@@ -210,7 +210,7 @@ def test_a_standby_writes_and_deletes_nothing_while_it_waits() -> None:
 
 def test_a_leader_that_is_stopped_hands_over_at_once() -> None:
     store, diary, told = MemoryStore(), Diary(), Told()
-    driver = driver_of(counting(VALUES, diary), store, open=False, clock=Clock(), until=None)
+    driver = follower_of(counting(VALUES, diary), store, clock=Clock(), until=None)
     leader = Job(driver, Clock(), Conduct(lease_s=600.0))
     until(lambda: leader.status()["epoch"] >= 20)
     job = standby_of(store, diary, told)
@@ -223,7 +223,7 @@ def test_a_leader_that_is_stopped_hands_over_at_once() -> None:
 def test_a_standby_of_another_pipeline_is_refused_at_once() -> None:
     store, diary = MemoryStore(), Diary()
     begun(store, diary)
-    driver = driver_of(counting(VALUES, diary, name="other"), store, open=False)
+    driver = follower_of(counting(VALUES, diary, name="other"), store)
     with pytest.raises(IncompatibleState, match="belongs to pipeline"):
         Job(driver, Clock(), Conduct(lease_s=600.0, standby=True)).wait(60)
 
@@ -231,13 +231,13 @@ def test_a_standby_of_another_pipeline_is_refused_at_once() -> None:
 def test_a_standby_does_not_begin_anew_where_the_checkpoint_has_gone() -> None:
     store, diary = MemoryStore(), Diary()
     begun(store, diary)
-    standby = driver_of(counting(VALUES, diary), store, open=False)
+    standby = follower_of(counting(VALUES, diary), store)
     standby.follow()
     store.files.clear()
     with pytest.raises(StoreError, match="is not there"):
         standby.follow()
     with pytest.raises(StoreError, match="is not there"):
-        standby.open(lapsed=1)
+        standby.take_over(lapsed=1)
     assert store.files == {}
 
 
@@ -250,11 +250,10 @@ def test_a_standby_far_behind_reads_the_log_anew_where_it_was_trimmed(
     store, diary = MemoryStore(), Diary()
     leader = driver_of(counting(VALUES, diary), store, retain_epochs=2)
     run(leader, 2)
-    standby = driver_of(counting(VALUES, diary), store, open=False, retain_epochs=2)
+    standby = follower_of(counting(VALUES, diary), store, retain_epochs=2)
     standby.follow()
     run(leader, 12)
     standby.follow()
-    assert standby.history.ledger.epoch == leader.ledger.epoch
-    standby.open(lapsed=1)
-    run(standby)
+    assert standby.ledger.epoch == leader.ledger.epoch
+    run(standby.take_over(lapsed=1))
     assert epochs_of(diary) == list(range(1, 22))

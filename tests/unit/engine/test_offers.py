@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.engine.driver.injectors import Sources
+from headrace.engine.driver.injectors import Injectors
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import SplitState
@@ -39,10 +39,10 @@ class Splits(Source):
         self.settled.append((split, position))
 
 
-def sources_of(source: Source) -> Sources:
+def sources_of(source: Source) -> Injectors:
     pipeline = PipelineBuilder("p")
     pipeline.read("s", source)
-    return Sources(pipeline.freeze(), MemoryStore(), None)
+    return Injectors(pipeline.freeze(), MemoryStore(), None)
 
 
 def offered(source: Source, known: dict[str, SplitState] | None = None, wall: int = NOW):

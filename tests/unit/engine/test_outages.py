@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of
+from tests.unit.engine.support import Clock, counting, driver_of, follower_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.systems import Stopwatch
 
@@ -171,7 +171,7 @@ def test_a_stop_ends_the_wait_and_a_newer_driver_too() -> None:
     def overtaken() -> None:
         raise Fenced("newer")
 
-    patient.patience.check = overtaken
+    patient.patience._check = overtaken
     with pytest.raises(Fenced):
         patient.patience.through(failing(9, StoreError("")))
 
@@ -211,7 +211,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def job_of(topology, store, told: Told, **options: object) -> Job:
     gate = options.pop("on_epoch", None)
-    driver = driver_of(topology, store, open=False, clock=Clock(), on_epoch=gate, **options)
+    driver = follower_of(topology, store, clock=Clock(), on_epoch=gate, **options)
     return Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told))
 
 
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(
     assert epochs_of(diary) == list(range(1, summary.epochs + 1))
     assert sum(rows for _, rows in diary.delivered) == len(VALUES)
     calm = Diary()
-    run_loop(driver_of(counting(VALUES, calm), open=False), threading.Event(), Clock())
+    run_loop(follower_of(counting(VALUES, calm)), threading.Event(), Clock())
     assert diary.delivered == calm.delivered, "no plan was voided or cut otherwise"
 
 
@@ -331,7 +331,7 @@ def test_a_task_that_cannot_write_is_run_again_by_the_same_plan(quick: None) -> 
 
 def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says(quick: None) -> None:
     told, diary, store = Told(), Diary(), MemoryStore()
-    driver = driver_of(counting(VALUES, diary), store, open=False, clock=Clock())
+    driver = follower_of(counting(VALUES, diary), store, clock=Clock())
     left = [10]
 
     def disturb(task, reports):

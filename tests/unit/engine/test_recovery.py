@@ -104,9 +104,7 @@ def test_a_plan_of_other_code_is_voided_and_closes_nothing() -> None:
     driver = driver_of(counting(VALUES))
     run(driver, 2)
     wall = driver.ledger.wall
-    successor = driver_of(driver.topology, driver.store, open=False, clock=lambda: 1)
-    successor._fingerprint = "other code"
-    successor.open()
+    successor = driver_of(driver.topology, driver.store, clock=lambda: 1, code="other code")
     run(successor, 1)
     assert kinds(driver.store)[-3:] == [VOID, PLAN, COMMIT]
     plan = successor.substrate.tasks[0].plan

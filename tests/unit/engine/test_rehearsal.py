@@ -71,7 +71,7 @@ def test_a_rehearsal_goes_through_every_slot_and_leaves_no_trace(
     driver = driver_of(topology, store, epoch_records=20)
     run(driver, epochs)
     before = files(tmp_path)
-    ledger = driver.followed()
+    ledger = driver.ledger
     rings = rings_for(topology, ledger, None, 2)
     task = rehearsal(topology, ledger, driver.checkpoint, rings, readers=2, short=short)
     assert task is not None
@@ -90,6 +90,6 @@ def test_a_pipeline_that_has_ended_is_not_rehearsed(tmp_path: Path) -> None:
     topology = busy(tmp_path).freeze()
     driver = driver_of(topology, DiskStore(str(tmp_path / "checkpoint")))
     run(driver)
-    ledger = driver.followed()
+    ledger = driver.ledger
     rings = rings_for(topology, ledger, None, 2)
     assert rehearsal(topology, ledger, "id", rings, readers=2, short=True) is None

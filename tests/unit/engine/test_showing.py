@@ -3,7 +3,7 @@
 import traceback
 
 import pytest
-from tests.unit.engine.support import counting, driver_of
+from tests.unit.engine.support import counting, follower_of
 
 from headrace import HeadraceError, Pipeline, SinkError, StoreError, sinks, sources
 from headrace.engine.job import Job
@@ -46,7 +46,7 @@ def write(rows, epoch):
 def fails_in_a_sink():
     p = Pipeline("sink")
     p.read("in", sources.memory([1])).write(sinks.foreach(write))
-    Job(driver_of(p.freeze(), open=False), lambda: 0).wait(60)
+    Job(follower_of(p.freeze()), lambda: 0).wait(60)
 
 
 def test_a_cause_keeps_the_frames_of_the_user_and_loses_those_of_the_engine(monkeypatch):
@@ -62,8 +62,8 @@ def test_a_cause_keeps_the_frames_of_the_user_and_loses_those_of_the_engine(monk
 
 def test_a_job_raises_the_same_error_as_often_as_it_is_asked():
     store = MemoryStore()
-    Job(driver_of(counting([1]), store, open=False), lambda: 0).wait(60)
-    job = Job(driver_of(counting([1], name="another"), store, open=False), lambda: 0)
+    Job(follower_of(counting([1]), store), lambda: 0).wait(60)
+    job = Job(follower_of(counting([1], name="another"), store), lambda: 0)
     first, second = (shown(raised_by(lambda: job.wait(60))) for _ in range(2))
     assert second == first
     assert first.count("headrace/engine") == 1, "only the frame of wait()"

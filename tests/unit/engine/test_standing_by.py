@@ -11,14 +11,16 @@ import pytest
 
 from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import read_all, reports_in
 from headrace.engine.driver.options import Options
-from headrace.engine.fingerprint import fingerprint
+from headrace.engine.driver.setup import Setup
 from headrace.engine.spark.segment_copies import NearStore
 from headrace.engine.spark.tasks import SparkOrder, _run
 from headrace.errors import CorruptCheckpoint
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.fingerprint import fingerprint
 from headrace.state.cache import WorkerCache
 from headrace.store.store import DiskStore
 from headrace.worker.exchange.envelope import Envelope
@@ -73,8 +75,8 @@ def started(tmp_path: Path, replicas: bool) -> tuple[Driver, Executors]:
     executors = Executors(topology, root, tmp_path / "near", replicas)
     options = Options(background=False, slots=2, epoch_records=10)
     store = DiskStore(root)
-    driver = Driver(topology, fingerprint(topology.graph), store, executors, options)
-    driver.open()
+    setup = Setup(topology, fingerprint(topology.graph), store, executors, options)
+    driver = Follower(setup).take_over()
     for _ in range(4):
         driver.step()
     return driver, executors

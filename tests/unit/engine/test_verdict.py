@@ -22,7 +22,7 @@ def epoch() -> tuple[Topology, WorkOrder, list[Report]]:
     driver = driver_of(topology)
     substrate = Local(topology, driver.store)
     decision = driver._decide()
-    task = driver.task(decision.plan)
+    task = driver.work_order(decision.plan)
     return topology, task, list(substrate.run(task))
 
 

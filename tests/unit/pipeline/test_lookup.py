@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources, to
-from headrace.engine.fingerprint import fingerprint
 from headrace.operators.lookup.table import LookupTable, lookup_table
 from headrace.pipeline.fluent.lookups import lookup
+from headrace.plan.fingerprint import fingerprint
 from headrace.testing import Harness
 
 CITIES = [{"city": "a", "country": 1}, {"city": "b", "country": 2}]

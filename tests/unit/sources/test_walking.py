@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.engine.support import Clock, driver_of, run
+from tests.unit.engine.support import Clock, driver_of, follower_of, run
 
 from headrace import sources
 from headrace.engine.leading.loop import Conduct, run_loop
@@ -109,7 +109,7 @@ def test_a_run_waits_for_a_directory_that_cannot_be_listed_for_a_while(
 ) -> None:
     topology, store = pipeline_of(data, tmp_path, watch=True)
     asked = failing(monkeypatch, errno.EIO, times=3, after=3)
-    driver = driver_of(topology, store, until="caught_up", open=False)
+    driver = follower_of(topology, store, until="caught_up")
     summary = run_loop(driver, threading.Event(), Clock(), Conduct(give_up_s=60.0))
     assert summary.records == 2 and summary.reason == "caught_up"
     assert len(asked) > 6

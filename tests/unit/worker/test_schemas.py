@@ -19,8 +19,8 @@ from headrace import (
     state,
     to,
 )
-from headrace.engine.fingerprint import fingerprint
 from headrace.model.values.schema import Schema
+from headrace.plan.fingerprint import fingerprint
 from headrace.testing import Harness
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 
 from headrace import SECOND, Computation, Pipeline, state
-from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.options import Options
+from headrace.engine.driver.setup import Setup
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.plan.decisions.next_step import Run
 from headrace.state.cache import WorkerCache
@@ -52,7 +53,7 @@ class Run_:
         topology = p.freeze()
         self.wall = 1000 * SECOND
         self.store = MemoryStore()
-        self.driver = Driver(
+        setup = Setup(
             topology,
             "code",
             self.store,
@@ -61,7 +62,7 @@ class Run_:
             clock=lambda: self.wall,
             seeds=lambda: 1,
         )
-        self.driver.open()
+        self.driver = Follower(setup).take_over()
 
     def settle(self, steps=100):
         while steps and isinstance(self.driver.step(), Run):

@@ -33,6 +33,7 @@ from headrace.errors import (
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
+from headrace.log.epochlog import FailAtOnce, Waiter
 from headrace.model.sink import Delivery, Opening, Part
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
@@ -40,9 +41,6 @@ from headrace.plan.epoch import Commit, StagedFile
 from headrace.store.store import Store
 
 _logger = logging.getLogger("headrace.delivery")
-
-Through = Callable[[Callable[[], object]], object]
-"""Tries an act, perhaps again and again while something is away."""
 
 
 class Deliverer:
@@ -55,8 +53,10 @@ class Deliverer:
         checkpoint: str,
         spark: Any,
         check: Callable[[], None],
+        waiter: Waiter | None = None,
     ) -> None:
-        """`check` raises Fenced where a newer driver has taken over."""
+        """`check` raises Fenced where a newer driver has taken over; `waiter` waits for sinks."""
+        self._waiter = waiter or FailAtOnce()
         self._outlets = topology.graph.outlets
         self._at_most_once = {
             o.name for o in self._outlets.values() if topology.is_at_most_once(o.stream)
@@ -77,6 +77,7 @@ class Deliverer:
         """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
         self._waiting: list[Commit] = []
         """Committed epochs that some sink has refused so far, oldest first."""
+        self._opened: list[Outlet] = []
         self._begun: set[str] = set()
         """Sinks that this driver has begun to hand the first of those to."""
 
@@ -86,6 +87,7 @@ class Deliverer:
             directory = f"{paths.SINKS}/{paths.safe(outlet.name)}"
             self._store.make_directory(directory)
             where = os.path.join(self._store.root or "", directory)
+            self._opened.append(outlet)
             with _named(outlet):
                 outlet.sink.open(
                     Opening(
@@ -131,15 +133,12 @@ class Deliverer:
             for commit in kept:
                 self._deliver_to(outlet, commit, _high_water(outlet))
 
-    def deliver(self, commit: Commit, through: Through = lambda act: act()) -> None:
-        """Delivers an epoch, after those that a sink refused, to every sink that lacks it.
-
-        `through` may try again where a sink is away.
-        """
+    def deliver(self, commit: Commit) -> None:
+        """Delivers an epoch, after those that a sink refused, to every sink that lacks it."""
         self._waiting.append(commit)
-        through(self.settle)
+        self._waiter.through(self.deliver_waiting)
 
-    def settle(self) -> None:
+    def deliver_waiting(self) -> None:
         """Delivers what some sink has refused; nothing where all have everything.
 
         No epoch is committed before that: the next driver looks for undelivered epochs
@@ -224,16 +223,16 @@ class Deliverer:
                     "good, give the sink another name, and it begins with the next epoch"
                 )
 
-    def deliver_weak(self, commit: Commit, through: Through = lambda act: act()) -> None:
+    def deliver_weak(self, commit: Commit) -> None:
         """Delivers what weak productions made, before the commit is written.
 
-        `through` waits here, where something is away: the job has lost nothing, and one that
-        began anew would run every hook again, and show the other sinks their rows twice.
+        A sink that is not available is waited for here. To run the job again would run every hook
+        again, and show the other sinks their rows twice.
         """
         for outlet in self._outlets.values():
             weak = [f for f in commit.staged if f.sink == outlet.name and f.weak]
             if weak:
-                through(partial(self._hand_over, outlet, commit, weak, weak=True))
+                self._waiter.through(partial(self._hand_over, outlet, commit, weak, weak=True))
 
     def acknowledged(self) -> int:
         """The last epoch that every sink has."""
@@ -242,7 +241,7 @@ class Deliverer:
 
     def close(self) -> None:
         """The run has ended."""
-        for outlet in self._outlets.values():
+        for outlet in self._opened:
             outlet.sink.close()
 
     def _hand_over(

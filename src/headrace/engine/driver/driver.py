@@ -10,11 +10,9 @@ The order of an epoch's acts, and why:
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol
 
 import msgspec
 
@@ -23,25 +21,20 @@ from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.determinants import make_ready
 from headrace.engine.driver.failures import final_failure
-from headrace.engine.driver.injectors import Sources
-from headrace.engine.driver.options import Options
-from headrace.engine.driver.recovery import SNAPSHOT_EVERY, History, recover
+from headrace.engine.driver.injectors import Injectors
+from headrace.engine.driver.recovery import SNAPSHOT_EVERY, History
+from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import (
     adopt_names,
-    make_directories,
     refuse_orphaned_feedback,
     remember_changes,
     require_present,
     rings_for,
 )
-from headrace.engine.hints import keys_of
-from headrace.engine.leading.standby import StoodBack
-from headrace.engine.summary import lowest_watermark, progress_of, summary_of
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
-from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, NoPatience, Waiter
-from headrace.log.identity import claim_identity, read_identity
-from headrace.pipeline.graph.topology import Topology
+from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, Waiter
+from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
 from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
@@ -49,9 +42,8 @@ from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
-from headrace.plan.ledger import Ledger
 from headrace.plan.progress import RunSummary
-from headrace.store.store import Store
+from headrace.plan.summary import lowest_watermark, progress_of, summary_of
 
 COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
@@ -60,143 +52,85 @@ VOIDS_MAX = 3
 """How many plans of one epoch are voided for the substrate's sake before giving up."""
 
 
-class Substrate(Protocol):
-    """What carries an epoch's rows: Spark, or this process."""
-
-    spark: Any
-    parallelism: int
-
-    def run(self, task: WorkOrder) -> Sequence[Report]: ...
-    def gone(self) -> str | None: ...
-    def close(self) -> None: ...
-
-
 class Driver:
-    """One life of a driver over one checkpoint."""
-
-    checkpoint: str
-    log: EpochLog
-    history: History
+    """Leads one checkpoint from its generation in the log on. `Follower.take_over` makes one."""
 
     def __init__(
         self,
-        topology: Topology,
-        fingerprint: str,
-        store: Store,
-        substrate: Substrate,
-        options: Options,
-        *,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
-        seeds: Callable[[], int] = lambda: secrets.randbits(63),
+        setup: Setup,
+        checkpoint: str,
+        log: EpochLog,
+        history: History,
+        waiter: Waiter,
+        on_job: Callable[[bool], None],
     ) -> None:
-        self.topology = topology
-        self.graph = topology.graph
-        self.store = store
-        self.options = options
-        self.spark = substrate.spark
-        self.substrate = substrate
-        self._clock = clock
-        self._seeds = seeds
-        self._fingerprint = fingerprint
-        self._sources = Sources(topology, store, substrate.spark)
-        self._pace = Pace(options.epoch_target_s, options.epoch_records)
-        self._compactor = Compactor(store, topology, background=options.background)
+        self.topology = setup.topology
+        self.graph = setup.topology.graph
+        self.store = setup.store
+        self.options = setup.options
+        self.substrate = setup.substrate
+        self.checkpoint = checkpoint
+        self.log = log
+        self.history = history
+        self.ledger = history.ledger
+        self._clock = setup.clock
+        self._seeds = setup.seeds
+        self._fingerprint = setup.fingerprint
+        self._waiter = waiter
+        self._on_job = on_job
+        self._before = self.ledger.counters.copy()
+        self._renamed = adopt_names(self.topology, self.ledger)
+        known = self.ledger.keys
+        self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
+        self.settings = self._settings()
+        self._injectors = Injectors(self.topology, self.store, self.substrate.spark)
+        self._deliverer = Deliverer(
+            self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
+        )
+        self._pace = Pace(self.options.epoch_target_s, self.options.epoch_records)
+        self._compactor = Compactor(self.store, self.topology, background=self.options.background)
         self._final_rounds = 0
         self._voids = 0
         self._epochs = 0
-        self._renamed: dict[str, str] = {}
         self.notices: list[str] = []
         """What a start has found changed and does not refuse."""
-        self.patience: Waiter = NoPatience()
-        self.on_job: Callable[[bool], None] = lambda running: None
-        self.on_lead: Callable[[], None] = lambda: None
+
+    def _settings(self) -> Settings:
+        options, parallelism = self.options, self.substrate.parallelism
+        return Settings(
+            until=options.until,
+            readers=parallelism,
+            rings=rings_for(self.topology, self.ledger, options.slots, parallelism),
+            fingerprint=self._fingerprint,
+            short_records_max=options.short_records_max,
+            services=self.topology.uses_services(),
+        )
 
     # A driver's life ------------------------------------------------------
 
-    def follow(self) -> int:
-        """Reads the log to its end, without a trace; gives the generation that leads."""
-        if hasattr(self, "checkpoint"):
-            require_present(self.store, self.checkpoint)
-        elif read_identity(self.store) is not None:
-            self.checkpoint = claim_identity(self.store, self.graph.name).id
-        if known := hasattr(self, "log") and self.log.settled:
-            for position, entry in self.log.follow():
-                self.history.fold(position, entry)
-        # Entries beyond a gap: the log was trimmed past what was read.
-        if not known or self.log.last_position() > self.log.position:
-            log = EpochLog(self.store)
-            self.history = recover(log, self.options.retain_epochs)
-            self.log = log  # only now: a look that failed half-way has shown nothing
-        return self.log.generation
-
-    def followed(self) -> Ledger:
-        """The ledger as of the last look at the log."""
-        return self.history.ledger if hasattr(self, "history") else Ledger()
-
-    def open(self, lapsed: int | None = None) -> None:
-        """Takes over the checkpoint: from here on, no older driver can commit.
-
-        A standby takes over from generation `lapsed` only: StoodBack where another was first.
-        """
-        if lapsed is not None and hasattr(self, "checkpoint"):
-            require_present(self.store, self.checkpoint)  # one that is away is not begun anew
-        else:
-            self.checkpoint = claim_identity(self.store, self.graph.name).id
-        make_directories(self.store, self.topology)
-        self.follow()
-        if lapsed is not None and self.log.generation > lapsed:
-            raise StoodBack
-        reach("before-takeover")
-        for position, entry in self.log.take_over():
-            self.history.fold(position, entry)
-            if lapsed is not None and entry.generation > lapsed:
-                raise StoodBack
-        self.log.patience = self.patience
-        self.ledger = self.history.ledger
-        self.ledger.generation = self.log.generation
-        self._before = self.ledger.counters.copy()
-        reach("after-takeover")
-        self.on_lead()
+    def begin(self) -> None:
+        """Opens sinks and sources, and finishes what the driver before has left."""
         if (void := skipping(self.graph, self.ledger)) is not None:
             self.log.append(VOID, void)
             self.ledger.voided(void.skipped, void.records)
-        self._renamed |= adopt_names(self.topology, self.ledger)
-        known = self.ledger.keys
-        self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         refuse_orphaned_feedback(self.topology, self.ledger)
-        self.settings = Settings(
-            until=self.options.until,
-            readers=self.substrate.parallelism,
-            rings=rings_for(
-                self.topology, self.ledger, self.options.slots, self.substrate.parallelism
-            ),
-            fingerprint=self._fingerprint,
-            short_records_max=self.options.short_records_max,
-            services=self.topology.uses_services(),
-        )
-        self._deliverer = Deliverer(
-            self.topology, self.store, self.checkpoint, self.substrate.spark, self.log.check
-        )
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
         except IncompatibleState:
             self.log.check()  # a sink is ahead where another driver has overtaken this one
             raise
         self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
-        self._sources.prepare()
-        self.notices = remember_changes(
-            self.log, self.ledger, self._sources.compare(self.ledger, self.options.accept_changed)
-        )
-        self._sources.settle(self.ledger, self.history.released)
+        self._injectors.prepare()
+        found = self._injectors.compare(self.ledger, self.options.accept_changed)
+        self.notices = remember_changes(self.log, self.ledger, found)
+        self._injectors.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
-        """Lets go of everything; what is committed stays."""
+        """Lets go of sinks and sources; what is committed stays. The substrate is not its own."""
         with ExitStack() as stack:  # one that cannot close keeps none of the others open
-            if hasattr(self, "_deliverer"):
-                stack.callback(self._deliverer.close)
-            stack.callback(self.substrate.close)
+            stack.callback(self._deliverer.close)
             stack.callback(self._compactor.close)
-            stack.callback(self._sources.close)
+            stack.callback(self._injectors.close)
 
     def stop(self) -> None:
         """Gives up the plan that the last commit carried: its job will not start at once (A6)."""
@@ -206,8 +140,9 @@ class Driver:
     def step(self) -> Run | Wait | Finish:
         """One decision, carried out."""
         if self.ledger.commit_position > self.log.position:
+            # `_commit` folds the commit into the ledger first, and its write failed.
             raise StoreError("this driver's last commit did not reach the log: start again")
-        self._deliverer.settle()
+        self._deliverer.deliver_waiting()
         plan = self.ledger.open_plan
         if plan is not None and plan.fingerprint != self._fingerprint:
             self._void(plan, "the pipeline's code or wiring has changed since")
@@ -229,7 +164,7 @@ class Driver:
 
     def _decide(self) -> Run | Wait | Finish:
         wall = self._clock()
-        offers = self._sources.offers(
+        offers = self._injectors.offers(
             self.ledger, self._pace.next(), self.substrate.parallelism, wall
         )
         return decide(
@@ -247,42 +182,42 @@ class Driver:
         commit = self._complete(plan)
         if commit is None:
             return
-        self._deliverer.deliver_weak(commit, self.patience.through)
+        self._deliverer.deliver_weak(commit)
         self._commit(plan, commit)
-        self._deliverer.deliver(commit, self.patience.through)
+        self._deliverer.deliver(commit)
         seconds = time.perf_counter() - began
         self._pace.took(commit.counters.records, seconds)
-        self._sources.settle(self.ledger, self.history.released)
+        self._injectors.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history)
         if commit.epoch % COLLECT_EVERY == 0:
-            self.patience.through(self._collect)
-        self._tell(commit, seconds)
+            self._waiter.through(self._collect)
+        self._report(commit, seconds)
 
     def _complete(self, plan: Plan) -> Commit | None:
         """Runs a plan until its reports hold together; None where it had to be voided."""
-        task = self.task(plan)
+        order = self.work_order(plan)
         make_ready(self.store, self.log, plan)
         reason = ""
         cause: Exception | None = None
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
             try:
-                reports = self._job(task)
+                reports = self._job(order)
             except HeadraceError as error:
                 self._give_up(plan, error)
                 raise
             except Exception as error:
-                if (told := final_failure(str(error), self.substrate.gone())) is not None:
-                    self._give_up(plan, told)
-                    raise told from error
+                if (final := final_failure(str(error), self.substrate.gone())) is not None:
+                    self._give_up(plan, final)
+                    raise final from error
                 require_present(self.store, self.checkpoint)
                 reason, cause = f"{type(error).__name__}: {error}", error
                 continue
             reach("after-job")
-            verdict = judge(self.topology, task, reports)
+            verdict = judge(self.topology, order, reports)
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
-                sealed = self.patience.through(lambda: self._sources.seal(plan.epoch, self.ledger))
+                sealed = self._waiter.through(lambda: self._injectors.seal(plan.epoch, self.ledger))
                 link = self.history.link(self.store.system.token_hex(8))
                 return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed, **link)
             if isinstance(verdict, RunAgain):
@@ -307,17 +242,17 @@ class Driver:
         if not is_outage(error) and not isinstance(error, SparkError):
             self._void(plan, str(error))
 
-    def _job(self, task: WorkOrder) -> Sequence[Report]:
-        self.on_job(True)
+    def _job(self, order: WorkOrder) -> Sequence[Report]:
+        self._on_job(True)
         try:
-            return self.substrate.run(task)
+            return self.substrate.run(order)
         finally:
-            self.on_job(False)
+            self._on_job(False)
 
     def _collect(self) -> None:
         collect(self.store, self.log, self.history, self._deliverer.acknowledged())
 
-    def task(self, plan: Plan) -> WorkOrder:
+    def work_order(self, plan: Plan) -> WorkOrder:
         """What tasks need to know: the plan, and the state it starts from."""
         return WorkOrder(
             plan=plan,
@@ -329,7 +264,12 @@ class Driver:
         )
 
     def _commit(self, plan: Plan, commit: Commit) -> None:
-        """Writes the commit, with the next plan where its job starts at once (A6)."""
+        """Writes the commit, with the next plan where its job starts at once (A6).
+
+        The ledger takes the commit in before the log has it, because the next plan and the
+        snapshot, which the same entry carries, follow from the state after the commit. Where the
+        write then fails, the ledger is ahead of the log, and `step` refuses to go on.
+        """
         position = self.log.position + 1
         if self._renamed or self._keys:  # the next driver learns it from the log
             commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
@@ -362,9 +302,9 @@ class Driver:
         self.log.append(VOID, VoidBody(plan.epoch, reason[:10_000]))
         self.ledger.voided()
 
-    # Telling --------------------------------------------------------------
+    # What it says ---------------------------------------------------------
 
-    def _tell(self, commit: Commit, seconds: float) -> None:
+    def _report(self, commit: Commit, seconds: float) -> None:
         if self.options.on_epoch is None:
             return
         self.options.on_epoch(

@@ -24,7 +24,7 @@ CHECKS = 128
 """About so many finished parts are looked at, in turn, when a source without an end is asked."""
 
 
-class Sources:
+class Injectors:
     """All injectors of a pipeline."""
 
     def __init__(self, topology: Topology, store: Store, spark: Any) -> None:

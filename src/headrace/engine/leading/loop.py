@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import msgspec
 
 from headrace.engine.driver.driver import Driver
-from headrace.engine.hints import after_reading, before_running
+from headrace.engine.driver.follower import Follower, StoodBack
 from headrace.engine.leading.lease import (
     DONE,
     RELEASED,
@@ -24,8 +25,9 @@ from headrace.engine.leading.lease import (
     Pulse,
 )
 from headrace.engine.leading.retry import Retry, StopAsked
-from headrace.engine.leading.standby import StoodBack, stand_by
+from headrace.engine.leading.standby import stand_by
 from headrace.errors import Fenced, SparkError
+from headrace.plan.decisions.hints import after_reading, before_running
 from headrace.plan.decisions.next_step import Finish, Run, Wait
 from headrace.plan.decisions.transient import Outage, is_outage
 from headrace.plan.progress import Notice, RunSummary
@@ -62,109 +64,113 @@ class RunControl:
         """starting, standby, running, paused (by somebody), ended, failed."""
         self.error: BaseException | None = None
         """What it failed with."""
-        self.patience: Retry | None = None
+        self.retry: Retry | None = None
 
     @property
     def outage(self) -> Outage | None:
         """What is away, while the run waits for it."""
-        return self.patience.outage if self.patience is not None else None
+        return self.retry.outage if self.retry is not None else None
 
 
 def run_loop(
-    driver: Driver,
+    follower: Follower,
     stopping: threading.Event,
     clock: Callable[[], int],
     conduct: Conduct | None = None,
     control: RunControl | None = None,
 ) -> RunSummary:
     """Epoch after epoch until the end, or until asked to stop."""
-    return _Loop(driver, clock, conduct or Conduct(), control or RunControl(stopping)).run()
+    return _Loop(follower, clock, conduct or Conduct(), control or RunControl(stopping)).run()
 
 
 class _Loop:
     """One run."""
 
     def __init__(
-        self, driver: Driver, clock: Callable[[], int], conduct: Conduct, control: RunControl
+        self, follower: Follower, clock: Callable[[], int], conduct: Conduct, control: RunControl
     ) -> None:
-        self._driver = driver
+        self._follower = follower
         self._clock = clock
         self._conduct = conduct
         self._control = control
-        system = driver.store.system
+        system = follower.store.system
         self._pulse = Pulse(conduct.stuck_s, system)
-        self._patience = Retry(
+        self._retry = Retry(
             conduct.give_up_s,
             control.stopping,
             self._tell,
             resting=self._pulse.rest,
+            check=self._check,
             system=system,
         )
+        self._leads = False
         self._keeper: LeaseKeeper | None = None
-        control.patience = self._patience
+        control.retry = self._retry
 
     def run(self) -> RunSummary:
         """From the first look at the checkpoint to the last word."""
-        driver, control = self._driver, self._control
-        driver.on_job = self._pulse.job
-        driver.on_lead = self._begin_to_lead
-        try:
-            ended = self._take_turn()
-            if ended is None:
-                ended = self._lead()
-            return ended
-        except StopAsked:  # while it took over
-            self._let_go(RELEASED, "stopped")
-            return self._nothing_done("stopped")
-        except Fenced as error:
-            control.error = error
-            if self._keeper is not None:
-                self._keeper.abandon()
-            raise
-        except BaseException as error:
-            control.error = told = self._told(error)
-            self._let_go(RELEASED, f"{type(told).__name__}: {str(told)[:200]}")
-            if told is error:
+        control = self._control
+        with ExitStack() as opened:
+            opened.callback(self._follower.close)
+            try:
+                driver = self._take_turn()
+                if not isinstance(driver, Driver):
+                    return self._nothing_done(driver)
+                opened.callback(driver.close)
+                return self._lead(driver)
+            except StopAsked:  # while it took over
+                self._let_go(RELEASED, "stopped")
+                return self._nothing_done("stopped")
+            except Fenced as error:
+                control.error = error
+                if self._keeper is not None:
+                    self._keeper.abandon()
                 raise
-            raise told from error
-        finally:
-            control.phase = "ended" if control.error is None else "failed"
-            driver.close()
+            except BaseException as error:
+                control.error = cause = self._cause(error)
+                self._let_go(RELEASED, f"{type(cause).__name__}: {str(cause)[:200]}")
+                if cause is error:
+                    raise
+                raise cause from error
+            finally:
+                control.phase = "ended" if control.error is None else "failed"
 
-    def _told(self, error: BaseException) -> BaseException:
-        """What to say of an error: where Spark is gone, whatever used it says so in its own way."""
+    def _cause(self, error: BaseException) -> BaseException:
+        """The error, or SparkError where Spark has ended, whatever the first error was."""
         if not isinstance(error, Exception) or isinstance(error, SparkError):
             return error
-        gone = self._driver.substrate.gone()
-        return error if gone is None else SparkError(gone)
+        ended = self._follower.substrate.gone()
+        return error if ended is None else SparkError(ended)
 
     def _check(self) -> None:
-        """Raises where waiting is in vain: another driver leads, or Spark is gone."""
-        if gone := self._driver.substrate.gone():
-            raise SparkError(gone)
-        self._driver.log.check()
+        """Raises where waiting is in vain: another driver leads, or Spark has ended."""
+        if not self._leads:
+            return  # whoever leads is welcome
+        if ended := self._follower.substrate.gone():
+            raise SparkError(ended)
+        self._follower.log.check()
 
-    def _take_turn(self) -> RunSummary | None:
-        """Opens the driver; a standby first waits until the leader has gone."""
-        driver, conduct = self._driver, self._conduct
+    def _take_turn(self) -> Driver | str:
+        """The driver that leads; a standby first waits until the leader has gone.
+
+        Where it is not to lead, the reason.
+        """
+        conduct = self._conduct
         if not conduct.standby:
-            driver.patience = self._patience
-            driver.open()
-            return None
+            return self._take_over()
         self._control.phase = "standby"
         length_s = conduct.lease_s or POLL_STANDBY_S
-        watcher = LeaseObserver(length_s)
+        observer = LeaseObserver(length_s)
         poll_s = min(POLL_STANDBY_S, length_s / RENEWALS)
         stopping = self._control.stopping
         while True:
-            verdict = stand_by(driver, watcher, poll_s, stopping, self._tell, conduct.warm)
+            verdict = stand_by(self._follower, observer, poll_s, stopping, self._tell, conduct.warm)
             if verdict is None:
-                return self._nothing_done("stopped")
+                return "stopped"
             if isinstance(verdict, LeaderFinished):
-                return self._nothing_done("not_needed")
+                return "not_needed"
             try:
-                driver.patience = self._patience
-                driver.open(verdict.generation)
+                driver = self._take_over(verdict.generation)
             except StoodBack:
                 self._tell("standby", "standby: another driver was first")
             except Exception as error:
@@ -173,33 +179,38 @@ class _Loop:
                 self._tell("standby", f"standby: cannot take over: {error}")
                 self._let_go(RELEASED, "could not begin")
                 self._keeper = None
-                self._patience.check = lambda: None  # it leads no more: whoever does is welcome
-                self._patience.wait(error)
-                watcher.unreadable()
+                self._leads = False
+                self._retry.wait(error)
+                observer.unreadable()
             else:
-                self._patience.over()
+                self._retry.over()
                 self._tell(
                     "leading",
                     f"leading as generation {driver.log.generation}, epoch {driver.ledger.epoch}",
                 )
-                return None
+                return driver
+
+    def _take_over(self, lapsed: int | None = None) -> Driver:
+        return self._follower.take_over(
+            lapsed, waiter=self._retry, on_lead=self._begin_to_lead, on_job=self._pulse.job
+        )
 
     def _begin_to_lead(self) -> None:
         """The generation is in the log: from now on others wait for this driver."""
-        driver, conduct = self._driver, self._conduct
+        follower, conduct = self._follower, self._conduct
         self._pulse.beat()  # a standby has made no step, and is not stuck for that
-        self._patience.check = self._check
+        self._leads = True
         if conduct.lease_s is not None:
             self._keeper = LeaseKeeper(
-                driver.store,
-                driver.log.generation,
+                follower.store,
+                follower.log.generation,
                 conduct.lease_s,
-                lambda: driver.ledger.epoch,
+                lambda: follower.ledger.epoch,
                 self._pulse,
             )
 
-    def _lead(self) -> RunSummary:
-        driver, control = self._driver, self._control
+    def _lead(self, driver: Driver) -> RunSummary:
+        control = self._control
         control.phase = "running"
         for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
             self._tell("doubt", text)
@@ -208,10 +219,10 @@ class _Loop:
             while not control.stopping.is_set():
                 self._pulse.beat()
                 if control.pausing.is_set():
-                    self._hold()
+                    self._pause(driver)
                     continue
-                step = self._patience.through(driver.step)
-                self._patience.stepped()
+                step = self._retry.through(driver.step)
+                self._retry.stepped()
                 if isinstance(step, Run) and not asked:
                     counters = driver.counted()
                     asked = bool(counters.records or counters.dead)
@@ -236,11 +247,11 @@ class _Loop:
         self._let_go(RELEASED, "stopped")
         return driver.summary("stopped")
 
-    def _hold(self) -> None:
-        """Somebody asked for a pause: the open plan goes, as its job would not start at once."""
-        driver, control = self._driver, self._control
+    def _pause(self, driver: Driver) -> None:
+        """A pause was asked for: the open plan is voided, as its job would not start at once."""
+        control = self._control
         if control.phase != "paused":
-            self._patience.through(driver.stop)
+            self._retry.through(driver.stop)
             control.phase = "paused"
             self._tell("paused", f"paused after epoch {driver.ledger.epoch}, as asked")
         control.stopping.wait(POLL_S)
@@ -248,18 +259,18 @@ class _Loop:
             control.phase = "running"
             self._tell("resumed", "going on, as asked")
         else:
-            self._patience.through(driver.log.check)
+            self._retry.through(driver.log.check)
 
     def _let_go(self, state: str, reason: str) -> None:
         if self._keeper is not None:
             self._keeper.end(state, reason)
 
     def _nothing_done(self, reason: str) -> RunSummary:
-        return RunSummary(self._driver.graph.name, 0, 0, 0, 0, reason)
+        return RunSummary(self._follower.graph.name, 0, 0, 0, 0, reason)
 
     def _tell(self, kind: str, text: str) -> None:
         if self._conduct.on_notice is not None:
-            self._conduct.on_notice(Notice(self._driver.graph.name, kind, text))
+            self._conduct.on_notice(Notice(self._follower.graph.name, kind, text))
         else:
             level = logging.WARNING if kind in ("away", "doubt") else logging.INFO
-            _logger.log(level, "%s: %s", self._driver.graph.name, text)
+            _logger.log(level, "%s: %s", self._follower.graph.name, text)

@@ -48,12 +48,13 @@ class Retry:
         tell: Tell = lambda kind, text: None,
         *,
         resting: Callable[[bool], None] = lambda waits: None,
+        check: Callable[[], None] = lambda: None,
         system: System = REAL,
     ) -> None:
+        """`check` raises where waiting is in vain: Fenced behind a newer driver, SparkError."""
         self.outage: Outage | None = None
         """What is away now, once it is more than a hiccup."""
-        self.check: Callable[[], None] = lambda: None
-        """Raises Fenced where a newer driver has taken over meanwhile, SparkError without Spark."""
+        self._check = check
         self._give_up_s = give_up_s
         self._stopping = stopping
         self._tell = tell
@@ -107,7 +108,7 @@ class Retry:
         finally:
             self._resting(False)
         try:
-            self.check()
+            self._check()
         except (Fenced, SparkError):
             raise
         except (OSError, HeadraceError):

@@ -1,18 +1,16 @@
-"""A standby: warm, watching the leader's lease, ready to take the next generation.
+"""A standby: follows the log, observes the leader's lease, and keeps the substrate warm.
 
-Before its generation is in the log it writes nothing into the checkpoint and deletes nothing
-(protocol A4): it reads the log along, so that its ledger is where the leader's is, and keeps the
-substrate warm.
+Its ledger is where the leader's is, so that it can take over at once. It writes nothing into the
+checkpoint and deletes nothing (protocol A4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
+from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
 from headrace.errors import StoreError
-from headrace.store.store import Store
 from headrace.system import Event
 
 WARM_EVERY_S = 20.0
@@ -22,29 +20,16 @@ REHEARSALS = 20
 TELL_EVERY_S = 10.0
 
 
-class StoodBack(Exception):
-    """Another driver took over first."""
-
-
-class Follower(Protocol):
-    """What a standby needs of its driver."""
-
-    store: Store
-
-    def follow(self) -> int:
-        """Reads the log along, without a trace; gives its generation."""
-
-
 def stand_by(
-    driver: Follower,
-    watcher: LeaseObserver,
+    follower: Follower,
+    observer: LeaseObserver,
     poll_s: float,
     stopping: Event,
     tell: Callable[[str, str], None],
     warm: Callable[[], None],
 ) -> TakeOver | LeaderFinished | None:
-    """Watches until the leader has gone or is done; None where it was asked to stop."""
-    clock = driver.store.system.uptime_s
+    """Follows until the leader has gone or is done; None where it was asked to stop."""
+    clock = follower.store.system.uptime_s
     warmed = told = float("-inf")
     said = ""
     rehearsed = 0
@@ -55,13 +40,13 @@ def stand_by(
             rehearsed += 1
         try:
             # The log first: whoever leads by then has its lease read after it.
-            generation = driver.follow()
-            lease = read_lease(driver.store)
+            generation = follower.follow()
+            lease = read_lease(follower.store)
         except (OSError, StoreError) as error:
-            watcher.unreadable()
+            observer.unreadable()
             text = f"standby: cannot see the checkpoint: {error}"
         else:
-            verdict = watcher.look(generation, lease, clock())
+            verdict = observer.look(generation, lease, clock())
             text = f"standby: {verdict.text}"
             if isinstance(verdict, TakeOver):
                 tell("standby", f"{text}; taking over")

@@ -26,7 +26,6 @@ import msgspec
 
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.pins import pinned
-from headrace.engine.fingerprint import fingerprint
 from headrace.engine.replay.difference import Difference, differences, first_unlike
 from headrace.engine.replay.epoch_at import Past, not_kept, past_epoch
 from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, SourceError, by_name
@@ -36,6 +35,7 @@ from headrace.model.source import Workspace
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.fingerprint import fingerprint
 from headrace.state.cache import WorkerCache
 from headrace.store.location import checkpoint_store, no_checkpoint
 from headrace.store.overlay import Overlay

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.options import Options
+from headrace.engine.driver.setup import Setup
 from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
 from headrace.model.context import Context
@@ -73,9 +74,9 @@ class CopiedRun:
         self.dies_in, self.fiber = dies_in, Fiber(self._run)
 
     def _run(self) -> None:
-        driver = self._copies.driver(self.root, self._epoch_records)
+        follower = self._copies.follower(self.root, self._epoch_records)
         try:
-            driver.open()
+            driver = follower.take_over()
             self.fiber.pause()
             while not isinstance(driver.step(), Finish):
                 self.steps += 1
@@ -120,8 +121,8 @@ class Copies:
                 for side in sides:
                     side.fiber.kill()
 
-    def driver(self, root: str, epoch_records: int) -> Driver:
-        """A driver over a checkpoint, with sinks and workers of its own."""
+    def follower(self, root: str, epoch_records: int) -> Follower:
+        """A follower of a checkpoint, with sinks and workers of its own."""
         p = PipelineBuilder("copies")
         timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
         source = SimulatedSource(timing, self._records)
@@ -133,7 +134,7 @@ class Copies:
         topology, store = p.freeze(), DiskStore(root, self._system)
         workers = Workers(topology, store, self.chance, 1)
         options = Options(slots=2, epoch_records=epoch_records, retain_epochs=2, background=False)
-        return Driver(
+        setup = Setup(
             topology,
             "code-1",
             store,
@@ -142,6 +143,7 @@ class Copies:
             clock=lambda: self._now,
             seeds=lambda: self.random.getrandbits(63),
         )
+        return Follower(setup)
 
     # The course of things -------------------------------------------------
 
@@ -261,7 +263,7 @@ class Copies:
 
     def _is_admitted(self, root: str) -> bool:
         try:
-            self.driver(root, 1).open()
+            self.follower(root, 1).take_over()
         except IncompatibleState:
             return False
         return True

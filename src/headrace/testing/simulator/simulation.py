@@ -132,9 +132,10 @@ class Simulation:
     def _teller(self) -> tuple[int, int, int]:
         """The driver at work: its number, its generation, and the rows it has told of as lost."""
         life = self._interference.running
-        if life is None or life.driver is None:
+        driver = life.follower.driver if life is not None and life.follower is not None else None
+        if life is None or driver is None:
             raise Violation("a sink is handed an epoch, and no driver is at work")
-        return life.number, life.driver.log.generation, life.driver._deliverer.undelivered
+        return life.number, driver.log.generation, driver._deliverer.undelivered
 
     def _clock_s(self) -> float:
         return self.now / 1e6

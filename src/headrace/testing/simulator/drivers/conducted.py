@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.leading import loop
 from headrace.errors import EpochFailed, SinkError, StoreError
 from headrace.plan.progress import Notice
@@ -79,7 +79,7 @@ class ConductedLife(Life):
         decided = any("taking over" in text for _, _, text in self._notices)
         return self.standby and not decided
 
-    def _lead(self, driver: Driver) -> None:
+    def _lead(self, follower: Follower) -> None:
         conduct = loop.Conduct(
             give_up_s=self.give_up_s,
             lease_s=self.lease_s,
@@ -89,7 +89,7 @@ class ConductedLife(Life):
         )
         simulation = self._simulation
         summary = loop.run_loop(
-            driver, self._control.stopping, lambda: simulation.now, conduct, self._control
+            follower, self._control.stopping, lambda: simulation.now, conduct, self._control
         )
         self.reason = summary.reason
         self.finished = summary.reason not in ("stopped", "not_needed")
@@ -110,12 +110,13 @@ class ConductedLife(Life):
 
     def between_steps(self) -> None:
         """The loop comes round."""
-        if self.leads and self.driver is not None:
+        driver = self.follower.driver if self.follower is not None else None
+        if self.leads and driver is not None:
             if not self._led:
                 self._led, self.began_to_lead = True, self._simulation.uptime_s()
             self.fiber.wakes_at = 0.0
             self.pause()
-            self._change_ring(self.driver)
+            self._change_ring(driver)
 
     # What it says of outages, and when it gives up ------------------------
 

@@ -9,7 +9,9 @@ import msgspec
 
 from headrace import failpoints
 from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.options import Options
+from headrace.engine.driver.setup import Setup
 from headrace.errors import EpochFailed, Fenced, HeadraceError, SinkError, StoreError, UserCodeError
 from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
@@ -60,7 +62,7 @@ class Life:
         """How many system calls it has made in this turn."""
         self.asleep = False
         """Whether the whole process was stopped, until somebody wakes it."""
-        self.driver: Driver | None = None
+        self.follower: Follower | None = None
         self.finished = False
         self.remembered: set[str] = set()
         """What a process keeps in its modules."""
@@ -103,8 +105,15 @@ class Life:
     @property
     def is_zombie(self) -> bool:
         """Whether somebody has taken over since."""
-        log = getattr(self.driver, "log", None)
-        return log is not None and log.generation < self._simulation.log.generation
+        follower = self.follower
+        if follower is None or not follower.has_read:
+            return False
+        return follower.log.generation < self._simulation.log.generation
+
+    @property
+    def knows_checkpoint(self) -> bool:
+        """Whether it has seen the checkpoint, and so begins no new one."""
+        return self.took_over or (self.follower is not None and bool(self.follower.checkpoint))
 
     # Its course -----------------------------------------------------------
 
@@ -113,26 +122,28 @@ class Life:
         slots = None
         if simulation.chance.strikes("ring changes", 0.3):
             slots = simulation.chance.random.randint(1, 4)
-        self.driver = driver = Driver(
+        options = Options(
+            slots=slots,
+            epoch_records=simulation.epoch_records,
+            retain_epochs=simulation.tuning.retain_epochs,
+            background=False,
+        )
+        setup = Setup(
             simulation.topology,
             f"code-{simulation.code_version}",
             simulation.new_store(),
             simulation.substrate,
-            Options(
-                slots=slots,
-                epoch_records=simulation.epoch_records,
-                retain_epochs=simulation.tuning.retain_epochs,
-                background=False,
-            ),
+            options,
             clock=lambda: max(1, simulation.now + self.skew_us),
             seeds=lambda: simulation.chance.random.getrandbits(63),
         )
-        self._lead(driver)
+        self.follower = follower = Follower(setup)
+        self._lead(follower)
 
-    def _lead(self, driver: Driver) -> None:
-        """Opens and steps, without patience: the first refusal is the end."""
+    def _lead(self, follower: Follower) -> None:
+        """Takes over and steps, without a retry: the first refusal is the end."""
         simulation = self._simulation
-        driver.open()
+        driver = follower.take_over()
         while True:
             self.fiber.pause()
             self._change_ring(driver)

@@ -64,7 +64,7 @@ class Surroundings:
                 int((min(wakes) - self._of.uptime_s()) * 1e6) + 1
             )  # all of them wait
         self._of.outages.end()
-        known = all(life.took_over or hasattr(life.driver, "checkpoint") for life in alive)
+        known = all(life.knows_checkpoint for life in alive)
         self._of.outages.begin(may_vanish=known)
         self._of.leases.spoil(alive)
         self.threads_run()

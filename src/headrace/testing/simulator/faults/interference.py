@@ -80,8 +80,8 @@ class Interference:
             return
         if life.fiber.dead:
             raise Killed
-        if failpoint in PROMISES and life.driver is not None:
-            self.log.promised = max(self.log.promised, life.driver.log.position)
+        if failpoint in PROMISES and life.follower is not None:
+            self.log.promised = max(self.log.promised, life.follower.log.position)
             self.log.catch_up()
             self.log.check_files()
         if isinstance(life, Reader):
@@ -94,8 +94,8 @@ class Interference:
         elif failpoint == "after-takeover":
             self._count_takeover(life)
             before, self.leader = self.leader, life
-            if life.driver is not None:
-                self.leases.took_over(life, life.driver.log.generation, before)
+            if life.follower is not None:
+                self.leases.took_over(life, life.follower.log.generation, before)
         if life.reached(failpoint) or self._chance.strikes("driver pauses", 0.02):
             self._pause(life, f"at {failpoint}")
 

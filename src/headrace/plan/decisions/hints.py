@@ -135,7 +135,9 @@ def _sources_of(graph: Graph, node: Node) -> set[str]:
             continue
         seen.add(stream)
         for maker in graph.nodes.values():
-            own = type(maker.template).__module__.startswith("headrace.pipeline")
+            own = type(maker.template).__module__.startswith(
+                ("headrace.operators", "headrace.pipeline")
+            )
             passes = own and (maker.keyless or isinstance(maker.template, Dedup))
             if passes and stream in maker.outputs.values():
                 todo += [given.stream for given in maker.inputs]

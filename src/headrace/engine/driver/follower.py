@@ -1,0 +1,114 @@
+"""A follower: reads a checkpoint's log along with the driver that leads, and can take over.
+
+Until its own generation is in the log it writes nothing into the checkpoint and deletes nothing
+(protocol A4), but for the identity of a checkpoint that has none yet. `take_over` puts that
+generation, which fences every older driver, and gives the `Driver` that leads from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.engine.driver.driver import Driver
+from headrace.engine.driver.recovery import History, recover
+from headrace.engine.driver.setup import Setup
+from headrace.engine.driver.takeover import make_directories, require_present
+from headrace.failpoints import reach
+from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
+from headrace.log.identity import claim_identity, read_identity
+from headrace.plan.ledger import Ledger
+
+
+class StoodBack(Exception):
+    """Another driver took over first."""
+
+
+class Follower:
+    """A checkpoint's log and what it adds up to, as of the last look."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.topology = setup.topology
+        self.graph = setup.topology.graph
+        self.store = setup.store
+        self.substrate = setup.substrate
+        self.checkpoint = ""
+        """The checkpoint's id; empty until a first look has found one."""
+        self.log = EpochLog(setup.store)
+        self.history = History(setup.options.retain_epochs)
+        self.has_read = False
+        """Whether the log was read to its end at least once."""
+        self._must_recover = True
+        self.driver: Driver | None = None
+        """The driver that leads since this follower took over."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the log adds up to."""
+        return self.history.ledger
+
+    def follow(self) -> int:
+        """Reads the log to its end, without a trace; gives the generation that leads."""
+        if self.checkpoint:
+            require_present(self.store, self.checkpoint)
+        elif read_identity(self.store) is not None:
+            self.checkpoint = claim_identity(self.store, self.graph.name).id
+        known = not self._must_recover and self.log.settled
+        if known:
+            for position, entry in self.log.follow():
+                self.history.fold(position, entry)
+        # Entries beyond a gap: the log was trimmed past what was read.
+        if not known or self.log.last_position() > self.log.position:
+            log = EpochLog(self.store)
+            self.history = recover(log, self.setup.options.retain_epochs)
+            self.log = log  # assigned last, so that a look that failed leaves the old log in place
+            self.has_read, self._must_recover = True, False
+        return self.log.generation
+
+    def take_over(
+        self,
+        lapsed: int | None = None,
+        *,
+        waiter: Waiter | None = None,
+        on_lead: Callable[[], None] = lambda: None,
+        on_job: Callable[[bool], None] = lambda running: None,
+    ) -> Driver:
+        """Takes over the checkpoint: from here on, no older driver can commit.
+
+        - `lapsed`: a standby takes over from this generation only; StoodBack where another
+          driver was first.
+        - `waiter`: waits while the store or a sink is away, once this driver leads.
+        - `on_lead`: called when the generation is in the log.
+        - `on_job`: called when a job begins (True) and when it has ended (False).
+        """
+        waiter = waiter or FailAtOnce()
+        if lapsed is not None and self.checkpoint:
+            require_present(self.store, self.checkpoint)  # a standby begins no new checkpoint
+        else:
+            self.checkpoint = claim_identity(self.store, self.graph.name).id
+        make_directories(self.store, self.topology)
+        self.follow()
+        if lapsed is not None and self.log.generation > lapsed:
+            raise StoodBack
+        reach("before-takeover")
+        for position, entry in self.log.take_over(waiter):
+            self.history.fold(position, entry)
+            if lapsed is not None and entry.generation > lapsed:
+                raise StoodBack
+        self.ledger.generation = self.log.generation
+        reach("after-takeover")
+        on_lead()
+        driver = Driver(self.setup, self.checkpoint, self.log, self.history, waiter, on_job)
+        self.driver = driver
+        try:
+            driver.begin()
+        except BaseException:
+            self.driver = None
+            self._must_recover = True  # the driver has changed the ledger
+            driver.close()
+            raise
+        return driver
+
+    def close(self) -> None:
+        """Lets go of the substrate."""
+        self.substrate.close()

@@ -1,0 +1,38 @@
+"""What a driver works with, whether it follows the log or leads."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.engine.driver.options import Options
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Report, WorkOrder
+from headrace.store.store import Store
+
+
+class Substrate(Protocol):
+    """What carries an epoch's rows: Spark, or this process."""
+
+    spark: Any
+    parallelism: int
+
+    def run(self, order: WorkOrder, /) -> Sequence[Report]: ...
+    def gone(self) -> str | None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The pipeline, where its checkpoint lies, what runs its jobs, and what was asked for."""
+
+    topology: Topology
+    fingerprint: str
+    store: Store
+    substrate: Substrate
+    options: Options
+    clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    seeds: Callable[[], int] = lambda: secrets.randbits(63)
