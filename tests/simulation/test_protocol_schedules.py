@@ -95,7 +95,7 @@ SCHEDULES = {
     ),
     "D8 rows of one instant are cut, while slots move": (
         r"epoch 1 is planned",
-        r"the ring of Stamp: ",
+        r"the ring of NumberArrivals: ",
         r"epoch [2-9] is planned[^\n]*: [1-9]",
     ),
     "D10 a driver dies with the last epoch open, and another runs it": (
