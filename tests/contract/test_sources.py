@@ -24,7 +24,7 @@ import pytest
 from headrace import sources
 from headrace.errors import SourceError
 from headrace.model.source import Range, Reading, Seen, Source, Workspace
-from headrace.model.values.rows import dicts
+from headrace.model.values.arrow import dicts
 from headrace.sources.files import format, parquet_rows
 from headrace.sources.files.lines import UNPACKED_BYTES_MAX, LineFormat
 

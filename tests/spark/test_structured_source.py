@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import sources
 from headrace.errors import SourceError
 from headrace.model.source import Change, Range, Seen, Source, Workspace
-from headrace.model.values.rows import dicts
+from headrace.model.values.arrow import dicts
 
 pytestmark = pytest.mark.spark
 

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.values.arrow import ipc_batch, ipc_bytes
 from headrace.model.values.keys import decode_key, hash_key
 from headrace.model.values.rows import Rows
 
@@ -179,17 +180,3 @@ def _column(
 def _code_type(keys: int) -> pa.DataType:
     """The smallest type that numbers so many keys."""
     return pa.int8() if keys < 2**7 else pa.int16() if keys < 2**15 else pa.int32()
-
-
-def ipc_bytes(batch: pa.RecordBatch) -> bytes:
-    """A record batch as an Arrow IPC stream."""
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batch.schema) as writer:
-        writer.write_batch(batch)
-    return out.getvalue().to_pybytes()
-
-
-def ipc_batch(data: bytes) -> pa.RecordBatch:
-    """The record batch of an Arrow IPC stream."""
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_next_batch()

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.key_spec import KeySpec
+from headrace.model.values.arrow import python_list
 from headrace.model.values.keys import encode_key
-from headrace.model.values.rows import Rows, python_list
+from headrace.model.values.rows import Rows
 from headrace.plan.parcel import Parcel
 from headrace.plan.ring import Ring
 

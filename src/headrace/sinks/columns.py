@@ -13,8 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.values.arrow import one_batch
 from headrace.model.values.kinds import kind_of
-from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.rows import Rows
 
 VALUE = "value"
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from headrace.errors import CorruptCheckpoint
 from headrace.model.sink import Part
-from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.arrow import ipc_bytes, one_batch
+from headrace.model.values.rows import Rows
 
 _FORM = b"headrace.rows"
 _PACKED = b"packed"
@@ -37,10 +38,7 @@ def dump(rows: Rows) -> bytes:
         names += rows.columns.schema.names
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
     batch = batch.replace_schema_metadata({_FORM: form})
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batch.schema) as writer:
-        writer.write_batch(batch)
-    return out.getvalue().to_pybytes()
+    return ipc_bytes(batch)
 
 
 def load(data: bytes, *, what: str = "staged rows") -> Rows:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.values.rows import one_batch
+from headrace.model.values.arrow import one_batch
 from headrace.model.values.time import END
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import KeyInterval

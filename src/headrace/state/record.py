@@ -24,7 +24,7 @@ import xxhash
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.content import map_named, verify
 from headrace.model.source import Seen
-from headrace.model.values.rows import one_batch
+from headrace.model.values.arrow import one_batch
 from headrace.store.store import Store
 
 FORMAT = 1

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from headrace.causal.lineage import source_identity, source_place
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.source import Reading, Rejected, Timing, cell_of
+from headrace.model.values.arrow import dicts, python_list
 from headrace.model.values.codec import NESTED_MAX, packed
 from headrace.model.values.keys import encode_part
-from headrace.model.values.rows import Rows, Timestamps, dicts, python_list
+from headrace.model.values.rows import Rows, Timestamps
 from headrace.model.values.schema import Schema
 from headrace.model.values.schema_types import too_deep
 from headrace.model.values.shown import shown

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headrace import Pipeline, UserCodeError, agg, sources, whole
-from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.arrow import one_batch
+from headrace.model.values.rows import Rows
 from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.columns.groups import Groups
 from headrace.operators.columns.records import Records

@@ -8,17 +8,15 @@ value is does not depend on who travels with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.values.arrow import dicts, lists_of, one_batch
 from headrace.model.values.codec import decode_value, packed, packed_exactly
-
-if TYPE_CHECKING:
-    from headrace.model.values.schema import Schema
+from headrace.model.values.schema import Schema
 
 Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -124,7 +122,7 @@ class Rows:
             return [decode(cell) for cell in self.packed.to_pylist()]
         if schema is None or not schema.of_class:
             return dicts(self.columns)
-        return schema.make(self.columns.schema.names, _lists(self.columns))  # type: ignore[union-attr]
+        return schema.make(self.columns.schema.names, lists_of(self.columns))  # type: ignore[union-attr]
 
     def as_packed(self) -> Rows:
         """The same rows with MessagePack values."""
@@ -194,50 +192,6 @@ class Rows:
         return Rows(timestamps, packed=cells, origins=origins, schema=schema)
 
 
-def dicts(columns: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Rows of Arrow columns as dicts."""
-    names = columns.schema.names
-    lists = _lists(columns)
-    return list(zipped(names, lists)) if names else [{} for _ in range(columns.num_rows)]
-
-
-def _lists(columns: pa.RecordBatch | pa.Table) -> list[list[Any]]:
-    return [python_list(columns.column(i)) for i in range(columns.num_columns)]
-
-
-def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> Iterator[dict[str, Any]]:
-    """Columns as dicts, made one by one. `dict(zip())` would take twice the time, or more."""
-    match len(names):
-        case 0:
-            return iter(())
-        case 1:
-            (a,), (va,) = names, lists
-            return ({a: x} for x in va)
-        case 2:
-            (a, b), (va, vb) = names, lists
-            return ({a: x, b: y} for x, y in zip(va, vb, strict=True))
-        case 3:
-            (a, b, c), (va, vb, vc) = names, lists
-            return ({a: x, b: y, c: z} for x, y, z in zip(va, vb, vc, strict=True))
-        case 4:
-            (a, b, c, d), (va, vb, vc, vd) = names, lists
-            return ({a: w, b: x, c: y, d: z} for w, x, y, z in zip(va, vb, vc, vd, strict=True))
-    starts = range(0, len(lists[0]), _AT_ONCE)
-    return chain.from_iterable(_wide(names, [v[i : i + _AT_ONCE] for v in lists]) for i in starts)
-
-
-_AT_ONCE = 64
-"""So many wide rows are made at once: column by column, but still in the processor's cache."""
-
-
-def _wide(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:
-    rows = list(zipped(names[:4], lists[:4]))
-    for name, cells in zip(names[4:], lists[4:], strict=True):
-        for row, cell in zip(rows, cells, strict=True):
-            row[name] = cell
-    return rows
-
-
 _OWN = {b"headrace": b"own"}
 
 
@@ -253,18 +207,6 @@ def values_of(table: pa.Table) -> pa.Table:
     return table.drop(own) if own else table
 
 
-def python_list(column: pa.Array) -> list[Any]:
-    """The cells of a column as Python objects; numbers without nulls take the fast way."""
-    kind = column.type
-    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return column.to_numpy(zero_copy_only=False).tolist()
-    if pa.types.is_nested(kind):
-        return column.to_pylist(maps_as_pydicts="strict")
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return [_plain(cell) for cell in column.to_pylist()]
-    return column.to_pylist()
-
-
 def _is_simple(kind: pa.DataType) -> bool:
     """Whether MessagePack has a form of its own for the cells of a column."""
     if pa.types.is_dictionary(kind):
@@ -274,21 +216,3 @@ def _is_simple(kind: pa.DataType) -> bool:
         or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
         or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     )  # fmt: skip
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as one record batch."""
-    batches = table.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        return pa.RecordBatch.from_pylist([], schema=table.schema)
-    arrays = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(table.num_columns)]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
-
-
-def _plain(cell: Any) -> Any:
-    """What pandas gives for nanoseconds, as Python has it."""
-    if hasattr(cell, "to_pydatetime"):
-        return cell.to_pydatetime()
-    return cell.to_pytimedelta() if hasattr(cell, "to_pytimedelta") else cell

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.values.arrow import python_list
 from headrace.model.values.codec import packed
-from headrace.model.values.rows import python_list
 from headrace.model.values.schema_types import arrow_fields, class_defaults, row_type
 from headrace.model.values.text_cells import Cells
 
@@ -33,8 +33,8 @@ class Schema:
     """The columns of a stream and the class of its values."""
 
     __slots__ = (
-        "_by_name", "_cells", "_decoder", "_narrow", "_plain", "arrow", "defaults", "given",
-        "names", "of_class",
+        "_by_name", "_cells", "_checks_itself", "_decoder", "_narrow", "_plain", "arrow",
+        "defaults", "given", "names", "of_class",
     )  # fmt: skip
 
     def __init__(self, given: Any, *, where: str) -> None:
@@ -57,6 +57,7 @@ class Schema:
             raise InvalidPipeline(f"{where}: a schema has columns, each of another name")
         self.of_class = not isinstance(given, pa.Schema) and not is_typeddict(given)
         """Whether values are instances of a class, and not dicts."""
+        self._checks_itself = self.of_class and hasattr(given, "__post_init__")
         self.defaults = class_defaults(given) if self.of_class else {}
         self._decoder: Any = msgspec.msgpack.Decoder(row, strict=False)
         self._plain = all(_is_plain(field.type) for field in self.arrow)
@@ -170,7 +171,7 @@ class Schema:
         Here, as for single values, and not in the hook that would meet them: a record that is
         none of its stream's is the business of who puts it there.
         """
-        if not (self.of_class and hasattr(self.given, "__post_init__")):
+        if not self._checks_itself:
             return reasons
         lists = [python_list(columns.column(name)) for name in self.names]
         for i, row in enumerate(zip(*lists, strict=True)):

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.errors import InvalidDuration
 
-MICROSECOND = 1
 MILLISECOND = 1_000
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

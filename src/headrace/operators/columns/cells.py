@@ -21,10 +21,9 @@ import numpy as np
 import pyarrow as pa
 from msgspec.msgpack import Ext
 
+from headrace.model.values.arrow import one_array, python_list, stored_form
 from headrace.model.values.kinds import from_ordered, micros_of, ordered
-from headrace.model.values.rows import python_list
 from headrace.operators.columns import exact_sum
-from headrace.operators.columns.groups import one_array, plain
 
 CELLS = pa.large_binary()
 TYPES: dict[type, pa.DataType] = {
@@ -84,7 +83,7 @@ def of_arrow(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """An Arrow column of whatever type."""
     if pa.types.is_decimal(column.type):
         return _floats(one_array(column))
-    array = plain(column)
+    array = stored_form(column)
     if array.type in _TYPED or pa.types.is_null(array.type):
         return array
     return column_of(python_list(array))

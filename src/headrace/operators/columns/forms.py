@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import InvalidRecord
-from headrace.model.values.rows import Rows, python_list, zipped
+from headrace.model.values.arrow import one_array, python_list, zipped
+from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
-from headrace.operators.columns.groups import Ints, group, one_array
+from headrace.operators.columns.groups import Ints, group
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext

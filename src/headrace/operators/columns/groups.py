@@ -131,36 +131,3 @@ def spread(count: int, at: Ints, values: pa.Array) -> pa.Array:
     where = np.full(count, -1, np.int64)
     where[at] = np.arange(len(at))
     return values.take(pa.array(where, mask=where < 0))
-
-
-def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array
-
-
-def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One array of a type that state can hold: times become microseconds, decimals floats."""
-    array = one_array(column)
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return plain(array.dictionary_decode())
-    if pa.types.is_timestamp(kind):
-        return array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
-    if pa.types.is_date(kind):
-        return array.cast(pa.timestamp("us")).cast(pa.int64())
-    if pa.types.is_time(kind):
-        return array.cast(pa.time64("us"), safe=False).cast(pa.int64())
-    if pa.types.is_duration(kind):
-        return array.cast(pa.duration("us"), safe=False).cast(pa.int64())
-    if pa.types.is_decimal(kind) or pa.types.is_float16(kind) or pa.types.is_float32(kind):
-        return array.cast(pa.float64(), safe=False)
-    if pa.types.is_integer(kind) and kind != pa.uint64():
-        return array.cast(pa.int64())
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return array.cast(pa.string())
-    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return array.cast(pa.binary())
-    return array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.values.rows import python_list, zipped
+from headrace.model.values.arrow import python_list, zipped
 from headrace.operators.columns.cells import is_cells, lists_by, typed_array, values_in
 from headrace.operators.columns.groups import Ints
 

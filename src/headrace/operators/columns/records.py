@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.values.arrow import dicts, one_array, python_list, stored_form
 from headrace.model.values.codec import decode_value, packed_exactly
 from headrace.model.values.kinds import kind_of, micros_of
-from headrace.model.values.rows import Rows, dicts, python_list
+from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
 from headrace.operators.columns import exact_sum
 from headrace.operators.columns.cells import column_of, of_arrow, typed_array
-from headrace.operators.columns.groups import Ints, one_array, plain
+from headrace.operators.columns.groups import Ints
 
 VALUE = "value"
 """The column of records that are no dicts."""
@@ -146,7 +147,7 @@ class Records:
         if pa.types.is_dictionary(kind):
             array, kind = array.dictionary_decode(), kind.value_type
         if not (pa.types.is_decimal(kind) or pa.types.is_boolean(kind)):
-            array = plain(array)
+            array = stored_form(array)
         return self._of_array(array, name, what)
 
     def _of_array(self, array: pa.Array, name: str, what: str) -> Numbers:

@@ -21,10 +21,10 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.key_spec import KeyGiven
+from headrace.model.values.arrow import dicts
 from headrace.model.values.codec import packed, packed_exactly
 from headrace.model.values.column_names import as_columns
 from headrace.model.values.names import did_you_mean
-from headrace.model.values.rows import dicts
 from headrace.operators.columns.groups import Ints
 from headrace.operators.joins.columns import (
     are_own_windows,

@@ -20,9 +20,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.values.arrow import dicts, ipc_batch, ipc_bytes
 from headrace.model.values.codec import packed, packed_exactly
 from headrace.model.values.extensions import from_extension
-from headrace.model.values.rows import Rows, dicts
+from headrace.model.values.rows import Rows
 from headrace.operators.columns.groups import Groups, Ints, runs
 
 _PLAIN = (int, float, str, bytes, bool)
@@ -66,7 +67,8 @@ class SideRows:
         key = np.asarray(key, np.int64)
         if rows.columns is not None:
             batch = rows.columns
-            arrays = {n: _plain(batch.column(i)) for i, n in enumerate(batch.schema.names)}
+            decoded = map(_without_dictionary, batch.columns)
+            arrays = dict(zip(batch.schema.names, decoded, strict=True))
             if arrays:
                 return SideRows(key, rows.timestamps, arrays)
         return SideRows.of_objects(key, rows.timestamps, [as_row(value) for value in rows.values()])
@@ -247,7 +249,7 @@ def _united(parts: Sequence[dict[str, pa.Array] | None]) -> dict[str, pa.Array] 
     return columns
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def _without_dictionary(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
@@ -273,15 +275,12 @@ def _part(column: Any, start: int, end: int) -> Any:
     if isinstance(column, list):
         return column[start:end]
     batch = pa.record_batch([column.slice(start, end - start)], names=[""])
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batch.schema) as writer:
-        writer.write_batch(batch)
-    return out.getvalue().to_pybytes()
+    return ipc_bytes(batch)
 
 
 def _array(parts: list[Any], kind: str) -> pa.Array:
     if kind.startswith(_ARROW):
-        found = [pa.ipc.open_stream(pa.py_buffer(part)).read_next_batch() for part in parts]
+        found = [ipc_batch(part) for part in parts]
         return pa.concat_arrays([batch.column(0) for batch in found])
     cells = list(chain.from_iterable(parts))
     if kind in _SIMPLE:

@@ -21,7 +21,7 @@ from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.state import state
-from headrace.model.values.rows import python_list
+from headrace.model.values.arrow import python_list
 from headrace.model.values.time import END, oldest_on_time
 from headrace.operators.columns.groups import Ints, group
 from headrace.operators.joins.combine import Pairing

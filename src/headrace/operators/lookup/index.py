@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline, InvalidRecord
+from headrace.model.values.arrow import one_array, python_list
 from headrace.model.values.codec import decode_value
-from headrace.model.values.rows import python_list
 from headrace.model.values.shown import shown
 from headrace.operators.columns.groups import Ints
 
@@ -63,13 +63,14 @@ class LookupIndex:
                     f"a side input cannot be looked up by {name!r}, a column of "
                     f"{table.column(name).type}"
                 )
-        self._values = [pc.unique(plain(_flat(table.column(n)))).drop_null() for n in columns]
+        found = [lookup_form(one_array(table.column(name))) for name in columns]
+        self._values = [pc.unique(column).drop_null() for column in found]
         if math.prod(len(values) for values in self._values) >= 2**62:
             raise InvalidPipeline(
                 f"a side input cannot be looked up by {', '.join(columns)} together: they have too "
                 "many different values; make one column of them"
             )
-        codes = self._codes([plain(table.column(name)) for name in columns])
+        codes = self._codes([lookup_form(table.column(name)) for name in columns])
         rows = np.flatnonzero(codes >= 0)
         order = rows[np.argsort(codes[rows], kind="stable")]
         self._rows = order
@@ -86,7 +87,7 @@ class LookupIndex:
 
         None where the columns are not of the same types as the table's.
         """
-        columns = [plain(column) for column in columns]
+        columns = [lookup_form(column) for column in columns]
         if any(c.type != v.type for c, v in zip(columns, self._values, strict=True)):
             return None
         codes = self._codes(columns)
@@ -105,7 +106,7 @@ class LookupIndex:
         for column, values in zip(columns, self._values, strict=True):
             found = pc.index_in(column, value_set=values, skip_nulls=True)
             numbers = pc.fill_null(found, -1)
-            numbers = _flat(numbers).to_numpy(zero_copy_only=False).astype(np.int64)
+            numbers = one_array(numbers).to_numpy(zero_copy_only=False).astype(np.int64)
             known = (codes >= 0) & (numbers >= 0)
             codes = np.where(known, codes * max(1, len(values)) + numbers, -1)
         return codes
@@ -130,7 +131,7 @@ class LookupIndex:
     def cells(self, name: str) -> list[Any]:
         """A column of the table as objects, made once."""
         if name not in self._cells:
-            cells = python_list(_flat(self._table.column(name)))
+            cells = python_list(one_array(self._table.column(name)))
             if is_packed(self._table.schema.field(name)):
                 cells = [None if cell is None else decode_value(cell) for cell in cells]
             self._cells[name] = cells
@@ -159,7 +160,7 @@ def _canonical(cell: Any) -> Any:
     return "not a number" if isinstance(cell, float | Decimal) and cell != cell else cell
 
 
-def plain(column: Any) -> Any:
+def lookup_form(column: Any) -> Any:
     """A column without dictionary, and with the usual types for text, bytes and numbers."""
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -171,7 +172,3 @@ def plain(column: Any) -> Any:
     if pa.types.is_float64(kind):
         return pc.add(column, 0.0)  # -0.0 is 0.0 by value, but not for Arrow's hashes
     return column.cast(pa.int64()) if pa.types.is_integer(kind) and kind.bit_width < 64 else column
-
-
-def _flat(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
+from headrace.model.values.arrow import one_array
 from headrace.model.values.column_names import as_columns
 from headrace.model.values.rows import Rows
 from headrace.operators.columns.forms import Cells, canonical, produce
-from headrace.operators.columns.groups import Ints, one_array
+from headrace.operators.columns.groups import Ints
 from headrace.operators.joins.rows import uniform
 from headrace.operators.lookup.index import LookupIndex, is_packed
 from headrace.operators.lookup.table import LookupTable

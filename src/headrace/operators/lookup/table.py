@@ -20,9 +20,9 @@ import xxhash
 
 from headrace.errors import InvalidPipeline, InvalidRecord, SourceError
 from headrace.model.source import Source, Workspace
+from headrace.model.values.arrow import ipc_bytes, one_batch, python_list
 from headrace.model.values.codec import packed_exactly
-from headrace.model.values.rows import one_batch, python_list
-from headrace.operators.lookup.index import PACKED, plain
+from headrace.operators.lookup.index import PACKED, lookup_form
 
 BYTES_MAX = 1 << 30
 _READ_RECORDS = 100_000
@@ -37,7 +37,7 @@ class LookupTable:
     __slots__ = ("digest", "table")
 
     def __init__(self, table: pa.Table) -> None:
-        data = _ipc(table)
+        data = ipc_bytes(one_batch(table))
         if len(data) > BYTES_MAX:
             raise InvalidPipeline(
                 f"a side input has at most {BYTES_MAX:,} bytes, this one {len(data):,}: read it "
@@ -47,7 +47,7 @@ class LookupTable:
         self.table = table
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpack, (self.digest, _ipc(self.table))
+        return _unpack, (self.digest, ipc_bytes(one_batch(self.table)))
 
 
 def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable:
@@ -68,7 +68,7 @@ def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable
     for i, field in enumerate(table.schema):
         # Every form of text is text: tasks see one.
         if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
-            table = table.set_column(i, field.name, plain(table.column(i)))
+            table = table.set_column(i, field.name, lookup_form(table.column(i)))
     return LookupTable(table.combine_chunks())
 
 
@@ -188,13 +188,6 @@ def _read(source: Source, key: tuple[str, ...], where: str) -> pa.Table:
     if values:
         return _of_dicts(values, key, where)
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-
-
-def _ipc(table: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_batch(one_batch(table))
-    return out.getvalue().to_pybytes()
 
 
 def _unpack(digest: str, data: bytes) -> LookupTable:

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
-from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.arrow import one_batch, stored_form
+from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
 from headrace.operators.columns.forms import Forms, InputRecords, Kinds, judged, set_aside
-from headrace.operators.columns.groups import Ints, plain
+from headrace.operators.columns.groups import Ints
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
@@ -135,7 +136,7 @@ def _of_frame(made: Any) -> pa.Table:
 
 
 def _times(column: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    times = plain(column)
+    times = stored_form(column)
     if times.null_count or not pa.types.is_int64(times.type):
         raise TypeError(
             f"map_table: the column 'timestamp' is {column.type} with {column.null_count} nulls; "

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headrace.errors import InvalidRecord
 from headrace.model.computation import Computation
+from headrace.model.values.arrow import one_array
 from headrace.model.values.column_names import RECORD_TIME
 from headrace.model.values.shown import shown
 from headrace.operators.columns.forms import (
@@ -34,7 +35,7 @@ from headrace.operators.columns.forms import (
     set_aside,
     united,
 )
-from headrace.operators.columns.groups import Ints, one_array
+from headrace.operators.columns.groups import Ints
 from headrace.operators.steps.sql_query import (
     COLUMN,
     NUMBER,

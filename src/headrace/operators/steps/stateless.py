@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.computation import Computation
+from headrace.model.values.arrow import one_array
 from headrace.model.values.shown import shown
 from headrace.operators.columns.expressions import columns_read, evaluate, is_column
 from headrace.operators.columns.forms import (
@@ -26,7 +27,7 @@ from headrace.operators.columns.forms import (
     set_aside,
     united,
 )
-from headrace.operators.columns.groups import Ints, one_array
+from headrace.operators.columns.groups import Ints
 
 if TYPE_CHECKING:
     from headrace.model.context import Context, TableContext

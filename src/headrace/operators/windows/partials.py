@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import IncompatibleState
+from headrace.model.values.arrow import one_array, one_batch
 from headrace.model.values.codec import decode_value, packed
-from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.rows import Rows
 from headrace.model.values.time import END
 from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.columns.cells import Form, is_cells, joined, of_stored, to_stored
-from headrace.operators.columns.groups import Groups, Ints, group, one_array
+from headrace.operators.columns.groups import Groups, Ints, group
 from headrace.operators.columns.records import Records, Refuse, Refused
 from headrace.operators.windows.window import Window
 

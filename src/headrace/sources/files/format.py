@@ -29,7 +29,7 @@ import xxhash
 
 from headrace.errors import SourceError
 from headrace.model.source import Change, Reading, Seen, digest_of_sum
-from headrace.model.values.rows import dicts, one_batch
+from headrace.model.values.arrow import dicts, one_batch
 
 BLOCK_BYTES = 4096
 SUM_BYTES = 64 * 1024

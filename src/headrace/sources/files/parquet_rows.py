@@ -20,8 +20,8 @@ import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Reading, Source, digest_of_sum, positions
+from headrace.model.values.arrow import one_batch
 from headrace.model.values.names import known_options
-from headrace.model.values.rows import one_batch
 from headrace.sources.files.file_set import Paths
 from headrace.sources.files.format import FileFormat, opened, read_bytes, unreadable
 from headrace.sources.files.source import file_source

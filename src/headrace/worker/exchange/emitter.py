@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, InvalidRecord, SinkError, UserCodeErr
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
+from headrace.model.values.arrow import ipc_bytes
 from headrace.model.values.codec import NESTED_MAX, packed
 from headrace.model.values.keys import decode_key
 from headrace.model.values.rows import Rows
@@ -38,7 +39,7 @@ from headrace.plan.epoch import (
     WorkOrder,
     pack_determinants,
 )
-from headrace.plan.parcel import Parcel, ipc_bytes
+from headrace.plan.parcel import Parcel
 from headrace.plan.progress import counted
 from headrace.plan.routing import keyed, route
 from headrace.plan.watermarks import Histogram, Mark

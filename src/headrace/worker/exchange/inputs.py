@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 
 from headrace.log import paths
 from headrace.log.content import verify
+from headrace.model.values.arrow import ipc_batch
 from headrace.model.values.rows import Rows
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import EndOfInput, WorkOrder
-from headrace.plan.parcel import Parcel, ipc_batch
+from headrace.plan.parcel import Parcel
 from headrace.plan.units import host_mark
 from headrace.plan.watermarks import FINAL, Histogram, Mark, feedback_input, merge
 from headrace.worker.exchange.envelope import BLOB, CONTROL, Envelope

@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.values.arrow import python_list, zipped
 from headrace.model.values.codec import decode_value, packed, packed_exactly
-from headrace.model.values.rows import Rows, python_list, zipped
+from headrace.model.values.rows import Rows
 from headrace.model.values.time import oldest_on_time
 from headrace.plan.parcel import Parcel
 from headrace.worker.records.key_records import InputPart

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.values.rows import Timestamps, python_list
+from headrace.model.values.arrow import python_list
+from headrace.model.values.rows import Timestamps
 
 CELLS_AHEAD = 1 << 14
 """About so many cells of a column are taken at once, in whole keys."""

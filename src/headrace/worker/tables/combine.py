@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, UserCodeError
-from headrace.model.values.rows import Rows, one_batch, with_own
+from headrace.model.values.arrow import one_batch
+from headrace.model.values.rows import Rows, with_own
 from headrace.operators.columns.records import Records, Refuse
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.parcel import Parcel

@@ -15,7 +15,8 @@ from headrace.causal.services import Drawing
 from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input, TableContext
 from headrace.model.record import Record
-from headrace.model.values.rows import Rows, one_batch
+from headrace.model.values.arrow import one_batch
+from headrace.model.values.rows import Rows
 from headrace.model.values.schema_types import COLUMNS_NESTED_MAX, too_deep
 from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, instant

@@ -13,8 +13,9 @@ import pyarrow as pa
 from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input
 from headrace.model.state import Field
+from headrace.model.values.arrow import python_list
 from headrace.model.values.keys import decode_key, hash_key
-from headrace.model.values.rows import Rows, python_list
+from headrace.model.values.rows import Rows
 from headrace.model.values.schema import Schema
 from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
