@@ -1,4 +1,4 @@
-"""What the engine takes from its surroundings: files, clocks, random names, threads.
+"""What the engine takes from its surroundings: files, clocks, random names, threads, limits.
 
 Stores, the log, leases, sinks and journals are given a `System`, and reach the operating
 system through it alone. `REAL` is the default everywhere. The simulator passes one of its
@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from headrace.helper_threads import run_within
+from headrace.limits import LIMITS, Limits
 
 AnyPath = str | os.PathLike[str]
 _Given = TypeVar("_Given")
@@ -145,8 +146,9 @@ class Thread(Protocol):
 class System:
     """The surroundings of one process."""
 
-    def __init__(self, files: Filesystem | None = None) -> None:
+    def __init__(self, files: Filesystem | None = None, limits: Limits = LIMITS) -> None:
         self.files = files or Filesystem()
+        self.limits = limits
 
     def wall_s(self) -> float:
         """Seconds since 1970, by a clock that people may set."""

@@ -7,9 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.engine.support import driver_of, run
+from tests.unit.systems import limited
 
 from headrace import Computation, failpoints, state
-from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.recovery import recover
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.epochlog import EpochLog
@@ -84,29 +84,25 @@ def test_crashes_anywhere_change_neither_output_nor_state(seed: int) -> None:
     expected = answers(calm, sinks)
 
     topology, sinks = pipeline(seed, 60)
-    store = MemoryStore()
-    collect_every, driver_module.COLLECT_EVERY = driver_module.COLLECT_EVERY, 2
-    try:
-        for _ in range(25):
-            left = dice.randrange(1, 15)
+    store = MemoryStore(limited(collect_every_epochs=2))
+    for _ in range(25):
+        left = dice.randrange(1, 15)
 
-            def maybe_die() -> None:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    raise Crash
+        def maybe_die() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Crash
 
-            failpoints.arm(dice.choice(failpoints.NAMES), maybe_die)
-            try:
-                driver = driver_of(topology, store, epoch_records=7, retain_epochs=2)
-                run(driver, dice.randrange(1, 6))
-            except Crash:
-                pass
-            finally:
-                failpoints.disarm()
-            for name in recover(EpochLog(store), 2).ledger.segments():
-                Segment.open(store, name)
-        run(driver_of(topology, store, epoch_records=7, retain_epochs=2))
-    finally:
-        driver_module.COLLECT_EVERY = collect_every
+        failpoints.arm(dice.choice(failpoints.NAMES), maybe_die)
+        try:
+            driver = driver_of(topology, store, epoch_records=7, retain_epochs=2)
+            run(driver, dice.randrange(1, 6))
+        except Crash:
+            pass
+        finally:
+            failpoints.disarm()
+        for name in recover(EpochLog(store), 2).ledger.segments():
+            Segment.open(store, name)
+    run(driver_of(topology, store, epoch_records=7, retain_epochs=2))
     assert answers(store, sinks) == expected, f"seed {seed}"

@@ -57,8 +57,8 @@ def commits_overwrite() -> AbstractContextManager[Any]:
     """A3: an entry is renamed to its position, not linked: it replaces what lies there."""
 
     def try_put(self: EpochLog, position: int, data: bytes) -> bool:
-        self._store.make_directory(paths.log_directory(position))
-        self._store.write(paths.log_entry(position), data)
+        self._store.make_directory(self._directory(position))
+        self._store.write(self._name(position), data)
         return True
 
     return patch.object(EpochLog, "_try_put", try_put)

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from headrace.errors import StoreError
+from headrace.limits import LIMITS
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.model.sink import Opening
@@ -188,9 +189,8 @@ def test_marks_and_owner_of_a_file_sink_are_on_disk_once_it_is_open() -> None:
 
 
 def files_per_directory() -> int:
-    from headrace.log import paths
 
-    return paths.LOG_DIRECTORY_ENTRIES
+    return LIMITS.log_directory_entries
 
 
 class Asleep(BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.limits import Limits
 from headrace.system import Filesystem, System
 
 
@@ -40,3 +41,8 @@ def with_files(**calls: Callable[..., Any]) -> System:
             raise AttributeError(f"Filesystem has no call {name!r}")
         setattr(files, name, call)
     return System(files)
+
+
+def limited(**limits: Any) -> System:
+    """This machine with other limits: `limited(collect_every_epochs=1)`."""
+    return System(limits=Limits(**limits))

@@ -31,6 +31,7 @@ from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.errors import HeadraceError
+from headrace.limits import LIMITS, Limits
 from headrace.log import paths
 from headrace.model.computation import Computation
 from headrace.model.context import Context
@@ -42,6 +43,7 @@ from headrace.plan.fingerprint import fingerprint
 from headrace.sources.files.text_lines import text
 from headrace.state.cache import WorkerCache
 from headrace.store.store import DiskStore
+from headrace.system import System
 from headrace.worker.runtime import Runtime
 
 KEYS = 16
@@ -71,7 +73,11 @@ class CountLines(Computation):
 
 
 def run_growth(
-    workload: Growth, *, work_dir: Path | None = None, say: Say = lambda line: None
+    workload: Growth,
+    *,
+    work_dir: Path | None = None,
+    say: Say = lambda line: None,
+    limits: Limits = LIMITS,
 ) -> dict[str, Any]:
     """Read all files, epoch by epoch, and return the JSON document."""
     if workload.files < EPOCHS_MIN * workload.per_epoch:
@@ -80,7 +86,7 @@ def run_growth(
         )
     machine = describe_machine()
     with tempfile.TemporaryDirectory(prefix="headrace-growth-", dir=work_dir) as directory:
-        measured, start_s, counted = _measure(workload, Path(directory), say)
+        measured, start_s, counted = _measure(workload, Path(directory), say, limits)
         record_bytes = _bytes_below(Path(directory, "state", paths.READ))
     polls = [epoch["poll_seconds"] for epoch in measured if epoch["poll_seconds"] is not None]
     times = _told([epoch["seconds"] * 1e3 for epoch in measured], workload)
@@ -138,12 +144,12 @@ def format_growth(document: Mapping[str, Any]) -> str:
 
 
 def _measure(
-    workload: Growth, directory: Path, say: Say
+    workload: Growth, directory: Path, say: Say, limits: Limits
 ) -> tuple[list[dict[str, Any]], float, int]:
     """Every epoch's cost, how long a start takes at the end, and how many lines were counted."""
     data = directory / "in"
     data.mkdir()
-    driver = _driver(data, directory / "state")
+    driver = _driver(data, directory / "state", limits)
     measured: list[dict[str, Any]] = []
     for first in range(0, workload.files, workload.per_epoch):
         last = min(first + workload.per_epoch, workload.files)
@@ -168,7 +174,7 @@ def _measure(
     counted = driver.ledger.counters.records
     driver.close()
     began = time.perf_counter()
-    again = _driver(data, directory / "state")
+    again = _driver(data, directory / "state", limits)
     start_s = time.perf_counter() - began
     again.close()
     return measured, start_s, counted
@@ -193,12 +199,12 @@ def _until_read(driver: Driver, files: int) -> tuple[float, float, list[float]]:
     return seconds, cpu, polls
 
 
-def _driver(data: Path, checkpoint: Path) -> Driver:
+def _driver(data: Path, checkpoint: Path, limits: Limits) -> Driver:
     pipeline = PipelineBuilder("growth")
     pipeline.read("lines", text(data, watch=True))
     pipeline.compute(CountLines, inputs={"lines": _key}, outputs="counts", name="count")
     topology = pipeline.freeze()
-    store = DiskStore(checkpoint)
+    store = DiskStore(checkpoint, System(limits=limits))
     substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
     options = Options(until=None, slots=2, epoch_records=1_000_000, background=False)
     setup = Setup(topology, fingerprint(topology.graph), store, substrate, options)

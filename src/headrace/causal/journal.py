@@ -193,7 +193,8 @@ class Journal:
         """The directory may have been taken away, and made again by a driver that slept."""
         first = int(self._directory.rpartition("/")[2])
         # In this order: the first goes only when the second is there.
-        for marker in (paths.closed_marker(self._directory), paths.closed_span_marker(first)):
+        span = paths.closed_span_marker(first, self._system.limits)
+        for marker in (paths.closed_marker(self._directory), span):
             try:
                 self._store.read(marker)
             except FileNotFoundError:

@@ -24,6 +24,7 @@ from typing import Protocol
 import msgspec
 
 from headrace.errors import CorruptCheckpoint, Fenced, StoreError
+from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
 from headrace.store.store import Store
@@ -32,7 +33,6 @@ GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
 ACCEPT, DROP = "accept", "drop"
 
 _MAGIC = b"headrace-log"
-_RETRIES = 8
 
 
 class Waiter(Protocol):
@@ -77,12 +77,18 @@ class EpochLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._limits = store.system.limits
         self._waiter: Waiter = FailAtOnce()
         self.position = 0
         """The last position read or written."""
         self.generation = 0
         self._unsettled: int | None = None
         """A position whose put was given up without knowing who has it."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those of its store."""
+        return self._limits
 
     @property
     def settled(self) -> bool:
@@ -100,7 +106,7 @@ class EpochLog:
 
     def read(self, position: int) -> LogEntry | None:
         """The entry at a position; None where there is none."""
-        name = paths.log_entry(position)
+        name = self._name(position)
         try:
             data = self._store.read(name)
         except FileNotFoundError:
@@ -147,7 +153,7 @@ class EpochLog:
         """Entries count once they are folded in, so they must be on disk, whoever wrote them."""
         try:
             if self.position:
-                self._store.sync(paths.log_directory(self.position))
+                self._store.sync(self._directory(self.position))
         except FileNotFoundError:
             pass  # Trimmed meanwhile: the put finds out.
 
@@ -169,7 +175,7 @@ class EpochLog:
             raise self._fenced(foreign)
         # An empty position proves nothing where others have written on and trimmed.
         for position in (self.position, self.position + 1):
-            if self._is_trimmed(paths.log_directory(position)):
+            if self._is_trimmed(self._directory(position)):
                 raise Fenced("this driver is so far behind that the log was trimmed past it")
 
     def _fenced(self, foreign: LogEntry) -> Fenced:
@@ -181,7 +187,7 @@ class EpochLog:
 
     def trim(self, before: int) -> None:
         """Lets go of whole directories of entries below `before`, leaving markers."""
-        keep = before // paths.LOG_DIRECTORY_ENTRIES
+        keep = before // self._limits.log_directory_entries
         for component in self._store.list(paths.LOG):
             if component.isdigit() and int(component) < keep:
                 directory = f"{paths.LOG}/{component}"
@@ -217,7 +223,7 @@ class EpochLog:
             if found is not None:
                 break
             attempt += 1
-            if attempt < _RETRIES:
+            if attempt < self._limits.log_puts_max:
                 self._store.system.sleep(min(2.0, 0.05 * 2 ** (attempt - 1)))
                 continue
             refused = StoreError(f"log position {position} could not be written: {failure}")
@@ -237,17 +243,17 @@ class EpochLog:
             found = self._read_back(position)
             if found is None:
                 raise
-        if found is not None and self._is_trimmed(paths.log_directory(position)):
-            self._store.delete(paths.log_entry(position))
+        if found is not None and self._is_trimmed(self._directory(position)):
+            self._store.delete(self._name(position))
             raise Fenced("this driver is so far behind that the log was trimmed past it")
         return found
 
     def _try_put(self, position: int, data: bytes) -> bool:
-        directory = paths.log_directory(position)
-        if position % paths.LOG_DIRECTORY_ENTRIES == 0 or position == 1:
+        directory = self._directory(position)
+        if position % self._limits.log_directory_entries == 0 or position == 1:
             self._store.make_directory(directory)
         try:
-            return self._store.put_if_absent(paths.log_entry(position), data)
+            return self._store.put_if_absent(self._name(position), data)
         except FileNotFoundError:
             if self._is_trimmed(directory):
                 raise Fenced(f"the log was trimmed past this driver: {directory} is gone") from None
@@ -268,8 +274,14 @@ class EpochLog:
         """What somebody put at a position, on disk: a name that is only seen may vanish again."""
         found = self.read(position)
         if found is not None:
-            self._store.sync(paths.log_directory(position))
+            self._store.sync(self._directory(position))
         return found
+
+    def _directory(self, position: int) -> str:
+        return paths.log_directory(position, self._limits)
+
+    def _name(self, position: int) -> str:
+        return paths.log_entry(position, self._limits)
 
     def _is_trimmed(self, directory: str) -> bool:
         try:

@@ -23,6 +23,8 @@ from urllib.parse import quote, unquote
 
 import xxhash
 
+from headrace.limits import LIMITS, Limits
+
 IDENTITY = "IDENTITY"
 LEASE = "LEASE"
 LOG = "log"
@@ -35,8 +37,6 @@ WORK = "work"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
 PINS = "pins"
-
-LOG_DIRECTORY_ENTRIES = 1000
 
 LABEL_BYTES_MAX = 150
 """A file's name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
@@ -57,14 +57,14 @@ def unsafe(component: str) -> str:
     return unquote(component)
 
 
-def log_directory(position: int) -> str:
+def log_directory(position: int, limits: Limits = LIMITS) -> str:
     """The directory of a log position."""
-    return f"{LOG}/{position // LOG_DIRECTORY_ENTRIES:06d}"
+    return f"{LOG}/{position // limits.log_directory_entries:06d}"
 
 
-def log_entry(position: int) -> str:
+def log_entry(position: int, limits: Limits = LIMITS) -> str:
     """The file of a log position."""
-    return f"{log_directory(position)}/{position:020d}"
+    return f"{log_directory(position, limits)}/{position:020d}"
 
 
 def trimmed_marker(directory: str) -> str:
@@ -97,13 +97,9 @@ def closed_marker(directory: str) -> str:
     return f"{directory}.closed"
 
 
-CLOSED_SPAN = 1 << 16
-"""So many epochs share a marker when all their directories are closed."""
-
-
-def closed_span_marker(first: int) -> str:
+def closed_span_marker(first: int, limits: Limits = LIMITS) -> str:
     """What says so of every directory in the span of epochs in which `first` lies."""
-    return f"{DETERMINANTS}/span-{first // CLOSED_SPAN:06d}.closed"
+    return f"{DETERMINANTS}/span-{first // limits.closed_span_epochs:06d}.closed"
 
 
 def pin(nonce: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from headrace.limits import LIMITS, Limits
 from headrace.model.source import Seen
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.epoch import (
@@ -33,10 +34,6 @@ from headrace.plan.epoch import (
 from headrace.plan.ring import KeyInterval, Ring
 
 Rows = dict[tuple[str, str], Seen | None]
-
-CHAINS_KEPT = 16
-DETERMINANTS_EPOCHS = 16
-"""How many epochs log their calls in one directory, at least."""
 
 
 class SlotLedger(msgspec.Struct, frozen=True):
@@ -121,7 +118,7 @@ class Ledger(msgspec.Struct):
         for stream, states in splits.items():
             self.splits[stream] = {**self.splits.get(stream, {}), **states}
 
-    def committed(self, commit: Commit, position: int) -> None:
+    def committed(self, commit: Commit, position: int, limits: Limits = LIMITS) -> None:
         """An epoch happened."""
         plan = self.open_plan
         leaving = {stream: self.leaving(stream) for stream in commit.sealed}
@@ -145,8 +142,9 @@ class Ledger(msgspec.Struct):
         for name, deltas in commit.deltas.items():
             for slot, delta in deltas.items():
                 before = self.slots[name].get(slot, SlotLedger())
+                intervals = self.rings[name].intervals(slot)
                 self.slots[name][slot] = _with_delta(
-                    before, delta, commit.epoch, self.rings[name].intervals(slot)
+                    before, delta, commit.epoch, intervals, limits.chains_kept
                 )
         for adoption in commit.adoptions:
             self._adopt(adoption)
@@ -283,7 +281,7 @@ class Ledger(msgspec.Struct):
             }
         return found
 
-    def next_determinants(self) -> int:
+    def next_determinants(self, limits: Limits = LIMITS) -> int:
         """The directory in which the next plan's calls that must not repeat are logged.
 
         Every plan that may meet a cause again must look where the first one did. So a new
@@ -291,12 +289,9 @@ class Ledger(msgspec.Struct):
         have passed the times to which these had come.
         """
         following = self.epoch + 1
-        full = following - self.determinants >= DETERMINANTS_EPOCHS
-        return (
-            following
-            if not self.determinants or (full and self._is_settled())
-            else (self.determinants)
-        )
+        full = following - self.determinants >= limits.determinants_epochs
+        begins = not self.determinants or (full and self._is_settled())
+        return following if begins else self.determinants
 
     def segments(self) -> set[str]:
         """Every segment that counts."""
@@ -381,7 +376,11 @@ def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int
 
 
 def _with_delta(
-    slot: SlotLedger, delta: SlotDelta, epoch: int, intervals: tuple[KeyInterval, ...]
+    slot: SlotLedger,
+    delta: SlotDelta,
+    epoch: int,
+    intervals: tuple[KeyInterval, ...],
+    chains_kept: int,
 ) -> SlotLedger:
     entries, chains = slot.entries, slot.chains
     if delta.segment is not None:
@@ -391,7 +390,7 @@ def _with_delta(
         )
         entries = (*new, *entries)
         chain = next_chain(chains[-1][1], delta.segment)
-        chains = (*chains, (epoch, chain))[-CHAINS_KEPT:]
+        chains = (*chains, (epoch, chain))[-chains_kept:]
     return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer)
 
 

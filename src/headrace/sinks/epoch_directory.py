@@ -29,8 +29,6 @@ from headrace.system import System
 
 HEAD_BYTES = 8
 LABEL_CHARACTERS_MAX = 180
-OPEN_FILES_MAX = 64
-"""So many files are written before they are synced."""
 
 Split = Callable[[bytes], Sequence[tuple[str, bytes]]]
 
@@ -109,12 +107,13 @@ class _Written:
 
     def __init__(self, system: System) -> None:
         self._files = system.files
+        self._open_files_max = system.limits.open_files_max
         self.count = 0
         self._open: list[tuple[Path, int]] = []
 
     def write(self, path: Path, data: bytes) -> None:
         """Writes a new file; it is on disk after `sync`."""
-        if len(self._open) == OPEN_FILES_MAX:
+        if len(self._open) == self._open_files_max:
             self.sync()
         with explained("write", path):
             descriptor = self._files.create(path)

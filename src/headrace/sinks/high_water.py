@@ -25,8 +25,6 @@ from headrace.model.sink import Opening
 from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
 from headrace.system import REAL, System
 
-MARKERS_KEPT = 16
-
 _MARKER = re.compile(r"\d{12}")
 _MARKER_OR_TEMPORARY = re.compile(r"\.?(\d{12})(\.[0-9a-f]+\.tmp)?")
 
@@ -98,7 +96,8 @@ class HighWater:
             # Another driver put it, perhaps an instant ago: make sure that it stays.
             sync_directory(self._directory, self._system)
             self.verify(epoch, commit)
-        remove_names(self._directory, self._system, up_to=epoch - MARKERS_KEPT)
+        kept = self._system.limits.high_water_markers_kept
+        remove_names(self._directory, self._system, up_to=epoch - kept)
 
     def verify(self, epoch: int, commit: str) -> None:
         """IncompatibleState where the epoch was delivered, and came of another commit."""

@@ -10,21 +10,19 @@ share their last epoch, and so are taken together by whatever merges them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.limits import LIMITS, Limits
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.time import END
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment
-
-RUN_MIN = 8
-"""Merge when this many segments of like size have piled up."""
 
 GROWTH = 4
 """A segment joins a run if it is at most this many times as large as what is newer."""
@@ -33,14 +31,13 @@ GROWTH = 4
 SMALL_BYTES = 1 << 20
 """Segments below this size count as alike."""
 
-
-PIECE_BYTES = 256 << 20
-"""About how much of a run is merged at once: its memory lies in the driver's process."""
-
-_SAMPLE_BYTES = 1 << 20
+ChooseRun = Callable[[Sequence[SegmentSlice]], tuple[SegmentSlice, ...]]
+"""Which segments of a slot to merge, newest first; () for none."""
 
 
-def choose(entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
+def choose(
+    entries: Sequence[SegmentSlice], segments_min: int = LIMITS.merge_segments_min
+) -> tuple[SegmentSlice, ...]:
     """The newest run worth merging, newest first; () where there is none.
 
     Sizes grow geometrically from new to old, so a slot keeps a logarithmic number
@@ -50,12 +47,12 @@ def choose(entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
     ordered = sorted(entries, key=lambda e: -e.last_epoch)
     groups = [tuple(group) for _, group in groupby(ordered, key=lambda e: e.last_epoch)]
     sizes = [total_bytes(group) for group in groups]
-    for start in range(len(groups) - RUN_MIN + 1):
+    for start in range(len(groups) - segments_min + 1):
         total, end = sizes[start], start + 1
         while end < len(groups) and sizes[end] <= max(GROWTH * total, SMALL_BYTES):
             total += sizes[end]
             end += 1
-        if end - start >= RUN_MIN:
+        if end - start >= segments_min:
             return tuple(entry for group in groups[start:end] for entry in group)
     return ()
 
@@ -65,23 +62,26 @@ def total_bytes(entries: Iterable[SegmentSlice]) -> int:
     return sum({entry.segment: entry.bytes for entry in entries}.values())
 
 
-def pieces(run: Sequence[SegmentSlice], segments: Mapping[str, Segment]) -> list[KeyInterval]:
+def pieces(
+    run: Sequence[SegmentSlice], segments: Mapping[str, Segment], limits: Limits = LIMITS
+) -> list[KeyInterval]:
     """The hull of a run, cut so that about as much of it lies in each piece.
 
     A key is never cut: where one alone is larger than a piece, so is its piece.
     """
     hull = hull_of(run)
-    if total_bytes(run) <= PIECE_BYTES:
+    if total_bytes(run) <= limits.merge_piece_bytes:
         return [hull]
     samples = []
     for entry in run:
         segment = segments[entry.segment]
         low, high = segment.between(entry.interval.low, entry.interval.high)
         share = entry.bytes * (high - low) // max(len(segment.hashes), 1)
-        rows = np.linspace(low, high, 1 + share // _SAMPLE_BYTES, endpoint=False).astype(np.int64)
+        samples_of = 1 + share // limits.merge_sample_bytes
+        rows = np.linspace(low, high, samples_of, endpoint=False).astype(np.int64)
         samples.append(segment.hashes[rows] if low < high else segment.hashes[:0])
     hashes = np.sort(np.concatenate(samples))
-    step = PIECE_BYTES // _SAMPLE_BYTES
+    step = limits.merge_piece_bytes // limits.merge_sample_bytes
     cuts = sorted({*hashes[step::step].tolist()} - {hull.low})
     return [KeyInterval.between(low, high) for low, high in pairwise([hull.low, *cuts, hull.high])]
 

@@ -9,16 +9,17 @@ import pytest
 
 from headrace.bench import growth
 from headrace.bench.growth import Growth, format_growth, run_growth
-from headrace.engine.driver import finished_input
 from headrace.errors import HeadraceError
+from headrace.limits import Limits
 
 
 def test_log_and_snapshots_do_not_grow_with_the_files_that_were_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finished_input, "SEAL_ROWS", 16)
     monkeypatch.setattr(growth, "EPOCHS_MIN", 50)
-    document = run_growth(Growth(files=300, per_epoch=6), work_dir=tmp_path)
+    document = run_growth(
+        Growth(files=300, per_epoch=6), work_dir=tmp_path, limits=Limits(sealed_rows_min=16)
+    )
     json.dumps(document)
     assert document["results_equal"]
     bars = {bar["name"]: bar["reached"] for bar in document["bars"]}

@@ -6,9 +6,9 @@ import random
 
 import pytest
 from tests.unit.engine.support import Crash, counting, driver_of, run
+from tests.unit.systems import limited
 
 from headrace import Computation, failpoints
-from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.collection import collect
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.recovery import recover
@@ -126,21 +126,21 @@ def test_feedback_that_waits_for_the_next_epoch_stays() -> None:
         assert set(driver.store.list(paths.OUTBOX)) == waiting
 
 
-def test_files_that_a_writer_left_half_written_long_ago_go(tmp_path, monkeypatch) -> None:
+def test_files_that_a_writer_left_half_written_long_ago_go(tmp_path) -> None:
     driver = driver_of(counting(VALUES), DiskStore(tmp_path))
     run(driver, 2)
     half = tmp_path / paths.state_directory("Count") / ".half.tmp"
     half.write_bytes(b"")
     collected(driver)
     assert half.exists()
-    monkeypatch.setattr("headrace.engine.driver.collection.LEFTOVER_AGE_S", -1.0)
+    driver.store.system = limited(leftover_age_s=-1.0)
     collected(driver)
     assert not half.exists()
 
 
-def test_the_log_is_trimmed_and_recovery_still_finds_the_whole_window(monkeypatch) -> None:
-    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 10)
-    driver = driver_of(counting(VALUES), retain_epochs=5)
+def test_the_log_is_trimmed_and_recovery_still_finds_the_whole_window() -> None:
+    store = MemoryStore(limited(log_directory_entries=10))
+    driver = driver_of(counting(VALUES), store, retain_epochs=5)
     run(driver, 90)
     collected(driver)
     entries = [n for n in files(driver.store, paths.LOG) if not n.endswith(".trimmed")]
@@ -150,16 +150,13 @@ def test_the_log_is_trimmed_and_recovery_still_finds_the_whole_window(monkeypatc
     assert found.commits == driver.history.commits
 
 
-def test_after_any_crash_and_collection_every_file_that_counts_opens(monkeypatch) -> None:
+def test_after_any_crash_and_collection_every_file_that_counts_opens() -> None:
     """Lives of random length, ended at random failpoints, with collection after every epoch."""
-
-    monkeypatch.setattr(driver_module, "COLLECT_EVERY", 1)
-    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 7)
     dice = random.Random(3)
     names = [n for n in failpoints.NAMES if n not in ("after-claim", "after-publish")]
     sink = memory_sink()
     topology = counting(VALUES[:240], sink)
-    store = MemoryStore()
+    store = MemoryStore(limited(collect_every_epochs=1, log_directory_entries=7))
     for _ in range(60):
         left = dice.randrange(1, 9)
 

@@ -9,17 +9,23 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.unit.engine.support import counting, driver_of, run
+from tests.unit.systems import limited
 
-from headrace.engine.driver.compactor import RETRY_AFTER, Compactor
+from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.driver import Driver
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.limits import LIMITS
 from headrace.log import paths
 from headrace.plan.epoch import Plan
 from headrace.plan.ring import Ring
 from headrace.state import compaction
+from headrace.store.store import MemoryStore
+from headrace.system import REAL, System
 
 VALUES = [i * 7 % 10 for i in range(400)]
+
+RETRY_AFTER = LIMITS.merge_retry_epochs
 
 
 class Never(Compactor):
@@ -29,9 +35,9 @@ class Never(Compactor):
         pass
 
 
-def piled_up(epochs: int = 12, **options) -> Driver:
+def piled_up(epochs: int = 12, system: System = REAL, **options) -> Driver:
     """A driver over so many unmerged epochs."""
-    driver = driver_of(counting(VALUES), **options)
+    driver = driver_of(counting(VALUES), MemoryStore(system), **options)
     driver._compactor = Never(driver.store, driver.topology, background=False)
     run(driver, epochs)
     driver._compactor = Compactor(driver.store, driver.topology, background=False)
@@ -177,12 +183,8 @@ def test_a_segment_that_was_out_of_reach_for_a_while_is_not_taken_for_lost() -> 
 
 
 @pytest.mark.parametrize("piece", [500, 3000])
-def test_a_large_run_is_merged_in_pieces_that_are_merged_again_together(
-    monkeypatch, piece: int
-) -> None:
-    monkeypatch.setattr(compaction, "PIECE_BYTES", piece)
-    monkeypatch.setattr(compaction, "_SAMPLE_BYTES", 50)
-    driver = piled_up()
+def test_a_large_run_is_merged_in_pieces_that_are_merged_again_together(piece: int) -> None:
+    driver = piled_up(system=limited(merge_piece_bytes=piece, merge_sample_bytes=50))
     before = counts(driver)
     driver._compactor.consider(driver.history)
     adoptions = driver._compactor.adoptions(next_plan(driver), driver.ledger)
@@ -201,12 +203,9 @@ def test_a_large_run_is_merged_in_pieces_that_are_merged_again_together(
     assert dict(view.scan("Count")) == before != {}
 
 
-def test_a_pipeline_whose_merges_are_cut_to_pieces_ends_with_the_state_of_one_without(
-    monkeypatch,
-) -> None:
-    monkeypatch.setattr(compaction, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(compaction, "_SAMPLE_BYTES", 50)
-    merging, plain = driver_of(counting(VALUES)), piled_up(10_000)
+def test_a_pipeline_whose_merges_are_cut_to_pieces_ends_with_the_state_of_one_without() -> None:
+    store = MemoryStore(limited(merge_piece_bytes=1000, merge_sample_bytes=50))
+    merging, plain = driver_of(counting(VALUES), store), piled_up(10_000)
     run(merging)
     assert merging._compactor.adopted > 1
     assert counts(merging) == counts(plain)

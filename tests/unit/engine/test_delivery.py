@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.unit.engine.support import Count, Crash, counting, die, driver_of, run
+from tests.unit.systems import limited
 
 from headrace import failpoints
-from headrace.engine.driver import driver as driver_module
 from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError
 from headrace.log import paths
 from headrace.log.identity import Identity
@@ -150,17 +150,14 @@ def test_a_sink_hears_which_checkpoint_generation_and_epoch_it_belongs_to() -> N
 
 # Sinks that have lost their memory ----------------------------------------
 
-
-def collected_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_module, "COLLECT_EVERY", 1)
+OFTEN = limited(collect_every_epochs=1)
 
 
 def test_a_deleted_output_directory_starts_at_the_oldest_epoch_still_staged_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    collected_often(monkeypatch)
     topology = counting(VALUES, jsonl(tmp_path / "out"))
-    store = DiskStore(tmp_path / "checkpoint")
+    store = DiskStore(tmp_path / "checkpoint", OFTEN)
     run(driver_of(topology, store, retain_epochs=4), 10)
     shutil.rmtree(tmp_path / "out")
     with caplog.at_level(logging.WARNING, "headrace"):
@@ -173,11 +170,10 @@ def test_a_deleted_output_directory_starts_at_the_oldest_epoch_still_staged_with
 
 
 def test_a_new_sink_on_an_old_checkpoint_starts_with_what_is_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    collected_often(monkeypatch)
     diary = Diary()
-    driver = driver_of(counting(VALUES, diary), retain_epochs=4)
+    driver = driver_of(counting(VALUES, diary), MemoryStore(OFTEN), retain_epochs=4)
     run(driver, 10)
     newcomer = Diary()
     with caplog.at_level(logging.WARNING, "headrace"):

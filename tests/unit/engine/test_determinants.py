@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.unit.engine.support import driver_of, run
+from tests.unit.systems import limited
 
 from headrace import Computation, service
 from headrace.causal.journal import Journal
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.determinants import collect_determinants, make_ready
 from headrace.errors import Fenced
+from headrace.limits import LIMITS
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.model.services import CallOptions
@@ -18,11 +20,14 @@ from headrace.model.source import Range
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Commit, Counters, Determinant, Plan, ReadTask, SplitState
-from headrace.plan.ledger import DETERMINANTS_EPOCHS, Ledger
+from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
+from headrace.store.store import MemoryStore
 
 MARK = Mark(0, 0)
+
+DETERMINANTS_EPOCHS = LIMITS.determinants_epochs
 
 
 def plan(ledger: Ledger, end: int) -> Plan:
@@ -99,11 +104,9 @@ def test_directories_go_when_their_epochs_have_left_the_window():
     assert collect_determinants(driver.store, driver.history) == 0
 
 
-def test_markers_of_a_span_that_is_over_become_one_and_a_zombie_is_still_turned_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(paths, "CLOSED_SPAN", 4 * DETERMINANTS_EPOCHS)
-    driver = driver_of(asking(list(range(1200))), retain_epochs=3)
+def test_markers_of_a_span_that_is_over_become_one_and_a_zombie_is_still_turned_away() -> None:
+    store = MemoryStore(limited(closed_span_epochs=4 * DETERMINANTS_EPOCHS))
+    driver = driver_of(asking(list(range(1200))), store, retain_epochs=3)
     run(driver, 20 * DETERMINANTS_EPOCHS)
     collect_determinants(driver.store, driver.history)
     markers = [n for n in driver.store.list(paths.DETERMINANTS) if n.endswith(".closed")]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.engine.support import Clock, Crash, die, follower_of, run
+from tests.unit.systems import limited
 
 from headrace import failpoints, sources
 from headrace.engine.driver import finished_input
@@ -26,10 +27,7 @@ from headrace.sinks import memory as memory_sink
 from headrace.sources.files import file_set
 from headrace.store.store import DiskStore
 
-
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finished_input, "SEAL_ROWS", 4)
+FEW = limited(sealed_rows_min=4)
 
 
 class Folder:
@@ -53,7 +51,7 @@ class Folder:
         pipeline = PipelineBuilder("folder")
         given = sources.text(self.data, watch=True, **self.options) if source is None else source
         pipeline.read("in", given).write(self.sink)
-        store = DiskStore(self.root / "state")
+        store = DiskStore(self.root / "state", FEW)
         return follower_of(pipeline.freeze(), store, until="caught_up", **options)
 
     def rows(self) -> list[Any]:

@@ -11,12 +11,12 @@ from tests.unit.engine.support import Clock, counting, follower_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_lease import begun, standby_of
 from tests.unit.engine.test_outages import (
+    QUICK,
     VALUES,
     Patient,
     Told,
     failing,
     job_of,
-    quick,
     until,
 )
 
@@ -30,8 +30,6 @@ from headrace.model.sink import Delivery, Opening, Sink
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import HICCUP_S, QUICK_TRIES
 from headrace.store.store import MemoryStore
-
-__all__ = ["quick"]  # a fixture
 
 # Weak rows -------------------------------------------------------------------
 
@@ -78,8 +76,8 @@ class Weak(Diary):
 
 
 @pytest.mark.parametrize("away", ["store", "sink"])
-def test_an_outage_while_weak_rows_are_delivered_runs_no_job_again(quick: None, away: str) -> None:
-    store, told, first, second = Away(), Told(), Weak(), Weak()
+def test_an_outage_while_weak_rows_are_delivered_runs_no_job_again(away: str) -> None:
+    store, told, first, second = Away(QUICK), Told(), Weak(), Weak()
     driver = follower_of(weak(first, second), store, clock=Clock())
 
     def disturb(task, reports):
@@ -101,8 +99,8 @@ def _run(driver: Driver, told: Told) -> Job:
     return Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told))
 
 
-def test_a_stop_while_weak_rows_wait_ends_the_run_and_the_next_delivers_them(quick: None) -> None:
-    store, told, diary = MemoryStore(), Told(), Weak()
+def test_a_stop_while_weak_rows_wait_ends_the_run_and_the_next_delivers_them() -> None:
+    store, told, diary = MemoryStore(QUICK), Told(), Weak()
     diary.refusals = 1_000_000
     job = job_of(weak(diary), store, told)
     until(lambda: job.status()["phase"] == "waiting")
@@ -116,10 +114,8 @@ def test_a_stop_while_weak_rows_wait_ends_the_run_and_the_next_delivers_them(qui
 # One hiccup after the other --------------------------------------------------
 
 
-def test_hiccups_that_follow_each_other_are_told_though_each_was_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    patient = Patient(monkeypatch)
+def test_hiccups_that_follow_each_other_are_told_though_each_was_short() -> None:
+    patient = Patient()
     patience = patient.patience
     assert patience.through(failing(QUICK_TRIES, StoreError("the log"))) == "done"
     assert patient.told == []
@@ -130,14 +126,14 @@ def test_hiccups_that_follow_each_other_are_told_though_each_was_short(
     assert len(patient.told) == 2, "what was told is told: silence begins anew"
 
 
-def test_hiccups_that_take_long_together_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = Patient(monkeypatch)
+def test_hiccups_that_take_long_together_are_told() -> None:
+    patient = Patient()
 
     def slow(times: int) -> Callable[[], str]:
         act = failing(times, StoreError("slow"))
 
         def take() -> str:
-            patient.now += HICCUP_S / 2
+            patient.watch.now_s += HICCUP_S / 2
             return act()
 
         return take
@@ -148,10 +144,8 @@ def test_hiccups_that_take_long_together_are_told(monkeypatch: pytest.MonkeyPatc
     assert [kind for kind, _ in patient.told] == ["away", "back"]
 
 
-def test_a_step_that_nothing_disturbs_ends_a_row_of_hiccups(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    patient = Patient(monkeypatch)
+def test_a_step_that_nothing_disturbs_ends_a_row_of_hiccups() -> None:
+    patient = Patient()
     patience = patient.patience
     for _ in range(10):
         patience.through(failing(QUICK_TRIES, StoreError("a hiccup")))
@@ -164,7 +158,7 @@ def test_a_step_that_nothing_disturbs_ends_a_row_of_hiccups(
     assert [kind for kind, _ in patient.told] == ["away", "back"]
 
 
-def test_a_sink_and_then_the_log_away_are_told_by_a_run(quick: None) -> None:
+def test_a_sink_and_then_the_log_away_are_told_by_a_run() -> None:
     """As of a driver that sleeps through both, and is overtaken meanwhile."""
     told, diary = Told(), Diary()
 
@@ -177,7 +171,7 @@ def test_a_sink_and_then_the_log_away_are_told_by_a_run(quick: None) -> None:
                 raise StoreError(f"cannot write {name}: stale file handle")
             return super().put_if_absent(name, data)
 
-    store = Twice()
+    store = Twice(QUICK)
 
     def disturb(progress) -> None:
         if progress.epoch == 3:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.engine.support import Clock, counting, driver_of, follower_of, run
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_outages import Told, until
-from tests.unit.systems import Stopwatch
+from tests.unit.systems import Stopwatch, limited
 
 from headrace.engine.driver.follower import StoodBack
 from headrace.engine.job import Job
@@ -241,13 +241,9 @@ def test_a_standby_does_not_begin_anew_where_the_checkpoint_has_gone() -> None:
     assert store.files == {}
 
 
-def test_a_standby_far_behind_reads_the_log_anew_where_it_was_trimmed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 4)
-    monkeypatch.setattr("headrace.engine.driver.driver.SNAPSHOT_EVERY", 2)
-    monkeypatch.setattr("headrace.engine.driver.driver.COLLECT_EVERY", 1)
-    store, diary = MemoryStore(), Diary()
+def test_a_standby_far_behind_reads_the_log_anew_where_it_was_trimmed() -> None:
+    small = limited(log_directory_entries=4, snapshot_every_epochs=2, collect_every_epochs=1)
+    store, diary = MemoryStore(small), Diary()
     leader = driver_of(counting(VALUES, diary), store, retain_epochs=2)
     run(leader, 2)
     standby = follower_of(counting(VALUES, diary), store, retain_epochs=2)

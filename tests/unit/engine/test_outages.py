@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.engine.support import Clock, counting, driver_of, follower_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
-from tests.unit.systems import Stopwatch
+from tests.unit.systems import Stopwatch, limited
 
 from headrace.engine.job import Job
 from headrace.engine.leading.loop import Conduct, run_loop
@@ -27,8 +27,8 @@ from headrace.errors import (
     StoreError,
     UserCodeError,
 )
-from headrace.plan.decisions import transient
-from headrace.plan.decisions.transient import QUICK_TRIES, SLOWEST_S, delay_s, is_outage, part_of
+from headrace.limits import LIMITS
+from headrace.plan.decisions.transient import QUICK_TRIES, delay_s, is_outage, part_of
 from headrace.plan.progress import Notice
 from headrace.sinks import foreach, jsonl
 from headrace.store.store import DiskStore, MemoryStore
@@ -92,8 +92,8 @@ def test_tries_are_quick_at_first_then_slower_and_never_slower_than_half_a_minut
     plain = [delay_s(tries, 0.5) for tries in range(1, 40)]
     assert sum(plain[:QUICK_TRIES]) < 5
     assert plain[QUICK_TRIES:] == sorted(plain[QUICK_TRIES:])
-    assert max(plain) == SLOWEST_S
-    assert delay_s(30, 0.0) < delay_s(30, 0.5) < delay_s(30, 0.999) <= SLOWEST_S * 1.25
+    assert max(plain) == LIMITS.retry_slowest_s
+    assert delay_s(30, 0.0) < delay_s(30, 0.5) < delay_s(30, 0.999) <= LIMITS.retry_slowest_s * 1.25
 
 
 class Patient:
@@ -179,13 +179,8 @@ def test_a_stop_ends_the_wait_and_a_newer_driver_too() -> None:
 # Whole runs, with things really away ----------------------------------------
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits are short, so that outages can be."""
-    monkeypatch.setattr(transient, "QUICK_S", 0.002)
-    monkeypatch.setattr(transient, "SLOW_S", 0.02)
-    monkeypatch.setattr(transient, "SLOWEST_S", 0.05)
-    monkeypatch.setattr("headrace.log.epochlog._RETRIES", 2)
+QUICK = limited(retry_quick_s=0.002, retry_slow_s=0.02, retry_slowest_s=0.05, log_puts_max=2)
+"""Waits are short, so that outages can be."""
 
 
 class Told:
@@ -216,9 +211,7 @@ def job_of(topology, store, told: Told, **options: object) -> Job:
 
 
 @pytest.mark.parametrize("where", ["before-commit-write", "before-job", "before-plan-write"])
-def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(
-    tmp_path: Path, quick: None, where: str
-) -> None:
+def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(tmp_path: Path, where: str) -> None:
     from headrace import failpoints
 
     here, there = tmp_path / "checkpoint", tmp_path / "elsewhere"
@@ -231,7 +224,7 @@ def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(
 
     failpoints.arm(where, vanish)
     try:
-        job = job_of(counting(VALUES, diary), DiskStore(here), told)
+        job = job_of(counting(VALUES, diary), DiskStore(here, QUICK), told)
         until(lambda: job.status()["phase"] == "waiting")
         outage = job.status()["outage"]
         assert outage["part"] == "checkpoint" and str(here) in outage["error"]
@@ -249,16 +242,14 @@ def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(
     assert diary.delivered == calm.delivered, "no plan was voided or cut otherwise"
 
 
-def test_a_sink_whose_directory_vanishes_is_waited_for_and_loses_nothing(
-    tmp_path: Path, quick: None
-) -> None:
+def test_a_sink_whose_directory_vanishes_is_waited_for_and_loses_nothing(tmp_path: Path) -> None:
     out, told = tmp_path / "out", Told()
 
     def vanish(progress) -> None:
         if progress.epoch == 5:
             out.rename(tmp_path / "elsewhere")
 
-    job = job_of(counting(VALUES, jsonl(out)), MemoryStore(), told, on_epoch=vanish)
+    job = job_of(counting(VALUES, jsonl(out)), MemoryStore(QUICK), told, on_epoch=vanish)
     until(lambda: job.status()["phase"] == "waiting")
     assert job.status()["outage"]["part"] == "sink"
     assert job.status()["epoch"] == 6, "the epoch is committed, and the next does not begin"
@@ -270,7 +261,7 @@ def test_a_sink_whose_directory_vanishes_is_waited_for_and_loses_nothing(
 
 
 def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(
-    tmp_path: Path, quick: None
+    tmp_path: Path,
 ) -> None:
     told, seen, refusals = Told(), [], [0]
 
@@ -280,7 +271,7 @@ def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(
             raise ConnectionRefusedError(f"nobody listens ({refusals[0]})")
         seen.append((epoch, rows.num_rows))
 
-    job = job_of(counting(VALUES, foreach(send)), DiskStore(tmp_path), told)
+    job = job_of(counting(VALUES, foreach(send)), DiskStore(tmp_path, QUICK), told)
     assert job.wait(60).reason == "end"
     assert told.kinds == ["away", "back"]
     assert "nobody listens" in told.notices[0].text
@@ -288,11 +279,11 @@ def test_a_function_that_cannot_reach_its_system_is_called_again_until_it_can(
     assert sum(rows for _, rows in seen) == len(VALUES)
 
 
-def test_a_function_that_is_wrong_stops_the_run_at_once(tmp_path: Path, quick: None) -> None:
+def test_a_function_that_is_wrong_stops_the_run_at_once(tmp_path: Path) -> None:
     def wrong(rows, epoch: int) -> None:
         raise KeyError("column")
 
-    job = job_of(counting(VALUES, foreach(wrong)), DiskStore(tmp_path), Told())
+    job = job_of(counting(VALUES, foreach(wrong)), DiskStore(tmp_path, QUICK), Told())
     with pytest.raises(SinkError, match="KeyError"):
         job.wait(60)
 
@@ -301,7 +292,7 @@ class Full(MemoryStore):
     """A store that is full for some writes: of segments, from tasks, too."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(QUICK)
         self.full = 0
         self.refused: list[str] = []
 
@@ -313,7 +304,7 @@ class Full(MemoryStore):
         super().write(name, data)
 
 
-def test_a_task_that_cannot_write_is_run_again_by_the_same_plan(quick: None) -> None:
+def test_a_task_that_cannot_write_is_run_again_by_the_same_plan() -> None:
     store, told, diary = Full(), Told(), Diary()
 
     def fill(progress) -> None:
@@ -329,8 +320,8 @@ def test_a_task_that_cannot_write_is_run_again_by_the_same_plan(quick: None) -> 
     assert epochs_of(diary) == list(range(1, 22))
 
 
-def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says(quick: None) -> None:
-    told, diary, store = Told(), Diary(), MemoryStore()
+def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says() -> None:
+    told, diary, store = Told(), Diary(), MemoryStore(QUICK)
     driver = follower_of(counting(VALUES, diary), store, clock=Clock())
     left = [10]
 
@@ -349,9 +340,7 @@ def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says(quic
     assert epochs_of(diary) == list(range(1, 22))
 
 
-def test_a_stop_during_an_outage_ends_the_run_cleanly_and_the_next_goes_on(
-    tmp_path: Path, quick: None
-) -> None:
+def test_a_stop_during_an_outage_ends_the_run_cleanly_and_the_next_goes_on(tmp_path: Path) -> None:
     here, there = tmp_path / "checkpoint", tmp_path / "elsewhere"
     diary, told = Diary(), Told()
 
@@ -359,18 +348,18 @@ def test_a_stop_during_an_outage_ends_the_run_cleanly_and_the_next_goes_on(
         if progress.epoch == 4:
             here.rename(there)
 
-    job = job_of(counting(VALUES, diary), DiskStore(here), told, on_epoch=vanish)
+    job = job_of(counting(VALUES, diary), DiskStore(here, QUICK), told, on_epoch=vanish)
     until(lambda: job.status()["phase"] == "waiting")
     summary = job.stop()
     assert summary is not None and summary.reason == "stopped"
     there.rename(here)
-    assert job_of(counting(VALUES, diary), DiskStore(here), Told()).wait(60).reason == "end"
+    assert job_of(counting(VALUES, diary), DiskStore(here, QUICK), Told()).wait(60).reason == "end"
     assert epochs_of(diary) == list(range(1, 22))
     assert sum(rows for _, rows in diary.delivered) == len(VALUES)
 
 
-def test_a_driver_overtaken_while_its_sink_is_away_notices_and_stops(quick: None) -> None:
-    diary, store = Diary(), MemoryStore()
+def test_a_driver_overtaken_while_its_sink_is_away_notices_and_stops() -> None:
+    diary, store = Diary(), MemoryStore(QUICK)
 
     class Gone(Diary):
         def deliver(self, delivery) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headrace import Computation
+from headrace.limits import LIMITS
 from headrace.model.source import Range
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import (
-    FINAL_ROUNDS_MAX,
     Finish,
     Offer,
     Run,
@@ -231,8 +231,8 @@ def test_a_loop_goes_on_under_the_final_watermark_until_it_drains_or_is_capped()
     ledger = final_ledger()
     ledger.outbox = {"A": [OutboxFile("f", "A", "back", "A/0", 10, 1)]}
     given = topology(loop=True)
-    assert next_step(given, ledger, ENDED, rounds=FINAL_ROUNDS_MAX - 1).plan.final
-    assert next_step(given, ledger, ENDED, rounds=FINAL_ROUNDS_MAX) == Finish("end")
+    assert next_step(given, ledger, ENDED, rounds=LIMITS.final_rounds_max - 1).plan.final
+    assert next_step(given, ledger, ENDED, rounds=LIMITS.final_rounds_max) == Finish("end")
 
 
 def test_without_an_end_nothing_is_final_and_the_pipeline_waits_for_more() -> None:

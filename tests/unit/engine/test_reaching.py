@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.engine.support import Clock, driver_of, run
+from tests.unit.systems import limited
 
 from headrace import Computation, service
 from headrace.errors import UserCodeError
@@ -13,12 +14,12 @@ from headrace.model.source import Range, Timing
 from headrace.model.values.time import BEGINNING
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan import ledger as ledger_module
 from headrace.plan.epoch import InjectorPlan, ReadTask, WatermarkBound
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
+from headrace.store.store import MemoryStore
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 
@@ -116,10 +117,9 @@ class Held(Computation, ordered=True):
 
 @pytest.mark.parametrize(("computation", "called"), [(Reminder, 20), (Held, 10)])
 def test_what_an_idle_split_let_go_in_a_voided_plan_does_not_call_again(
-    computation, called, monkeypatch: pytest.MonkeyPatch
+    computation, called
 ) -> None:
     """The split wakes; a plan commits without the timer; directories go on; then it fires."""
-    monkeypatch.setattr(ledger_module, "DETERMINANTS_EPOCHS", 1)
     posts.clear()
     fast = [{"k": "k", "t": 10, "after": 10}, *({"k": "other", "t": t} for t in (100, 300))]
     slow = [{"k": "other", "t": t} for t in (5, 6, 7, 8, 200, 300)]
@@ -128,7 +128,8 @@ def test_what_an_idle_split_let_go_in_a_voided_plan_does_not_call_again(
     p.read("in", source)
     p.compute(computation, name="R", inputs={"in": "k"}, outputs="out", services=True)
     clock = Clock()
-    driver = driver_of(p.freeze(), clock=clock, until=None)
+    store = MemoryStore(limited(determinants_epochs=1))
+    driver = driver_of(p.freeze(), store, clock=clock, until=None)
     source.show("fast", 2)
     source.show("slow", 1)
     run(driver)
@@ -152,4 +153,6 @@ def test_what_an_idle_split_let_go_in_a_voided_plan_does_not_call_again(
     assert driver.ledger.ins["R"] == 200, "as the fast one is idle now"
     assert posts == [("k", called)], "it was answered from the log"
     driver.step()
-    assert driver.ledger.next_determinants() == driver.ledger.epoch + 1, "and directories go on"
+    assert driver.ledger.next_determinants(store.system.limits) == driver.ledger.epoch + 1, (
+        "and directories go on"
+    )

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import Computation, failpoints, state
-from headrace.engine.driver.recovery import SNAPSHOT_EVERY, History, recover
+from headrace.engine.driver.recovery import History, recover
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, Fenced, SourceError, StoreError, UserCodeError
+from headrace.limits import LIMITS
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
 from headrace.model.source import Range, Reading, Source, Timing, positions
@@ -21,6 +22,8 @@ from headrace.sources import memory, text
 from headrace.store.store import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(300)]
+
+SNAPSHOT_EVERY = LIMITS.snapshot_every_epochs
 
 
 def recovered(store: MemoryStore, retain: int = 16) -> History:

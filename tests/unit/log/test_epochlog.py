@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.systems import Hurried
+from tests.unit.systems import Hurried, limited
 
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, StoreError
 from headrace.log import paths
@@ -15,6 +15,8 @@ from headrace.log.epochlog import COMMIT, GENERATION, PLAN, EpochLog
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.sealed import seal
 from headrace.store.store import DiskStore, MemoryStore, Store
+
+TENS = limited(log_directory_entries=10)
 
 
 def opened(store: Store) -> EpochLog:
@@ -177,8 +179,7 @@ def test_of_drivers_that_race_in_threads_exactly_one_owns_each_position(
     assert [g for _, g in found] == sorted(g for _, g in found)
 
 
-def long_log(store: Store, entries: int, monkeypatch: pytest.MonkeyPatch) -> EpochLog:
-    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 10)
+def long_log(store: Store, entries: int) -> EpochLog:
     log = opened(store)
     while log.position < entries:
         log.append(COMMIT, {})
@@ -186,12 +187,9 @@ def long_log(store: Store, entries: int, monkeypatch: pytest.MonkeyPatch) -> Epo
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_a_trimmed_position_is_never_free_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_disk: bool
-) -> None:
-    store: Store = DiskStore(tmp_path) if on_disk else MemoryStore()
-    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 10)
-    store.make_directory(paths.log_directory(1))
+def test_a_trimmed_position_is_never_free_again(tmp_path: Path, on_disk: bool) -> None:
+    store: Store = DiskStore(tmp_path, TENS) if on_disk else MemoryStore(TENS)
+    store.make_directory(paths.log_directory(1, TENS.limits))
     zombie = opened(store)
     successor = opened(store)
     while successor.position < 35:
@@ -207,12 +205,10 @@ def test_a_trimmed_position_is_never_free_again(
 
 
 @pytest.mark.parametrize("stuck_at", [1, 8, 9, 18])
-def test_a_driver_that_looks_where_the_log_was_trimmed_is_fenced(
-    monkeypatch: pytest.MonkeyPatch, stuck_at: int
-) -> None:
+def test_a_driver_that_looks_where_the_log_was_trimmed_is_fenced(stuck_at: int) -> None:
     """The position after its own is empty, but not free: others have written on, and trimmed."""
-    store = MemoryStore()
-    log = long_log(store, 35, monkeypatch)
+    store = MemoryStore(TENS)
+    log = long_log(store, 35)
     log.trim(25)
     zombie = EpochLog(store)
     zombie.position, zombie.generation = stuck_at, 1
@@ -221,18 +217,16 @@ def test_a_driver_that_looks_where_the_log_was_trimmed_is_fenced(
     log.check()
 
 
-def test_a_put_that_lands_while_the_log_is_trimmed_under_it_is_fenced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_put_that_lands_while_the_log_is_trimmed_under_it_is_fenced() -> None:
     """The zombie looks for the marker, finds none, is paused; then the log is trimmed past it."""
-    store = MemoryStore()
-    log = long_log(store, 25, monkeypatch)
+    store = MemoryStore(TENS)
+    log = long_log(store, 25)
     zombie = EpochLog(store)
     zombie.position, zombie.generation = 4, 1
     real = store.put_if_absent
 
     def trimmed_meanwhile(name: str, data: bytes) -> bool:
-        if name == paths.log_entry(5):
+        if name == paths.log_entry(5, TENS.limits):
             log.trim(25)
         return real(name, data)
 
@@ -241,12 +235,9 @@ def test_a_put_that_lands_while_the_log_is_trimmed_under_it_is_fenced(
         zombie.append(COMMIT, {})
 
 
-def test_trimming_a_long_log_again_and_again_leaves_few_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = DiskStore(tmp_path)
-    monkeypatch.setattr(paths, "LOG_DIRECTORY_ENTRIES", 10)
-    store.make_directory(paths.log_directory(1))
+def test_trimming_a_long_log_again_and_again_leaves_few_names(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, TENS)
+    store.make_directory(paths.log_directory(1, TENS.limits))
     log = opened(store)
     for _ in range(40):
         log.append(COMMIT, {})

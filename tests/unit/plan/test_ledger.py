@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.limits import LIMITS
 from headrace.plan.epoch import (
     Adoption,
     Commit,
@@ -14,7 +15,7 @@ from headrace.plan.epoch import (
     SlotDelta,
     SplitState,
 )
-from headrace.plan.ledger import CHAINS_KEPT, Ledger, SlotLedger, next_chain, recut
+from headrace.plan.ledger import Ledger, SlotLedger, next_chain, recut
 from headrace.plan.ring import WHOLE, KeyInterval, Ring
 from headrace.plan.watermarks import Mark
 
@@ -58,7 +59,7 @@ def test_chains_are_kept_for_a_while() -> None:
     for epoch in range(1, 100):
         ledger.committed(commit(epoch, segments={0: f"s{epoch}"}), epoch)
     chains = ledger.slots["C"][0].chains
-    assert len(chains) == CHAINS_KEPT and chains[-1][0] == 99
+    assert len(chains) == LIMITS.chains_kept and chains[-1][0] == 99
     assert chains[-1][1] == next_chain(chains[-2][1], "s99")
 
 

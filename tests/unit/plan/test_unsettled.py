@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from headrace.limits import LIMITS
 from headrace.model.source import Range
 from headrace.model.values.time import END
 from headrace.plan.epoch import (
@@ -17,11 +18,13 @@ from headrace.plan.epoch import (
     SplitState,
     WatermarkBound,
 )
-from headrace.plan.ledger import DETERMINANTS_EPOCHS, Ledger
+from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.plan.watermarks import Mark
 
 RING = {"C": Ring.even(1)}
+
+DETERMINANTS_EPOCHS = LIMITS.determinants_epochs
 
 
 def ledger_at(time: int) -> Ledger:

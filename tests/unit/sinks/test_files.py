@@ -10,11 +10,13 @@ import pytest
 
 from headrace import failpoints, sinks
 from headrace.errors import CorruptCheckpoint, SinkError
+from headrace.limits import LIMITS, Limits
 from headrace.model.values.rows import Rows
 from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.epoch_directory import label_name
-from headrace.sinks.high_water import MARKERS_KEPT, HighWater
+from headrace.sinks.high_water import HighWater
+from headrace.system import AnyPath, Filesystem, System
 
 OPENING = Opening("id", 1, 0, "")
 
@@ -83,31 +85,29 @@ def test_a_damaged_part_is_not_published(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("out/_staging/*"))
 
 
-def test_an_epoch_of_many_files_opens_a_few_at_a_time(tmp_path: Path, monkeypatch) -> None:
+def test_an_epoch_of_many_files_opens_a_few_at_a_time(tmp_path: Path) -> None:
     """And syncs each of them before it is shown."""
-    monkeypatch.setattr("headrace.sinks.epoch_directory.OPEN_FILES_MAX", 3)
     opened_now: set[int] = set()
     most, synced = [0], set()
-    really, sync, close = os.open, os.fsync, os.close
 
-    def opens(path: str | Path, *given: int) -> int:
-        descriptor = really(path, *given)
-        if Path(path).suffix == ".parquet":
-            opened_now.add(descriptor)
-            most[0] = max(most[0], len(opened_now))
-        return descriptor
+    class Counted(Filesystem):
+        def create(self, path: AnyPath) -> int:
+            descriptor = super().create(path)
+            if Path(path).suffix == ".parquet":
+                opened_now.add(descriptor)
+                most[0] = max(most[0], len(opened_now))
+            return descriptor
 
-    def syncs(descriptor: int) -> None:
-        synced.add(os.fstat(descriptor).st_ino)
-        sync(descriptor)
+        def fsync(self, descriptor: int) -> None:
+            synced.add(os.fstat(descriptor).st_ino)
+            super().fsync(descriptor)
 
-    def closes(descriptor: int) -> None:
-        opened_now.discard(descriptor)
-        close(descriptor)
+        def close(self, descriptor: int) -> None:
+            opened_now.discard(descriptor)
+            super().close(descriptor)
 
-    sink = opened(sinks.parquet(tmp_path, partition_by="day"))
-    for name, double in (("open", opens), ("fsync", syncs), ("close", closes)):
-        monkeypatch.setattr(os, name, double)
+    sink = sinks.parquet(tmp_path, partition_by="day")
+    sink.open(Opening("id", 1, 0, "", system=System(Counted(), Limits(open_files_max=3))))
     sink.deliver(Delivery(1, "id", [part(sink, "a", *({"day": d, "n": d} for d in range(10)))]))
     found = list(tmp_path.glob("epoch=*/day=*/*.parquet"))
     assert (len(found), most[0], opened_now) == (10, 3, set())
@@ -213,7 +213,9 @@ def test_the_high_water_never_falls_and_keeps_few_markers(tmp_path: Path) -> Non
     mark.advance(3)
     assert mark.read() == HighWater(tmp_path / "marks", "id").read() == 40
     mark.advance(41)
-    assert sorted(map(int, os.listdir(tmp_path / "marks"))) == list(range(42 - MARKERS_KEPT, 42))
+    assert sorted(map(int, os.listdir(tmp_path / "marks"))) == list(
+        range(42 - LIMITS.high_water_markers_kept, 42)
+    )
 
 
 def test_the_high_water_needs_no_directory() -> None:

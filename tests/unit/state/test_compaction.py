@@ -7,13 +7,16 @@ import pyarrow as pa
 import pytest
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
+from headrace.limits import LIMITS
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ledger import SlotLedger, recut
 from headrace.plan.ring import WHOLE, KeyInterval, Ring
-from headrace.state.compaction import RUN_MIN, choose, hull_of, is_bottom, merge
+from headrace.state.compaction import choose, hull_of, is_bottom, merge
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 from headrace.store.store import MemoryStore
+
+RUN_MIN = LIMITS.merge_segments_min
 
 
 def entry(epoch: int, size: int, interval: KeyInterval = WHOLE) -> SegmentSlice:

@@ -1,6 +1,7 @@
 """Declared cycles: records go round once an epoch, drain, and are never late."""
 
 from tests.unit.pipelines import at
+from tests.unit.systems import limited
 
 from headrace import Computation, Pipeline, sources, state
 from headrace.model.values.time import END
@@ -153,9 +154,7 @@ def test_a_computation_fed_by_feedback_alone_follows_what_feeds_the_cycle():
         assert h.watermarks() == {"A": END, "B": END}
 
 
-def test_a_loop_that_never_drains_is_capped_at_the_end_and_reported(monkeypatch):
-    monkeypatch.setattr("headrace.plan.decisions.next_step.FINAL_ROUNDS_MAX", 5)
-
+def test_a_loop_that_never_drains_is_capped_at_the_end_and_reported():
     class AtTheEnd(Computation):
         def process_record(self, record, ctx):
             if record.stream == "in":
@@ -167,5 +166,6 @@ def test_a_loop_that_never_drains_is_capped_at_the_end_and_reported(monkeypatch)
             ctx.produce({"k": ctx.key}, to="back")
 
     with Harness(loop(AtTheEnd)) as h:
+        h._runtime.store.system = limited(final_rounds_max=5)
         h.send("in", at(1))
         assert any("never drained" in note for note in h.end().notes)

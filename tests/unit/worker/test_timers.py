@@ -2,6 +2,7 @@
 
 import pytest
 from tests.unit.pipelines import at, one
+from tests.unit.systems import limited
 
 from headrace import Computation, Pipeline, UserCodeError, sources, state
 from headrace.model.values.time import END, MINUTE, SECOND
@@ -199,16 +200,16 @@ def test_a_timer_that_sets_itself_at_once_for_ever_is_found(monkeypatch):
         def process_timer(self, timer, ctx):
             ctx.set_timer(at=2)
 
-    monkeypatch.setattr("headrace.worker.records.hooks.TIMERS_PER_KEY_MAX", 50)
     with Harness(one(Endless)) as h:
+        h._runtime.store.system = limited(timers_per_key_max=50)
         h.send("in", at(1), at(5))
         with pytest.raises(UserCodeError, match="does process_timer set a timer"):
             h.settle()
 
 
-def test_many_records_of_a_key_are_not_taken_for_a_loop_of_timers(monkeypatch):
-    monkeypatch.setattr("headrace.worker.records.hooks.TIMERS_PER_KEY_MAX", 50)
+def test_many_records_of_a_key_are_not_taken_for_a_loop_of_timers():
     with Harness(one(Script)) as h:
+        h._runtime.store.system = limited(timers_per_key_max=50)
         h.send("in", at(0, do="ctx.set_timer(at=60)"), *(at(t) for t in range(1, 100)))
         assert len(h.read("out")) == 1
 

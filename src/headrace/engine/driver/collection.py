@@ -15,8 +15,6 @@ from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.store.store import Store
 
-LEFTOVER_AGE_S = 3600.0
-
 
 def collect(store: Store, log: EpochLog, history: History, acknowledged: int) -> int:
     """Deletes what nobody needs; gives how many files went."""
@@ -71,7 +69,7 @@ def _epoch(name: str) -> int:
 
 
 def _sweep(store: Store, directory: str) -> int:
-    leftovers = store.temporaries(directory, LEFTOVER_AGE_S)
+    leftovers = store.temporaries(directory, store.system.limits.leftover_age_s)
     for name in leftovers:
         store.delete(f"{directory}/{name}")
     return len(leftovers)

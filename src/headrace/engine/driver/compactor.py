@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
@@ -27,8 +28,6 @@ from headrace.state import compaction
 from headrace.state.segment import Segment, encode_batch
 from headrace.store.store import Store
 
-RETRY_AFTER = 32
-"""How many epochs a slot is left alone after its merge failed; twice as many the next time."""
 _DOUBLINGS_MAX = 6
 
 _logger = logging.getLogger("headrace.compaction")
@@ -57,8 +56,20 @@ class MergeResult(msgspec.Struct, frozen=True):
 class Compactor:
     """Finds, merges, offers. With `background=False` it merges at once, for tests."""
 
-    def __init__(self, store: Store, topology: Topology, *, background: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topology: Topology,
+        *,
+        background: bool,
+        choose_run: compaction.ChooseRun | None = None,
+    ) -> None:
+        """`choose_run`: which segments of a slot are merged; `compaction.choose` otherwise."""
         self._store = store
+        self._limits = limits = store.system.limits
+        self._choose_run = choose_run or partial(
+            compaction.choose, segments_min=limits.merge_segments_min
+        )
         self._topology = topology
         self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
         self._running: dict[tuple[str, int], Future[MergeResult]] = {}
@@ -75,7 +86,7 @@ class Compactor:
                     continue
                 if history.ledger.epoch < self._not_before.get(place, 0):
                     continue
-                run = compaction.choose(state.entries)
+                run = self._choose_run(state.entries)
                 if run:
                     self._start(name, slot, run, state.entries, self._expired(history, name))
 
@@ -106,7 +117,7 @@ class Compactor:
 
     def _failed(self, place: tuple[str, int], epoch: int, error: Exception) -> None:
         failures = self._failures[place] = self._failures.get(place, 0) + 1
-        wait = RETRY_AFTER << min(failures - 1, _DOUBLINGS_MAX)
+        wait = self._limits.merge_retry_epochs << min(failures - 1, _DOUBLINGS_MAX)
         self._not_before[place] = epoch + wait
         _logger.warning(
             "computation %r, slot %d: its segments could not be merged (%s: %s); the epochs go on "
@@ -160,7 +171,7 @@ class Compactor:
     ) -> MergeResult:
         segments = {e.segment: Segment.open(self._store, e.segment) for e in run}
         found: list[MergePiece] = []
-        intervals = compaction.pieces(run, segments)
+        intervals = compaction.pieces(run, segments, self._limits)
         for number, interval in enumerate(intervals, 1):
             parts = [
                 (segments[entry.segment], shared)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from headrace.engine.driver.recovery import History
+from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.plan.epoch import Plan
@@ -44,21 +45,21 @@ def collect_determinants(
             directory = paths.determinants_directory(first)
             store.put_if_absent(paths.closed_marker(directory), b"")
             gone += store.retire_directory(directory)
-    _close_spans(store)
+    _close_spans(store, store.system.limits)
     return gone
 
 
-def _close_spans(store: Store) -> None:
+def _close_spans(store: Store, limits: Limits) -> None:
     """One marker instead of many, for spans that lie wholly before a directory that is closed.
 
     Directories are named in the order of epochs: before one that is closed none is in use.
     """
     stems = (n.removesuffix(".closed") for n in store.list(paths.DETERMINANTS) if "." in n)
     closed = sorted(int(stem) for stem in stems if stem.isdigit())
-    spans = {first // paths.CLOSED_SPAN for first in closed}
+    spans = {first // limits.closed_span_epochs for first in closed}
     for over in sorted(spans)[:-1]:
-        mine = [first for first in closed if first // paths.CLOSED_SPAN == over]
-        if not store.put_if_absent(paths.closed_span_marker(mine[0]), b""):
+        mine = [first for first in closed if first // limits.closed_span_epochs == over]
+        if not store.put_if_absent(paths.closed_span_marker(mine[0], limits), b""):
             store.sync(paths.DETERMINANTS)  # that it exists does not prove that it is on disk
         for first in mine:
             store.delete(paths.closed_marker(paths.determinants_directory(first)))

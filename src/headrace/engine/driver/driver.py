@@ -22,7 +22,7 @@ from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.determinants import make_ready
 from headrace.engine.driver.failures import final_failure
 from headrace.engine.driver.injectors import Injectors
-from headrace.engine.driver.recovery import SNAPSHOT_EVERY, History
+from headrace.engine.driver.recovery import History
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import (
     adopt_names,
@@ -45,7 +45,6 @@ from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
 from headrace.plan.progress import RunSummary
 from headrace.plan.summary import lowest_watermark, progress_of, summary_of
 
-COLLECT_EVERY = 16
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided, and a smaller one made."""
 VOIDS_MAX = 3
@@ -69,6 +68,7 @@ class Driver:
         self.store = setup.store
         self.options = setup.options
         self.substrate = setup.substrate
+        self._limits = setup.store.system.limits
         self.checkpoint = checkpoint
         self.log = log
         self.history = history
@@ -88,7 +88,12 @@ class Driver:
             self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
         )
         self._pace = Pace(self.options.epoch_target_s, self.options.epoch_records)
-        self._compactor = Compactor(self.store, self.topology, background=self.options.background)
+        self._compactor = Compactor(
+            self.store,
+            self.topology,
+            background=self.options.background,
+            choose_run=setup.choose_run,
+        )
         self._final_rounds = 0
         self._voids = 0
         self._epochs = 0
@@ -104,6 +109,7 @@ class Driver:
             fingerprint=self._fingerprint,
             short_records_max=options.short_records_max,
             services=self.topology.uses_services(),
+            limits=self._limits,
         )
 
     # A driver's life ------------------------------------------------------
@@ -189,7 +195,7 @@ class Driver:
         self._pace.took(commit.counters.records, seconds)
         self._injectors.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history)
-        if commit.epoch % COLLECT_EVERY == 0:
+        if commit.epoch % self._limits.collect_every_epochs == 0:
             self._waiter.through(self._collect)
         self._report(commit, seconds)
 
@@ -278,7 +284,7 @@ class Driver:
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
         body = CommitBody(commit, self._following(), retain=self.history.retain)
-        if commit.epoch % SNAPSHOT_EVERY == 0:
+        if commit.epoch % self._limits.snapshot_every_epochs == 0:
             body.snapshot = self.ledger
             self.history.snapshotted(position)
         reach("before-commit-write")

@@ -21,8 +21,6 @@ from headrace.plan.ledger import FinishedInput, Ledger
 from headrace.state.record import FinishedFile, Part, encode_record, table_of
 from headrace.store.store import Store
 
-SEAL_ROWS = 256
-"""So many finished splits ride in the ledger, and no more."""
 MERGE_ROWS_MAX = 1 << 18
 """A file of so many rows is not merged any more: that would hold up an epoch."""
 
@@ -67,7 +65,7 @@ class FinishedSplits:
         self._open = {name: record for name, record in self._open.items() if name in named}
         for stream in ledger.splits:
             rows = ledger.leaving(stream)
-            if len(rows) < SEAL_ROWS:
+            if len(rows) < self._store.system.limits.sealed_rows_min:
                 continue
             known = ledger.finished.get(stream, FinishedInput()).files
             merged = to_merge(len(rows), known)

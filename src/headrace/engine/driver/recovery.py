@@ -8,12 +8,11 @@ from typing import TypeVar
 import msgspec
 
 from headrace.errors import CorruptCheckpoint
+from headrace.limits import LIMITS, Limits
 from headrace.log.epochlog import ACCEPT, COMMIT, DROP, GENERATION, PLAN, VOID, EpochLog, LogEntry
 from headrace.plan.entries import AcceptBody, CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
-
-SNAPSHOT_EVERY = 32
 
 _READS_MAX = 3
 
@@ -21,7 +20,8 @@ _READS_MAX = 3
 class History:
     """The ledger, and what the last commits named: the retention window."""
 
-    def __init__(self, retain: int) -> None:
+    def __init__(self, retain: int, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         self.ledger = Ledger()
         self.retain = max(retain, 1)
         self.commits: deque[tuple[int, Commit]] = deque(maxlen=self.retain)
@@ -83,7 +83,7 @@ class History:
                 f"{self.ledger.epoch} than the one that lies before it: entries of two copies of "
                 "this checkpoint are mixed; restore the whole checkpoint from one of them"
             )
-        self.ledger.committed(commit, position)
+        self.ledger.committed(commit, position, self._limits)
         self._remember(position, commit)
 
     def link(self, nonce: str) -> dict[str, str]:
@@ -133,7 +133,7 @@ def recover(log: EpochLog, retain: int) -> History:
     a reader, its oldest entries can be gone half-way: then it reads once more.
     """
     for _ in range(_READS_MAX):
-        history = _recover(log, History(retain))
+        history = _recover(log, History(retain, log.limits))
         if history is not None:
             return history
     raise CorruptCheckpoint(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from headrace.engine.driver.options import Options
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.state.compaction import ChooseRun
 from headrace.store.store import Store
 
 
@@ -36,3 +37,5 @@ class Setup:
     options: Options
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
     seeds: Callable[[], int] = lambda: secrets.randbits(63)
+    choose_run: ChooseRun | None = None
+    """Which segments are merged; `compaction.choose` where it is None."""

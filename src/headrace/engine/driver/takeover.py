@@ -22,7 +22,7 @@ def make_directories(store: Store, topology: Topology) -> None:
         store.make_directory(paths.staged_directory(name))
     store.make_directory(paths.OUTBOX)
     store.make_directory(paths.WORK)
-    store.make_directory(paths.log_directory(1))
+    store.make_directory(paths.log_directory(1, store.system.limits))
 
 
 def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:

@@ -98,7 +98,7 @@ class Retry:
         tries, silent_s = self._unsaid + self._tries, self._unsaid_s + away_s
         if tries > QUICK_TRIES or silent_s >= HICCUP_S:
             self._announce(error)
-        pause = delay_s(self._tries, self._system.random())
+        pause = delay_s(self._tries, self._system.random(), self._system.limits)
         if self._give_up_s is not None:
             pause = min(pause, self._give_up_s - away_s)
         self._resting(True)

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.engine.driver.recovery import History
 from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, LogEntry
 from headrace.plan.entries import CommitBody, VoidBody
@@ -50,7 +51,7 @@ def past_epoch(store: Store, epoch: int) -> Past:
     entries = _entries(log, epoch)
     if not entries:
         raise IncompatibleState("nothing has run on this checkpoint yet")
-    found = _found(entries, epoch)
+    found = _found(entries, epoch, log.limits)
     if found is not None:
         return found
     last, _, open_plan, reasons = _state_of(entries)
@@ -81,7 +82,7 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
         for name in store.list(directory)
     }
     kept: list[int] = []
-    history, rest = _based(entries)
+    history, rest = _based(entries, store.system.limits)
     for position, entry in rest:
         if entry.kind == COMMIT and history.ledger.open_plan is not None:
             body = _commit(position, entry)
@@ -107,10 +108,10 @@ def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
 
 
 def _based(
-    entries: list[tuple[int, LogEntry]],
+    entries: list[tuple[int, LogEntry]], limits: Limits
 ) -> tuple[History, list[tuple[int, LogEntry]]]:
     """A history from nothing or from the first snapshot, and the entries after it."""
-    history = History(1)
+    history = History(1, limits)
     if not entries or entries[0][0] == 1:
         return history, entries
     for place, (position, entry) in enumerate(entries):
@@ -122,8 +123,8 @@ def _based(
     return history, []
 
 
-def _found(entries: list[tuple[int, LogEntry]], epoch: int) -> Past | None:
-    history, rest = _based(entries)
+def _found(entries: list[tuple[int, LogEntry]], epoch: int, limits: Limits) -> Past | None:
+    history, rest = _based(entries, limits)
     reasons: list[str] = []
     for position, entry in rest:
         if entry.kind == VOID:

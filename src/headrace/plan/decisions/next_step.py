@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
+from headrace.limits import LIMITS, Limits
 from headrace.model.source import Range, Timing
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
@@ -17,9 +18,6 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark, feedback_input, merge
-
-FINAL_ROUNDS_MAX = 1000
-"""A loop that has not drained after this many final epochs never will."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -67,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
     short_records_max: int
     services: bool = False
     """Whether some computation calls the outside."""
+    limits: Limits = LIMITS
 
 
 def decide(
@@ -98,7 +97,7 @@ def decide(
         if not ledger.outbox and _all_final(topology, ledger):
             return Finish("end")
         if not ledger.outbox or _is_final(ledger, topology):
-            if final_rounds >= FINAL_ROUNDS_MAX:
+            if final_rounds >= settings.limits.final_rounds_max:
                 return Finish("end")
             final = {
                 name: msgspec.structs.replace(injector, final=True)
@@ -125,7 +124,7 @@ def _plan(
     final: bool,
 ) -> Plan:
     records = sum(read.range.records for task in reads for read in task)
-    determinants = ledger.next_determinants() if settings.services else 0
+    determinants = ledger.next_determinants(settings.limits) if settings.services else 0
     return Plan(
         epoch=ledger.epoch + 1,
         wall=wall,

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace.errors import HeadraceError, SinkError, StoreError
+from headrace.limits import LIMITS, Limits
 
 QUICK_TRIES = 5
-"""Tries in quick succession before anybody is told: a hiccup is no news."""
+"""Tries in quick succession before an outage is announced: a hiccup is no news."""
 HICCUP_S = 5.0
-"""Nor is one a hiccup that lasts so long: a try by itself may take its time."""
-QUICK_S = 0.1
-SLOW_S = 2.0
-SLOWEST_S = 30.0
+"""An outage longer than this is announced even after few tries, because one try can block."""
 _JITTER = 0.25
 
 _TRANSIENT = frozenset(
@@ -82,12 +80,13 @@ def part_of(error: BaseException) -> str:
     return "checkpoint" if isinstance(error, StoreError) else "source"
 
 
-def delay_s(tries: int, chance: float) -> float:
+def delay_s(tries: int, chance: float, limits: Limits = LIMITS) -> float:
     """How long to wait after so many failed tries; `chance` in [0, 1) spreads those who wait."""
     if tries <= QUICK_TRIES:
-        plain = QUICK_S * 2 ** (tries - 1)
+        plain = limits.retry_quick_s * 2 ** (tries - 1)
     else:
-        plain = min(SLOWEST_S, SLOW_S * 2 ** min(tries - QUICK_TRIES - 1, 10))
+        plain = limits.retry_slow_s * 2 ** min(tries - QUICK_TRIES - 1, 10)
+        plain = min(limits.retry_slowest_s, plain)
     return plain * (1 - _JITTER + 2 * _JITTER * chance)
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
@@ -32,7 +34,7 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
 from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
-from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, simulated_world
+from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 from headrace.testing.simulator.workloads.sink import SimulatedSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
@@ -100,10 +102,11 @@ class Copies:
         self.disk = SimulatedDisk()
         files = Syscalls(self.disk, self._gate, lambda: self._now / 1e6)
         files.remembered = lambda: set()
-        self._system = SimulatedSystem(files, chance, lambda: self._now / 1e6)
         self._now = START_US
         self._tuning = Tuning(chance)
-        self._tuning.collect_every = 1_000_000  # so that both histories can be read to the end
+        # Nothing is collected, so that both histories can be read to the end.
+        self._limits = msgspec.structs.replace(self._tuning.limits, collect_every_epochs=1_000_000)
+        self._system = SimulatedSystem(files, chance, lambda: self._now / 1e6, self._limits)
         self._running: CopiedRun | None = None
         self._haste = self.random.choice((0.01, 0.01, 0.05, 0.3))
         """How likely a turn ends before a call."""
@@ -112,14 +115,13 @@ class Copies:
 
     def run(self) -> None:
         """Runs it; raises Violation where a promise was broken."""
-        with simulated_world(self._tuning, lambda failpoint: None):
-            sides = self._begin()
-            try:
-                self._until_end(sides)
-                self._check(sides)
-            finally:
-                for side in sides:
-                    side.fiber.kill()
+        sides = self._begin()
+        try:
+            self._until_end(sides)
+            self._check(sides)
+        finally:
+            for side in sides:
+                side.fiber.kill()
 
     def follower(self, root: str, epoch_records: int) -> Follower:
         """A follower of a checkpoint, with sinks and workers of its own."""
@@ -142,6 +144,7 @@ class Copies:
             options,
             clock=lambda: self._now,
             seeds=lambda: self.random.getrandbits(63),
+            choose_run=self._tuning.choose_run,
         )
         return Follower(setup)
 
@@ -231,7 +234,7 @@ class Copies:
             raise Violation("the copy that was refused is admitted when it starts again")
 
     def _commits(self, root: str) -> list[dict[str, Any]]:
-        log = LogChecker(self.disk, root, self._tuning.log_directory_entries, 2)
+        log = LogChecker(self.disk, root, self._limits.log_directory_entries, 2)
         log.catch_up()
         return log.commits
 

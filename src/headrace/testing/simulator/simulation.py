@@ -33,7 +33,7 @@ from headrace.testing.simulator.faults.outages import Outages
 from headrace.testing.simulator.machine.disk import SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber
 from headrace.testing.simulator.machine.syscalls import Syscalls
-from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, simulated_world
+from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, at_failpoints
 from headrace.testing.simulator.workloads.sink import SimulatedSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
@@ -59,7 +59,7 @@ class Simulation:
         self._interference = Interference(chance, self.disk, ROOT, self.outages, self._clock_s)
         files = Syscalls(self.disk, self._interference.gate, self._clock_s)
         files.remembered = self._interference.remembered
-        self.system = SimulatedSystem(files, chance, self._clock_s)
+        self.system = SimulatedSystem(files, chance, self._clock_s, self.tuning.limits)
         self.system.uptime, self.system.on_sleep = self.uptime_s, self._sleep
         self.system.running = lambda: self._interference.running
         self.epoch_records = chance.random.randint(4, 12)
@@ -74,7 +74,7 @@ class Simulation:
     def run(self) -> SimulationOutcome:
         """Runs it; raises Violation where a promise was broken."""
         meets = self._interference
-        with simulated_world(self.tuning, meets.reached):
+        with at_failpoints(meets.reached):
             self._build()
             try:
                 self._until_end()
@@ -108,7 +108,7 @@ class Simulation:
         workers = Workers(self.topology, self.store, self.chance, self.chance.random.randint(1, 3))
         self.substrate = SimulatedSubstrate(self.topology, workers, self.chance)
         self.log = LogChecker(
-            self.disk, ROOT, self.tuning.log_directory_entries, self.tuning.retain_epochs
+            self.disk, ROOT, self.tuning.limits.log_directory_entries, self.tuning.retain_epochs
         )
         roots = {name: f"/out/{safe(name)}" for name in outlets}
         self.log.note = self.chance.note

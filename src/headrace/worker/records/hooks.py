@@ -40,9 +40,6 @@ from headrace.worker.watching.watchdog import HookWatch, Interrupt, told
 TTL_TAG = b"\xff ttl"
 """The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
 
-TIMERS_PER_KEY_MAX = 100_000
-"""A key whose timers set more due timers than this in one epoch sets them in a loop."""
-
 
 _STOPS = (IncompatibleState, *BROKEN)
 """Errors that no record is to blame for."""
@@ -89,6 +86,7 @@ class KeyedHooks:
         self._follows = self._with_origin and live.node.template.follows
         self._named = topology.needs_identity
         self._due: list[tuple[int, bytes]] = []
+        self._timers_max = emitter.runtime.store.system.limits.timers_per_key_max
         self._fired = 0
         self._careful = False
         """Whether each hook is looked after, and undone if it failed."""
@@ -286,10 +284,10 @@ class KeyedHooks:
                 continue  # cancelled, or replaced by another time
             self._fire("event", at, entry, hook)
             hook += 1
-            if self._fired > TIMERS_PER_KEY_MAX:
+            if self._fired > self._timers_max:
                 raise UserCodeError(
                     f"computation {self.live.node.name!r}, key {self.context.key!r}: more than "
-                    f"{TIMERS_PER_KEY_MAX:,} timers in one epoch: does process_timer set a timer "
+                    f"{self._timers_max:,} timers in one epoch: does process_timer set a timer "
                     "that is due at once, for ever?"
                 )
         return hook

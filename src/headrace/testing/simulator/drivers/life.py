@@ -136,6 +136,7 @@ class Life:
             options,
             clock=lambda: max(1, simulation.now + self.skew_us),
             seeds=lambda: simulation.chance.random.getrandbits(63),
+            choose_run=simulation.tuning.choose_run,
         )
         self.follower = follower = Follower(setup)
         self._lead(follower)

@@ -1,9 +1,8 @@
-"""Puts a simulated world under the engine: disk, clock, random names, small constants.
+"""The surroundings of a simulation: its `System`, and limits that a seed picks.
 
-The code that runs is the engine's own. Only the names by which its modules reach
-the outside (`os`, `Path`, `secrets`, `time`) and the constants that would make a
-schedule long (how often files are collected, segments merged, ledgers kept) are
-put in place of the real ones, for as long as a simulation runs.
+The code that runs is the engine's own. It gets a simulated disk, clock, threads and random
+names, and limits small enough that a schedule of a few epochs collects files, merges segments
+and trims its log.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headrace import failpoints
+from headrace.limits import LIMITS, Limits
 from headrace.plan.epoch import SegmentSlice
 from headrace.system import System
 from headrace.testing.simulator.drivers.life import Life
@@ -23,7 +22,6 @@ from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.threads import SimulatedEvent, SimulatedThread
 
 _Given = TypeVar("_Given")
-_MISSING = object()
 
 
 class SimulatedSystem(System):
@@ -31,8 +29,14 @@ class SimulatedSystem(System):
 
     files: Syscalls
 
-    def __init__(self, files: Syscalls, chance: Chance, clock_s: Callable[[], float]) -> None:
-        super().__init__(files)
+    def __init__(
+        self,
+        files: Syscalls,
+        chance: Chance,
+        clock_s: Callable[[], float],
+        limits: Limits = LIMITS,
+    ) -> None:
+        super().__init__(files, limits)
         self._chance, self._clock_s = chance, clock_s
         self.uptime: Callable[[], float] = clock_s
         self.running: Callable[[], Life | None] = lambda: None
@@ -68,39 +72,34 @@ class SimulatedSystem(System):
 
 
 class Tuning:
-    """Constants of the engine, small enough for a run of a few epochs."""
+    """Limits of the engine, small enough for a run of a few epochs."""
 
     def __init__(self, chance: Chance) -> None:
         pick = chance.random.randint
-        self.log_directory_entries = pick(4, 12)
-        self.collect_every = pick(1, 3)
-        self.snapshot_every = pick(2, 4)
-        self.run_min = pick(2, 4)
-        self.chains_kept = pick(1, 4)
+        log_directory_entries = pick(4, 12)
+        collect_every = pick(1, 3)
+        snapshot_every = pick(2, 4)
+        segments_min = pick(2, 4)
+        chains_kept = pick(1, 4)
         self.retain_epochs = pick(1, 4)
-        self.determinants_epochs = pick(1, 3)
+        determinants_epochs = pick(1, 3)
+        self.limits = Limits(
+            log_directory_entries=log_directory_entries,
+            collect_every_epochs=collect_every,
+            snapshot_every_epochs=snapshot_every,
+            merge_retry_epochs=2,
+            sealed_rows_min=1 + self.retain_epochs % 2,
+            merge_segments_min=segments_min,
+            merge_piece_bytes=2000 * segments_min,
+            merge_sample_bytes=200,
+            chains_kept=chains_kept,
+            determinants_epochs=determinants_epochs,
+            closed_span_epochs=2 * determinants_epochs,
+            high_water_markers_kept=2,
+        )
         self._chance = chance
-        self._picks_runs = chance.random.random() < 0.5
-
-    def constants(self) -> dict[tuple[str, str], Any]:
-        """(module, name) -> value."""
-        names: dict[tuple[str, str], Any] = {
-            ("headrace.log.paths", "LOG_DIRECTORY_ENTRIES"): self.log_directory_entries,
-            ("headrace.engine.driver.driver", "COLLECT_EVERY"): self.collect_every,
-            ("headrace.engine.driver.driver", "SNAPSHOT_EVERY"): self.snapshot_every,
-            ("headrace.engine.driver.compactor", "RETRY_AFTER"): 2,
-            ("headrace.engine.driver.finished_input", "SEAL_ROWS"): 1 + self.retain_epochs % 2,
-            ("headrace.state.compaction", "RUN_MIN"): self.run_min,
-            ("headrace.state.compaction", "PIECE_BYTES"): 2000 * self.run_min,
-            ("headrace.state.compaction", "_SAMPLE_BYTES"): 200,
-            ("headrace.plan.ledger", "CHAINS_KEPT"): self.chains_kept,
-            ("headrace.plan.ledger", "DETERMINANTS_EPOCHS"): self.determinants_epochs,
-            ("headrace.log.paths", "CLOSED_SPAN"): 2 * self.determinants_epochs,
-            ("headrace.sinks.high_water", "MARKERS_KEPT"): 2,
-        }
-        if self._picks_runs:
-            names["headrace.state.compaction", "choose"] = self._choose
-        return names
+        self.choose_run = self._choose if chance.random.random() < 0.5 else None
+        """Half of the schedules merge any run that may be merged."""
 
     def _choose(self, entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
         """Any run that may be merged; the engine's own choice is always all small segments."""
@@ -114,23 +113,11 @@ class Tuning:
 
 
 @contextmanager
-def simulated_world(tuning: Tuning, reached: Callable[[str], None]) -> Iterator[None]:
-    """While entered, the engine has small constants; `reached(name)` is called at failpoints."""
-    names: dict[tuple[str, str], Any] = dict(tuning.constants())
-    before = {}
-    for (module, name), value in names.items():
-        space = vars(import_module(module))
-        before[module, name] = space.get(name, _MISSING)
-        space[name] = value
+def at_failpoints(reached: Callable[[str], None]) -> Iterator[None]:
+    """While entered, `reached(name)` is called at every failpoint."""
     for name in failpoints.NAMES:
         failpoints.arm(name, partial(reached, name))
     try:
         yield
     finally:
         failpoints.disarm()
-        for (module, name), value in before.items():
-            space = vars(import_module(module))
-            if value is _MISSING:
-                del space[name]
-            else:
-                space[name] = value
