@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import CorruptCheckpoint
+from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log import paths
+from headrace.log.identity import read_identity
 from headrace.store.store import Store
 
 
@@ -30,7 +31,19 @@ def verify(name: str, data: bytes | pa.Buffer) -> None:
 
 
 def map_named(store: Store, name: str) -> pa.Buffer:
-    """The bytes of a file that a commit names."""
+    """The bytes of a file that a commit names.
+
+    A file is missing only if it is missing twice, and the checkpoint was present in between. The
+    whole filesystem may have been unmounted at the first look: that is a transient error.
+    """
+    try:
+        return store.map(name)
+    except FileNotFoundError:
+        if read_identity(store) is None:
+            raise StoreError(
+                f"{store.where(name)} is not there, nor is the checkpoint's {paths.IDENTITY}: is "
+                "it still mounted, and where it was?"
+            ) from None
     try:
         return store.map(name)
     except FileNotFoundError:

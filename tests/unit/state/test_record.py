@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.content import digest_of
+from headrace.log.identity import claim_identity
 from headrace.log.paths import content_name
 from headrace.model.source import Seen
 from headrace.state import record
@@ -86,5 +87,6 @@ def test_a_damaged_or_foreign_file_is_refused() -> None:
                 f"read/s/{content_name(1, 'read', digest_of(other), '.arrow')}", pa.py_buffer(other)
             )
     store = MemoryStore()
+    claim_identity(store, "orders")
     with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):
         FinishedFile.open(store, name)

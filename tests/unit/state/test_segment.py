@@ -11,6 +11,7 @@ from tests.unit.state.support import field, timer, written
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log import paths
 from headrace.log.content import digest_of
+from headrace.log.identity import claim_identity
 from headrace.state import segment as segment_module
 from headrace.state.bloom import Bloom
 from headrace.state.segment import FORMAT, SCHEMA, Cell, Segment, encode_batch, encode_segment
@@ -137,8 +138,10 @@ def test_a_newer_format_asks_for_an_upgrade() -> None:
 
 
 def test_a_missing_segment_is_said_to_be_missing() -> None:
+    store = MemoryStore()
+    claim_identity(store, "orders")
     with pytest.raises(CorruptCheckpoint, match="missing from the checkpoint"):
-        Segment.open(MemoryStore(), named(b"gone"))
+        Segment.open(store, named(b"gone"))
 
 
 def test_a_file_that_is_not_named_by_content_is_refused() -> None:

@@ -212,8 +212,8 @@ class Deliverer:
 
     def _refuse_lost(self, sink: str, commit: Commit) -> None:
         """Rows that were never collected are missing: to go on would lose them without a word."""
-        there = set(self._store.list(paths.staged_directory(sink)))
         self._require_present()
+        there = set(self._store.list(paths.staged_directory(sink)))
         for file in commit.staged:
             if file.sink == sink and not file.weak and file.name not in there:
                 where = self._store.where(f"{paths.staged_directory(sink)}/{file.name}")
@@ -222,6 +222,8 @@ class Deliverer:
                     f"{sink!r} does not have. Restore the file from a copy; if it is lost for "
                     "good, give the sink another name, and it begins with the next epoch"
                 )
+        self._unread = StoreError("the checkpoint was not there while its staged files were listed")
+        raise self._unread
 
     def deliver_weak(self, commit: Commit) -> None:
         """Delivers what weak productions made, before the commit is written.
@@ -293,7 +295,7 @@ class Deliverer:
                 raise
             except FileNotFoundError:
                 self._require_present()
-                raise
+                data = self._store.read(name)  # the checkpoint may just have come back
             if digest_of(data) != file.digest:
                 raise CorruptCheckpoint(
                     f"{self._store.where(name)} is damaged: {file.rows} rows for sink {sink!r} "

@@ -158,9 +158,12 @@ class ConductedLife(Life):
             return super()._excused(error)
         if not isinstance(error, SinkError | StoreError) or self.give_up_s is None:
             return False
-        waited = 0.0
+        # Its own count may have begun before the refusal that was seen here last, though not
+        # before anything went away.
+        since = self._simulation.outages.since_s
         if self._refused_since is not None:
-            waited = self._simulation.uptime_s() - self._refused_since
+            since = min(since, self._refused_since)
+        waited = self._simulation.uptime_s() - since
         if waited < self.give_up_s - 1.0:
             raise Violation(
                 f"driver {self.number} was to wait {self.give_up_s:.0f} s and gave up after "

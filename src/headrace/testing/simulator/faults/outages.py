@@ -27,6 +27,8 @@ class Outages:
         """The beginning of a path -> when it is back."""
         self._vanished: tuple[Node, float] | None = None
         """The checkpoint's directory, and when it is back."""
+        self.since_s = 0.0
+        """When something went away last, while nothing else was."""
 
     @property
     def is_vanished(self) -> bool:
@@ -39,6 +41,8 @@ class Outages:
             if place in self._until or not self._chance.strikes(kind, 0.12):
                 continue
             until = self._uptime_s() + self._chance.random.choice((1.0, 10.0, 60.0))
+            if not self._until and self._vanished is None:
+                self.since_s = self._uptime_s()
             if place == self._root and may_vanish and self._chance.random.random() < 0.5:
                 self._vanish(until)
             else:
