@@ -12,7 +12,7 @@ from tests.unit.engine.support import Count, Crash, counting, die, driver_of, ru
 from tests.unit.systems import limited
 
 from headrace import failpoints
-from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError
+from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError, StoreError
 from headrace.log import paths
 from headrace.log.identity import Identity
 from headrace.log.sealed import seal
@@ -95,6 +95,50 @@ def test_an_epoch_that_was_committed_and_not_delivered_comes_first_after_a_crash
     assert epochs_of(diary) == [1, 2, 3, 4]
     run(successor)
     assert sum(rows for _, rows in diary.delivered) == len(VALUES)
+
+
+class Flickering(MemoryStore):
+    """Does not see staged files at the first look, as a filesystem that is mounted again."""
+
+    unseen = False
+
+    def read(self, name: str) -> bytes:
+        if self.unseen and name.startswith(paths.STAGED):
+            self.unseen = False
+            raise FileNotFoundError(name)
+        return super().read(name)
+
+    def list(self, directory: str):
+        if self.unseen and directory.startswith(paths.STAGED):
+            self.unseen = False
+            return []
+        return super().list(directory)
+
+
+def test_staged_rows_that_are_out_of_sight_for_a_moment_are_delivered() -> None:
+    diary, store = Diary(), Flickering()
+    driver = driver_of(counting(VALUES, diary), store)
+    run(driver, 2)
+    failpoints.arm("after-commit-write", lambda: setattr(store, "unseen", True))
+    driver.step()
+    failpoints.disarm()
+    assert epochs_of(diary) == [1, 2, 3] and not store.unseen
+
+
+def test_staged_files_that_cannot_be_listed_for_a_moment_are_not_lost() -> None:
+    diary, store = Diary(), Flickering()
+    topology = counting(VALUES, diary)
+    driver = driver_of(topology, store)
+    run(driver, 2)
+    failpoints.arm("after-commit-write", die)
+    with pytest.raises(Crash):
+        driver.step()
+    failpoints.disarm()
+    store.unseen = True
+    with pytest.raises(StoreError, match="not there while its staged files"):
+        driver_of(topology, store)  # a run waits, and tries again
+    driver_of(topology, store)
+    assert epochs_of(diary) == [1, 2, 3]
 
 
 def test_a_sink_that_has_an_epoch_is_not_given_it_again_for_anothers_sake() -> None:
