@@ -44,9 +44,9 @@ from headrace.store import files
 from headrace.store.store import DiskStore
 from headrace.system import System
 from headrace.worker.exchange import inputs
-from headrace.worker.records.context import TimerChanges
-from headrace.worker.records.slot import KeyedRun
 from headrace.worker.records.traced_context import TracedContext
+from headrace.worker.slot_run import SlotRun
+from headrace.worker.timers import TimerChanges
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -335,14 +335,14 @@ def timers_hold_nothing() -> AbstractContextManager[Any]:
 
 def late_is_judged_too_late() -> AbstractContextManager[Any]:
     """D2: a record is late against the watermark of its own epoch."""
-    init = KeyedRun.__init__
+    init = SlotRun.__init__
 
     @wraps(init)
     def judged(self: Any, *args: Any, now: int, **options: Any) -> None:
         init(self, *args, now=now, **options)
         self.before = now
 
-    return patch.object(KeyedRun, "__init__", judged)
+    return patch.object(SlotRun, "__init__", judged)
 
 
 # E. Determinants

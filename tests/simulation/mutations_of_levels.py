@@ -12,7 +12,7 @@ from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.delivery import Deliverer
 from headrace.errors import SinkError
 from headrace.plan.decisions import verdict as verdict_module
-from headrace.worker.records import slot
+from headrace.worker.records import ordered
 
 __all__ = [
     "acknowledged_epochs_are_passed_over",
@@ -45,7 +45,7 @@ def ties_fall_as_they_come() -> AbstractContextManager[Any]:
         timestamp, index, _, epoch, position = row[0]
         return timestamp, index, epoch, position
 
-    return patch.object(slot, "_order", order)
+    return patch.object(ordered, "_order", order)
 
 
 def weak_rows_that_were_refused_are_let_go() -> AbstractContextManager[Any]:

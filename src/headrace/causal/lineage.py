@@ -14,12 +14,15 @@ The last is the exception: `process_table` sees an epoch at once, so which rows 
 an output row is unknown, and its identity holds for reruns of one plan only.
 
 Where a stream feeds a computation that calls the outside, directly or not, records
-carry their identity behind their origin, in one cell.
+carry their identity behind their origin, in one cell. An origin says where a record comes from,
+and so in which order an ordered computation takes records of one instant (D8).
 """
 
 from __future__ import annotations
 
 import xxhash
+
+from headrace.model.values.keys import encode_part
 
 IDENTITY_BYTES = 16
 
@@ -50,6 +53,21 @@ def row_identity(
     """The identity of a row whose cause is unknown."""
     place = b"%d %d %d" % (epoch, timestamp, nth)
     return _digest(b"row", stream.encode(), label.encode(), place, value)
+
+
+def source_origin(split: str, position: int) -> bytes:
+    """The origin of a source's record: (split, position)."""
+    return encode_part(split) + position.to_bytes(8, "big")
+
+
+def keyed_origin(computation: str, key: bytes) -> bytes:
+    """The origin of a keyed production: (computation, key)."""
+    return encode_part(computation) + key
+
+
+def keyless_origin(cause: bytes, index: int, ordinal: int) -> bytes:
+    """The origin of a keyless production: its cause's, the input's index, its ordinal."""
+    return cause + index.to_bytes(2, "big") + ordinal.to_bytes(4, "big")
 
 
 def origin_part(cell: bytes) -> bytes:

@@ -42,7 +42,7 @@ from headrace.state.cache import WorkerCache
 from headrace.store.overlay import Overlay
 from headrace.store.store import MemoryStore
 from headrace.testing.source import HarnessSource, replaced
-from headrace.worker.records import key_state
+from headrace.worker import key_state
 from headrace.worker.runtime import Runtime
 from headrace.worker.watching.hook_recorder import ObservedRuntime, Observer
 

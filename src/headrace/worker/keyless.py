@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from headrace.causal.calls import BROKEN
 from headrace.errors import UserCodeError
-from headrace.model.computation import Computation
 from headrace.model.record import Record
 from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node, To
+from headrace.worker.dead_letters import letter_of, send, takes_letter
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.records.context import HookContext, Outputs
-from headrace.worker.records.traced_context import TracedContext, is_traced, names_outputs
+from headrace.worker.lateness import keep_on_time
+from headrace.worker.records.context import HookContext
+from headrace.worker.records.outputs import Outputs, names_outputs
+from headrace.worker.records.traced_context import TracedContext, is_traced
 from headrace.worker.runtime import Live
-from headrace.worker.watching.tracebacks import describe, trace_of
-from headrace.worker.watching.watchdog import HookTimeout, HookWatch, Interrupt, told, watching
+from headrace.worker.tables.slot import run_keyless_table
+from headrace.worker.watching.tracebacks import describe
+from headrace.worker.watching.watchdog import HookWatch, Interrupt, error_of, watching
 
 
 def run_fused(emitter: Emitter) -> None:
     """Runs the keyless computations whose input this unit of work made."""
-    from headrace.worker.tables.slot import run_keyless_table
-
     for node in emitter.runtime.topology.fused:
         as_they_are = not node.template.reads_values
         inputs = [
@@ -36,7 +35,7 @@ def run_fused(emitter: Emitter) -> None:
         if not inputs:
             continue
         live = emitter.runtime.live(node)
-        before = emitter.task.ins.get(node.name, 0)
+        before = emitter.order.ins.get(node.name, 0)
         if live.shape.takes_table:
             run_keyless_table(emitter, live, inputs, before)
         else:
@@ -59,7 +58,7 @@ def _run_records(
     else:
         context = HookContext(emitter, node, outputs, None, b"")
     context.watermark = before
-    context.final = emitter.task.plan.final or before == END
+    context.final = emitter.order.plan.final or before == END
     context.key_bytes = emitter.label.encode()
     obj = live.object_class.__new__(live.object_class)
     first = hook = emitter.keyless_hooks.get(node.name, 0)
@@ -77,14 +76,14 @@ def _run_records(
             hook += 1
             if traced is not None:
                 traced.caused_by(stream, identities[i])
-            mark = outputs.mark()
+            savepoint = outputs.savepoint()
             metrics = dict(emitter.counters.metrics) if spared else {}
             try:
                 obj.process_record(record, context)
-                check_parameters(live, obj)
+                live.check_nothing_kept(obj)
             except (Exception, Interrupt) as raised:
-                error = told(raised, watch)
-                outputs.rewind(mark)
+                error = error_of(raised, watch)
+                outputs.rewind(savepoint)
                 if spared:
                     emitter.counters.metrics = metrics
                 record.value = rows.slice(i, 1).values()[0]  # as it was before the hook had it
@@ -93,39 +92,11 @@ def _run_records(
             if emitter.calls.broken is not None:
                 raise emitter.calls.broken
             if origins is not None:
-                outputs.number(mark, origins[i], index)
+                outputs.number(savepoint, origins[i], index)
         watch.turn = None
     emitter.counters.hooks += hook - first
     emitter.keyless_hooks[node.name] = hook
     outputs.emit(emitter)
-
-
-def check_parameters(live: Live, obj: Computation) -> None:
-    """Without a key there is no state: a hook that leaves something on its object is wrong."""
-    if left := vars(obj):
-        names = ", ".join(left)
-        left.clear()
-        raise AttributeError(
-            f"{live.shape.cls.__qualname__} assigned {names} in a hook, but has no key and so "
-            "keeps nothing: give it a key and declare a field, or set it in __init__ or setup()"
-        )
-
-
-def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
-    """Applies the late policy; gives the rows that are to be processed."""
-    if before == END:
-        return rows  # what a loop still makes after the end: nothing is late any more (D2)
-    late = rows.timestamps < before
-    count = int(late.sum())
-    if not count:
-        return rows
-    if node.template.counts_late:
-        emitter.counters.late += count
-    if node.late == "process":
-        return rows
-    if isinstance(node.late, To):
-        emitter.emit(node.late.stream, rows.take(np.flatnonzero(late)))
-    return rows.take(np.flatnonzero(~late))
 
 
 def _fail(
@@ -136,33 +107,12 @@ def _fail(
     identity: bytes,
     error: Exception,
 ) -> None:
-    policy = node.errors
     if isinstance(error, BROKEN):
         raise error
-    if isinstance(policy, To) and isinstance(error, policy.only):
-        what = letter(emitter, node, None, record, error)
-        emitter.dead_letter(policy, what, record.timestamp, origin, identity)
+    if takes_letter(node.errors, error):
+        letter = letter_of(
+            emitter, node, None, record.stream, record.value, record.timestamp, error
+        )
+        send(emitter, node.errors, letter, record.timestamp, origin, identity)
         return
     raise UserCodeError(describe(node, None, f"record {shown(record.value)}", error)) from error
-
-
-def letter(
-    emitter: Emitter, node: Node, key: Any, record: Record[Any] | None, error: Exception
-) -> dict[str, Any]:
-    """A dead letter: what failed, where and how."""
-    return {
-        "computation": node.name,
-        "stream": record.stream if record else None,
-        "key": key,
-        "value": record.value if record else None,
-        "timestamp": record.timestamp if record else None,
-        "epoch": emitter.task.plan.epoch,
-        "error": f"{type(error).__name__}: {error}",
-        "traceback": _trace(error),
-    }
-
-
-def _trace(error: Exception) -> str:
-    if isinstance(error, HookTimeout):
-        return ""  # Where a hook was when it was stopped would differ from try to try.
-    return trace_of(error)

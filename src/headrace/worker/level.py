@@ -1,31 +1,38 @@
-"""A slot of a level: receive, check, run every computation that owns the slot, send on."""
+"""A slot of a level: receive, check, run every computation that owns the slot, send on.
+
+The Spark task around it (`engine/spark/tasks`) adds placement and replicas; the harness and the
+simulator call `run_level` as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 
-from headrace.errors import HeadraceError
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
-from headrace.plan.epoch import Report, WorkOrder
-from headrace.plan.units import TORN, labels_of, slot_label
-from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark
+from headrace.plan.epoch import Report, SlotDelta, WorkOrder
+from headrace.plan.units import labels_of, slot_label
+from headrace.plan.watermarks import FINAL, Mark
+from headrace.worker.delta import write_delta
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.exchange.envelope import REPORT, Envelope, Header, addressed
-from headrace.worker.exchange.inputs import Received, Torn
-from headrace.worker.exchange.reports import encode_report, failed
+from headrace.worker.exchange.envelope import Envelope, Header, addressed
+from headrace.worker.exchange.inputs import Received
 from headrace.worker.garbage import seldom_collecting
-from headrace.worker.keyless import run_fused
-from headrace.worker.records.slot import KeyedRun
+from headrace.worker.lateness import keep_arrival_on_time
+from headrace.worker.records.slot import run_records
 from headrace.worker.runtime import Runtime
+from headrace.worker.slot_run import Arrival, SlotRun, open_slot_run
+from headrace.worker.tables.slot import run_tables
+from headrace.worker.unit import run_unit
 
 
 def run_level(
-    runtime: Runtime, task: WorkOrder, level: int, slot: int, envelopes: Iterable[Envelope]
+    runtime: Runtime, order: WorkOrder, level: int, slot: int, envelopes: Iterable[Envelope]
 ) -> Iterator[Envelope]:
     """One task of a level: everything addressed to `slot`, and what is to be passed on."""
-    topology, plan = runtime.topology, task.plan
+    topology, plan = runtime.topology, order.plan
     mine: list[Envelope] = []
     onward: list[tuple[Header, bytes]] = []
     for envelope in envelopes:
@@ -35,65 +42,51 @@ def run_level(
             onward.append((envelope.header, envelope.body))
     yield from addressed(topology, plan, level, onward)
     for name in topology.levels[level]:
-        if slot not in plan.rings[name].slots:
-            continue
-        node = topology.keyed[name]
-        rows, report = _run(runtime, task, node, slot, mine)
-        header = Header(topology.depth + 1, slot, REPORT, report.label)
-        yield from addressed(topology, plan, level, [*rows, (header, encode_report(report))])
+        if slot in plan.rings[name].slots:
+            node = topology.keyed[name]
+            emitter = Emitter(runtime, order, name, slot_label(name, slot))
+            rows = run_unit(emitter, slot, partial(_run, emitter, node, slot, mine))
+            yield from addressed(topology, plan, level, rows)
 
 
-def _is_table(node: Node) -> bool:
-    return node.shape.takes_table or not node.template.calls_users
-
-
-def _run(
-    runtime: Runtime, task: WorkOrder, node: Node, slot: int, envelopes: list[Envelope]
-) -> tuple[list[tuple[Header, bytes]], Report]:
-    topology, plan = runtime.topology, task.plan
-    label = slot_label(node.name, slot)
-    try:
-        received = Received(envelopes)
-        expected = [
-            found for host in topology.feeders(node) for found in labels_of(topology, plan, host)
-        ]
-        saw = received.check(expected)
-        arrivals = received.arrivals(runtime, task, node, slot)
-        mark = received.input_mark(topology, task, node)
-        emitter = Emitter(runtime, task, node.name, label)
-        # A hook per record may leave a cycle per record behind, and each may be large.
-        with seldom_collecting() if _is_table(node) else nullcontext():
-            run = KeyedRun(runtime, task, node, slot, emitter, now=mark.value)
-            delta, hold = run.run(arrivals)
-        lag = node.template.lag_us
-        after = _output_mark(node.name in topology.in_cycle, mark.lagging(lag), hold)
-        digest, rows = emitter.finish(after, run_fused)
-    except Torn as torn:
-        return [], Report(
-            label=label,
-            host=node.name,
-            digest="",
-            mark=UNBOUNDED,
-            saw={},
-            error=TORN,
-            message=str(torn),
-        )
-    except HeadraceError as error:
-        return [], failed(label, node.name, error)
-    return rows, Report(
-        label=label,
+def _run(emitter: Emitter, node: Node, slot: int, envelopes: list[Envelope]) -> Report:
+    runtime, order = emitter.runtime, emitter.order
+    topology = runtime.topology
+    received = Received(envelopes)
+    saw = received.check(
+        label for host in topology.feeders(node) for label in labels_of(topology, order.plan, host)
+    )
+    arrivals = received.arrivals(runtime, order, node, slot)
+    mark = received.input_mark(topology, order, node)
+    # A hook per record may leave a cycle per record behind, and each may be large.
+    with seldom_collecting() if _is_table(node) else nullcontext():
+        delta, hold = _run_hooks(open_slot_run(emitter, node, slot, now=mark.value), arrivals)
+    in_cycle = node.name in topology.in_cycle
+    return Report(
+        label=emitter.label,
         host=node.name,
-        digest=digest,
-        mark=after,
+        digest="",
+        mark=_output_mark(in_cycle, mark.lagging(node.template.lag_us), hold),
         saw=saw,
         slot=slot,
         input_mark=mark.value,
         delta=delta,
-        staged=emitter.staged,
-        outbox=emitter.outbox,
-        counters=emitter.counters,
-        determinants=emitter.answers,
     )
+
+
+def _run_hooks(run: SlotRun, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
+    """Runs everything; gives what changed and the oldest time that is still held."""
+    arrivals = [keep_arrival_on_time(run, arrival) for arrival in arrivals]
+    run.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
+    if run.live.shape.takes_table:
+        run_tables(run, arrivals)
+    else:
+        run_records(run, arrivals)
+    return write_delta(run)
+
+
+def _is_table(node: Node) -> bool:
+    return node.shape.takes_table or not node.template.calls_users
 
 
 def _output_mark(in_cycle: bool, mark: Mark, hold: int | None) -> Mark:

@@ -7,6 +7,7 @@ injector's `errors=` policy; nothing is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.causal.lineage import source_identity, source_place
+from headrace.causal.lineage import source_place
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.source import Reading, Rejected, Timing, cell_of
 from headrace.model.values.arrow import dicts, python_list
@@ -29,60 +30,48 @@ from headrace.model.values.zones import columns_in_zone, zone_named
 from headrace.pipeline.graph.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, WorkOrder
 from headrace.plan.watermarks import Mark
+from headrace.worker.dead_letters import send_unread
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.exchange.envelope import REPORT, Envelope, Header, addressed
-from headrace.worker.exchange.reports import encode_report, failed
-from headrace.worker.keyless import run_fused
-from headrace.worker.origins import source_origin
+from headrace.worker.exchange.envelope import Envelope, addressed
 from headrace.worker.runtime import Runtime
+from headrace.worker.unit import run_unit
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
-def run_reader(runtime: Runtime, task: WorkOrder, number: int) -> Iterator[Envelope]:
-    """All ranges of one reader task."""
-    for read in task.plan.reads[number]:
-        emitter = Emitter(runtime, task, read.stream, read.label)
-        try:
-            reading = runtime.topology.graph.injectors[read.stream].source.read(
-                read.split, read.range
-            )
-            digest_read, seen = reading.digest, reading.seen
-            mark, newest = _emit(runtime, task, read, reading, emitter)
-            del reading  # what it holds is not needed while the rest is made
-            digest, rows = emitter.finish(mark, run_fused)
-            report = Report(
-                label=read.label,
-                host=read.stream,
-                digest=digest,
-                mark=mark,
-                saw={},
-                staged=emitter.staged,
-                outbox=emitter.outbox,
-                counters=emitter.counters,
-                newest=newest,
-                determinants=emitter.answers,
-                input=digest_read,
-                seen=seen,
-            )
-        except HeadraceError as error:
-            report, rows = failed(read.label, read.stream, error), []
-        rows = [
-            *rows,
-            (Header(runtime.topology.depth + 1, number, REPORT, read.label), encode_report(report)),
-        ]
-        yield from addressed(runtime.topology, task.plan, 0, rows)
+def run_reader(runtime: Runtime, order: WorkOrder, number: int) -> Iterator[Envelope]:
+    """All ranges of one reader task, each a unit of work."""
+    for read in order.plan.reads[number]:
+        emitter = Emitter(runtime, order, read.stream, read.label)
+        rows = run_unit(emitter, number, partial(_read, emitter, read))
+        yield from addressed(runtime.topology, order.plan, 0, rows)
 
 
-def _emit(
-    runtime: Runtime, task: WorkOrder, read: ReadTask, reading: Reading, emitter: Emitter
-) -> tuple[Mark, int]:
+def _read(emitter: Emitter, read: ReadTask) -> Report:
+    """Reads a range, and emits its records."""
+    source = emitter.runtime.topology.graph.injectors[read.stream].source
+    reading = source.read(read.split, read.range)
+    mark, newest = _emit(emitter, read, reading)
+    return Report(
+        label=read.label,
+        host=read.stream,
+        digest="",
+        mark=mark,
+        saw={},
+        newest=newest,
+        input=reading.digest,
+        seen=reading.seen,
+    )
+
+
+def _emit(emitter: Emitter, read: ReadTask, reading: Reading) -> tuple[Mark, int]:
+    runtime, wall = emitter.runtime, emitter.order.plan.wall
     injector = runtime.topology.graph.injectors[read.stream]
     source = injector.source
     schema = runtime.topology.graph.schemas.get(read.stream)
-    rows, positions, rejected = stamp(reading, source.timing, task.plan.wall, schema)
+    rows, positions, rejected = stamp(reading, source.timing, wall, schema)
     for bad in rejected:
-        _reject(injector, read, bad, emitter, task)
+        _reject(emitter, injector, read, bad)
     if read.stream in runtime.topology.needs_origin:
         rows.origins = _origins(runtime, read, positions)
     emitter.counters.records += len(rows)
@@ -365,18 +354,9 @@ def _absurd(micros: int) -> str:
     return f"the timestamp {micros} is after the year 9999: is unit= right?"
 
 
-def _reject(
-    injector: Injector, read: ReadTask, bad: Rejected, emitter: Emitter, task: WorkOrder
-) -> None:
-    policy = injector.errors
-    if isinstance(policy, To):
-        letter = {
-            "stream": read.stream, "split": read.split, "position": bad.position, "value": bad.raw,
-            "error": bad.reason, "epoch": task.plan.epoch,
-        }  # fmt: skip
-        origin = source_origin(read.split, bad.position)
-        identity = source_identity(read.stream, read.split, bad.position)
-        emitter.dead_letter(policy, letter, task.plan.wall, origin, identity)
+def _reject(emitter: Emitter, injector: Injector, read: ReadTask, bad: Rejected) -> None:
+    if isinstance(injector.errors, To):
+        send_unread(emitter, injector.errors, read, bad)
         return
     raise SourceError(
         f"stream {read.stream!r}, split {read.split!r}, position {bad.position}: {bad.reason}: "

@@ -38,6 +38,16 @@ class Live:
         self.template: Computation = template
         self.object_class = object_class(template, self.shape.fields)
 
+    def check_nothing_kept(self, obj: Computation) -> None:
+        """Without a key there is no state: a hook must leave nothing on its object."""
+        if left := vars(obj):
+            names = ", ".join(left)
+            left.clear()
+            raise AttributeError(
+                f"{self.shape.cls.__qualname__} assigned {names} in a hook, but has no key and so "
+                "keeps nothing: give it a key and declare a field, or set it in __init__ or setup()"
+            )
+
 
 class Runtime:
     """All that tasks of one pipeline share within a process."""

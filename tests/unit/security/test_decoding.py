@@ -42,7 +42,7 @@ ALLOWED = {
         "cloudpickle",
     ): "opens what engine/spark/shipping/shipment.py pickled, which Spark carries",
     (
-        "worker/records/failed_hook.py",
+        "worker/records/key_records.py",
         "pickle",
     ): "copies a key's records in memory, to undo a hook that failed",
 }
@@ -220,7 +220,7 @@ def _answer(value: bytes) -> Any:
 def test_a_pickle_in_a_work_order_or_in_arrow_is_never_run(tmp_path: Path, watched: None) -> None:
     from headrace.engine.spark.tasks import _order_decoder
     from headrace.log.content import digest_of
-    from headrace.worker.exchange.reports import decode_report
+    from headrace.worker.exchange.envelope import decode_report
 
     evil = pickle.dumps(Evil(tmp_path / "mark"))
     for decode in (_order_decoder.decode, decode_report):

@@ -23,8 +23,9 @@ from headrace.model.values.schema import Schema
 from headrace.plan.parcel import Parcel
 from headrace.testing import Harness
 from headrace.worker.records import sorted_cells
-from headrace.worker.records.arrivals import Arrival, Grouped
+from headrace.worker.records.arrivals import Grouped
 from headrace.worker.records.key_records import KeyRecords, OrderedRecords
+from headrace.worker.slot_run import Arrival
 
 
 def rows_of(count: int) -> list[dict[str, Any]]:

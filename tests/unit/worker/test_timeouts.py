@@ -11,7 +11,7 @@ import pytest
 from headrace import Computation, InvalidPipeline, Pipeline, UserCodeError, sources, state, to
 from headrace.testing import Harness
 from headrace.worker.watching import watchdog
-from headrace.worker.watching.watchdog import HookWatch, Interrupt, blamed, told, watching
+from headrace.worker.watching.watchdog import HookWatch, Interrupt, blamed, error_of, watching
 
 LONG_S = 60.0
 
@@ -185,10 +185,10 @@ def test_a_watch_counts_looks_and_so_a_process_that_was_suspended_is_not_blamed(
 def test_what_is_told_of_other_errors_is_the_error_itself() -> None:
     watch = HookWatch(pipeline(Slow)._nodes["Slow"])
     error = ValueError("no")
-    assert told(error, watch) is error
-    assert isinstance(told(Interrupt(), watch), TimeoutError)
+    assert error_of(error, watch) is error
+    assert isinstance(error_of(Interrupt(), watch), TimeoutError)
     with pytest.raises(KeyboardInterrupt):
-        told(KeyboardInterrupt(), watch)
+        error_of(KeyboardInterrupt(), watch)
 
 
 def test_a_pipeline_without_timeouts_has_no_watchdog() -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.plan.epoch import Report, WorkOrder
-from headrace.worker.exchange.envelope import REPORT, Envelope, partitions
-from headrace.worker.exchange.reports import decode_report
+from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, partitions
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
 from headrace.worker.runtime import Runtime

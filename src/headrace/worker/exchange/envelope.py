@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Plan
+from headrace.plan.epoch import Plan, Report
 
 BLOB, CONTROL, REPORT = "blob", "control", "report"
 
@@ -38,16 +38,30 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 _header_decoder = msgspec.msgpack.Decoder(Header)
+_report_decoder = msgspec.msgpack.Decoder(Report)
 
 
 def pack_header(header: Header) -> bytes:
-    """For the wire."""
+    """A header as bytes."""
     return msgspec.msgpack.encode(header)
 
 
 def unpack_header(data: bytes) -> Header:
-    """From the wire."""
+    """The header in such bytes."""
     return _header_decoder.decode(data)
+
+
+def encode_report(report: Report) -> bytes:
+    """The body of a report's row.
+
+    A report holds nothing that differs between two honest attempts, timings least of all.
+    """
+    return msgspec.msgpack.encode(report)
+
+
+def decode_report(data: bytes) -> Report:
+    """The report in such a body."""
+    return _report_decoder.decode(data)
 
 
 def partitions(topology: Topology, plan: Plan, level: int) -> int:

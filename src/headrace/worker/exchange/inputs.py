@@ -24,8 +24,8 @@ from headrace.plan.parcel import Parcel
 from headrace.plan.units import host_mark
 from headrace.plan.watermarks import FINAL, Histogram, Mark, feedback_input, merge
 from headrace.worker.exchange.envelope import BLOB, CONTROL, Envelope
-from headrace.worker.records.arrivals import Arrival
 from headrace.worker.runtime import Runtime
+from headrace.worker.slot_run import Arrival
 
 _control_decoder = msgspec.msgpack.Decoder(EndOfInput)
 
@@ -35,7 +35,7 @@ class Torn(Exception):
 
 
 class Received:
-    """The rows that reached one task."""
+    """The rows that reached one order."""
 
     def __init__(self, envelopes: Iterable[Envelope]) -> None:
         self.controls: dict[str, EndOfInput] = {}
@@ -61,19 +61,19 @@ class Received:
         for label in labels:
             control = self.controls.get(label)
             if control is None:
-                raise Torn(f"nothing was heard of {label}")
+                raise Torn(f"{label} sent no control row")
             if self._counts.get(label, 0) != control.blobs:
                 raise Torn(f"{label} sent {control.blobs} blobs, {self._counts.get(label, 0)} came")
             saw[label] = control.digest
         return saw
 
-    def arrivals(self, runtime: Runtime, task: WorkOrder, node: Node, slot: int) -> list[Arrival]:
+    def arrivals(self, runtime: Runtime, order: WorkOrder, node: Node, slot: int) -> list[Arrival]:
         """The records of each input, in the order of inputs; feedback comes from the outbox."""
         found: list[Arrival] = []
         schemas = runtime.topology.graph.schemas
         for index, given in enumerate(node.inputs):
             if given.stream in runtime.topology.graph.feedback:
-                parcels = _feedback(runtime, task, node, given.stream, slot)
+                parcels = _feedback(runtime, order, node, given.stream, slot)
                 if parcels:
                     found.append(Arrival(index, given.stream, Parcel.merge(parcels), True))
                 continue
@@ -91,16 +91,16 @@ class Received:
             arrival.parcel.rows.schema = schemas.get(arrival.stream)
         return found
 
-    def input_mark(self, topology: Topology, task: WorkOrder, node: Node) -> Mark:
+    def input_mark(self, topology: Topology, order: WorkOrder, node: Node) -> Mark:
         """in(e) of a computation, as a mark (D1, D6, D13)."""
-        before = task.ins.get(node.name, 0)
+        before = order.ins.get(node.name, 0)
         feedback = [i for i in node.inputs if i.stream in topology.graph.feedback]
         if feedback:
             hosts = topology.feeders(node) or topology.waits_only_for_cycle(node)
-            oldest = min((f.oldest for f in task.outbox.get(node.name, ())), default=None)
-            value = feedback_input(before, [task.outs.get(h, 0) for h in hosts], oldest)
+            oldest = min((f.oldest for f in order.outbox.get(node.name, ())), default=None)
+            value = feedback_input(before, [order.outs.get(h, 0) for h in hosts], oldest)
             return Mark(value, value)
-        marks = [self._output_mark(topology, task, host) for host in topology.feeders(node)]
+        marks = [self._output_mark(topology, order, host) for host in topology.feeders(node)]
         mark = merge(marks).at_least(before)
         if node.percentile is None or mark == FINAL:
             return mark
@@ -112,10 +112,10 @@ class Received:
         value = max(mark.value, estimate or 0)
         return Mark(value, value)
 
-    def _output_mark(self, topology: Topology, task: WorkOrder, host: str) -> Mark:
+    def _output_mark(self, topology: Topology, order: WorkOrder, host: str) -> Mark:
         """out(e) of a host, from what its tasks sent."""
         marks = {c.label: c.mark for c in self.controls.values() if c.host == host}
-        return host_mark(topology, task, host, marks)
+        return host_mark(topology, order, host, marks)
 
 
 def _by_origin(parcel: Parcel) -> Parcel:
@@ -127,13 +127,13 @@ def _by_origin(parcel: Parcel) -> Parcel:
 
 
 def _feedback(
-    runtime: Runtime, task: WorkOrder, node: Node, stream: str, slot: int
+    runtime: Runtime, order: WorkOrder, node: Node, stream: str, slot: int
 ) -> list[Parcel]:
     """Feedback records for this slot, as the previous epoch left them in the outbox."""
-    ring = task.plan.rings[node.name]
-    before = task.ins.get(node.name, 0)
+    ring = order.plan.rings[node.name]
+    before = order.ins.get(node.name, 0)
     found: list[Parcel] = []
-    for file in sorted(task.outbox.get(node.name, ()), key=lambda f: f.label):
+    for file in sorted(order.outbox.get(node.name, ()), key=lambda f: f.label):
         if file.stream != stream:
             continue
         name = f"{paths.OUTBOX}/{file.name}"

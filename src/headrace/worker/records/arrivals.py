@@ -18,21 +18,9 @@ from headrace.model.values.arrow import python_list, zipped
 from headrace.model.values.codec import decode_value, packed, packed_exactly
 from headrace.model.values.rows import Rows
 from headrace.model.values.time import oldest_on_time
-from headrace.plan.parcel import Parcel
 from headrace.worker.records.key_records import InputPart
 from headrace.worker.records.sorted_cells import Cells, SortedCells
-
-
-class Arrival:
-    """The records of one input."""
-
-    __slots__ = ("feedback", "index", "parcel", "stream")
-
-    def __init__(self, index: int, stream: str, parcel: Parcel, feedback: bool = False) -> None:
-        self.index = index
-        self.stream = stream
-        self.parcel = parcel
-        self.feedback = feedback
+from headrace.worker.slot_run import Arrival
 
 
 class Grouped:

@@ -16,56 +16,45 @@ from itertools import count, repeat
 from typing import Any
 
 from headrace.causal.calls import BROKEN
-from headrace.causal.lineage import origin_part, timer_identity
+from headrace.causal.lineage import keyed_origin, origin_part, timer_identity
 from headrace.errors import HeadraceError, IncompatibleState, UserCodeError
 from headrace.model.record import Record, Timer
 from headrace.model.values.keys import decode_key
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph.graph import To
-from headrace.state.cache import OpenSlot
 from headrace.state.view import CellId, Stored
+from headrace.worker import dead_letters, key_state
+from headrace.worker.dead_letters import FailedHook
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.keyless import letter
-from headrace.worker.origins import keyed_origin
-from headrace.worker.records import key_state
-from headrace.worker.records.context import HookContext, Outputs, TimerChanges
-from headrace.worker.records.failed_hook import Failed, what_failed
+from headrace.worker.key_state import KeyState
+from headrace.worker.records.context import HookContext
 from headrace.worker.records.key_records import KeyRecords
-from headrace.worker.records.key_state import KeyState
+from headrace.worker.records.outputs import Outputs
 from headrace.worker.records.traced_context import Identities, TracedContext, is_traced
-from headrace.worker.runtime import Live
+from headrace.worker.slot_run import SlotRun
 from headrace.worker.watching.tracebacks import describe
-from headrace.worker.watching.watchdog import HookWatch, Interrupt, told
+from headrace.worker.watching.watchdog import HookWatch, Interrupt, error_of
 
 TTL_TAG = b"\xff ttl"
 """The entry of the hidden timer that forgets a key; no user's tag encodes to it."""
 
 
 _STOPS = (IncompatibleState, *BROKEN)
-"""Errors that no record is to blame for."""
+"""Errors that are not the fault of a record."""
 
 
 class KeyedHooks:
     """Runs hooks key by key."""
 
-    def __init__(
-        self,
-        emitter: Emitter,
-        live: Live,
-        slot: OpenSlot,
-        timers: TimerChanges,
-        outputs: Outputs,
-        *,
-        before: int,
-        now: int,
-    ) -> None:
-        """`before` is in(e-1), `now` is in(e)."""
-        self.emitter, self.live, self.slot, self.timers = emitter, live, slot, timers
+    def __init__(self, run: SlotRun, emitter: Emitter, outputs: Outputs) -> None:
+        """`emitter` and `outputs` collect what the hooks make."""
+        live, timers, before, now = run.live, run.timers, run.before, run.now
+        self.emitter, self.live, self.timers = emitter, live, timers
         self.before, self.now = before, now
         self._since = oldest_on_time(before)
         """The oldest that a hook's own time can be: after the end a record's own time counts."""
         self.outputs = outputs
-        self.wall = emitter.task.plan.wall
+        self.wall = emitter.order.plan.wall
         self._traced = (
             TracedContext(emitter, live.node, outputs, timers, b"")
             if is_traced(emitter, live.node)
@@ -112,7 +101,7 @@ class KeyedHooks:
         if not isinstance(self.live.node.errors, To):
             try:
                 self._run(key, shown, state, records, due, due_wall)
-            except Failed as failure:
+            except FailedHook as failure:
                 raise self._stop(failure) from failure.error
             return state
         rewind = self._rewinder(key)
@@ -120,7 +109,7 @@ class KeyedHooks:
             self._run(key, shown, state, records, due, due_wall)
             key_state.check(self.live, state)
             return state
-        except (Failed, TypeError, AttributeError):
+        except (FailedHook, TypeError, AttributeError):
             # A hook may have failed for what an earlier one left. Once more, then, with a look
             # after each, from the stored state and with values that no hook has had in its hands.
             rewind()
@@ -131,36 +120,34 @@ class KeyedHooks:
         key_state.trust(self.live, state)
         return state
 
-    def _set_aside(self, failure: Failed) -> None:
+    def _set_aside(self, failure: FailedHook) -> None:
         """What a hook did is undone; its record goes to the stream that the policy names."""
-        policy = self.live.node.errors
-        error = failure.error
-        if (
-            not isinstance(policy, To)
-            or isinstance(error, _STOPS)
-            or not isinstance(error, policy.only)
-        ):
+        node, context = self.live.node, self.context
+        error, record = failure.error, failure.record
+        if isinstance(error, _STOPS) or not dead_letters.takes_letter(node.errors, error):
             raise self._stop(failure) from error
-        self.emitter.dead_letter(
-            policy,
-            letter(self.emitter, self.live.node, self.context.key, failure.record, error),
-            self.context.time,
-            keyed_origin(self.live.node.name, self.context.key_bytes),
-            self._traced.cause if self._traced is not None else b"",
+        stream, value, at = (
+            (None, None, None)
+            if record is None
+            else (record.stream, record.value, record.timestamp)
         )
+        letter = dead_letters.letter_of(self.emitter, node, context.key, stream, value, at, error)
+        origin = keyed_origin(node.name, context.key_bytes)
+        cause = self._traced.cause if self._traced is not None else b""
+        dead_letters.send(self.emitter, node.errors, letter, context.time, origin, cause)
 
-    def _stop(self, failure: Failed) -> HeadraceError:
+    def _stop(self, failure: FailedHook) -> HeadraceError:
         """The error with which a failed hook stops the pipeline."""
         error, shown = failure.error, self.context.key
         if isinstance(error, _STOPS):
             where = f"computation {self.live.node.name!r}, key {shown!r:.100}"
             return type(error)(f"{where}: {error}")
-        return UserCodeError(describe(self.live.node, shown, what_failed(failure), error))
+        return UserCodeError(describe(self.live.node, shown, failure.describe_cause(), error))
 
     def _rewinder(self, key: bytes) -> Callable[[], None]:
         """Takes back all that a key's hooks collect from now on."""
         outputs, timers, counters = self.outputs, self.timers, self.emitter.counters
-        made, behind, changed = outputs.mark(), outputs.behind, timers.mark(key)
+        made, behind, changed = outputs.savepoint(), outputs.behind, timers.savepoint(key)
         metrics = dict(counters.metrics)
         hooks, fired, unfired = counters.hooks, counters.timers, counters.unfired
         due = list(self._due)
@@ -236,8 +223,8 @@ class KeyedHooks:
             for context.hook, context.time, record in zip(count(), times, made, strict=False):
                 process(record, context)
         except (Exception, Interrupt) as error:
-            failed = told(error, self.watch)
-            raise Failed(("record", context.hook), record, failed) from error
+            failed = error_of(error, self.watch)
+            raise FailedHook(("record", context.hook), record, failed) from error
         self.emitter.counters.hooks += len(records)
         if records:
             self.last_time[key] = max(times[-1], self._since)
@@ -255,7 +242,7 @@ class KeyedHooks:
             state.object.process_record(record, context)
             self._end(clock, state)
         except (Exception, Interrupt) as error:
-            failure = Failed(("record", index), original, told(error, self.watch))
+            failure = FailedHook(("record", index), original, error_of(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()
@@ -313,7 +300,7 @@ class KeyedHooks:
             state.object.process_timer(timer, context)
             self._end(hook_clock, state)
         except (Exception, Interrupt) as error:
-            failure = Failed(("timer", clock, at, entry), None, told(error, self.watch))
+            failure = FailedHook(("timer", clock, at, entry), None, error_of(error, self.watch))
             if undo is None:
                 raise failure from error
             undo()

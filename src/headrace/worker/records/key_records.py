@@ -7,13 +7,14 @@ made a few at a time are still in the processor's cache when their hook runs.
 
 from __future__ import annotations
 
+import copy
+import pickle
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any
 
 from headrace.model.record import Record
-from headrace.worker.records.failed_hook import copies_of
 
 Values = Callable[[], Iterable[Any]]
 """Makes the values of some records, anew each time."""
@@ -75,7 +76,7 @@ class OrderedRecords(KeyRecords):
         """`again`: whether there may be a second pass."""
         self._records = records
         self.times = [record.timestamp for record in records]
-        self._copies = copies_of([record.value for record in records]) if again else None
+        self._copies = _copies_of([record.value for record in records]) if again else None
 
     def __iter__(self) -> Iterator[Record[Any]]:
         if self._copies is None:
@@ -91,3 +92,13 @@ class OrderedRecords(KeyRecords):
 
 
 NO_RECORDS = KeyRecords(())
+
+
+def _copies_of(values: list[Any]) -> Callable[[], list[Any]]:
+    """Gives the values as they are now, as often as asked, whatever hooks do to them."""
+    try:
+        data = pickle.dumps(values)
+    except Exception:  # classes that travelled with the pipeline have no module to be found in
+        kept = copy.deepcopy(values)
+        return lambda: copy.deepcopy(kept)
+    return lambda: list(pickle.loads(data))

@@ -2,7 +2,7 @@
 
 Results do not depend on it: in threads each key collects what it makes in an emitter
 of its own, and these are taken over in the order of keys. Of several keys that fail,
-the first in that order is the one that is told.
+the first in that order is the one whose error is raised.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headrace.state.view import CellId, Stored
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.records.context import Outputs
+from headrace.worker.key_state import KeyState
 from headrace.worker.records.hooks import KeyedHooks
 from headrace.worker.records.key_records import KeyRecords
-from headrace.worker.records.key_state import KeyState
+from headrace.worker.records.outputs import Outputs, outputs_of
 from headrace.worker.records.traced_context import Identities
+from headrace.worker.slot_run import SlotRun
 from headrace.worker.watching.watchdog import watching
-
-if TYPE_CHECKING:
-    from headrace.worker.records.slot import KeyedRun
 
 _AHEAD = 4
 """Keys that wait for a thread, per thread: records are made when their key is handed over."""
@@ -45,18 +43,21 @@ Done = tuple[bytes, KeyState, int]
 """A key, its state to seal, and the time of its last hook."""
 
 
-def run_keys(run: KeyedRun, work: Iterator[KeyWork], inputs_of: InputsOf) -> Iterator[Done]:
+def run_keys(
+    run: SlotRun, outputs: Outputs, work: Iterator[KeyWork], inputs_of: InputsOf
+) -> Iterator[Done]:
     """Runs every key's hooks, and gives what they left, in the order of keys."""
     if run.node.concurrency > 1:
-        yield from _in_threads(run, work, inputs_of)
+        yield from _in_threads(run, outputs, work, inputs_of)
         return
-    hooks = run.new_hooks(run.emitter, run.outputs)
-    for item in work:
-        yield _run_key(run, run.emitter, hooks, item, *inputs_of(item.key))
+    hooks = KeyedHooks(run, run.emitter, outputs)
+    with watching(hooks.watch):
+        for item in work:
+            yield _run_key(run, run.emitter, hooks, item, *inputs_of(item.key))
 
 
 def _run_key(
-    run: KeyedRun,
+    run: SlotRun,
     emitter: Emitter,
     hooks: KeyedHooks,
     item: KeyWork,
@@ -70,7 +71,9 @@ def _run_key(
     return key, state, hooks.last_time.get(key, run.before)
 
 
-def _in_threads(run: KeyedRun, work: Iterator[KeyWork], inputs_of: InputsOf) -> Iterator[Done]:
+def _in_threads(
+    run: SlotRun, outputs: Outputs, work: Iterator[KeyWork], inputs_of: InputsOf
+) -> Iterator[Done]:
     threads = run.node.concurrency
     waiting: deque[Future[tuple[Done, Emitter, Outputs]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="headrace-key") as pool:
@@ -78,27 +81,29 @@ def _in_threads(run: KeyedRun, work: Iterator[KeyWork], inputs_of: InputsOf) -> 
             for item in work:
                 waiting.append(pool.submit(_run_alone, run, item, *inputs_of(item.key)))
                 if len(waiting) >= threads * (1 + _AHEAD):
-                    yield _taken_over(run, waiting.popleft())
+                    yield _take_over(run, outputs, waiting.popleft())
             while waiting:
-                yield _taken_over(run, waiting.popleft())
+                yield _take_over(run, outputs, waiting.popleft())
         finally:
             for future in waiting:
                 future.cancel()
 
 
 def _run_alone(
-    run: KeyedRun, item: KeyWork, records: KeyRecords, identities: Identities
+    run: SlotRun, item: KeyWork, records: KeyRecords, identities: Identities
 ) -> tuple[Done, Emitter, Outputs]:
     emitter = run.emitter.apart()
-    outputs = run.new_outputs()
-    hooks = run.new_hooks(emitter, outputs)
+    outputs = outputs_of(run)
+    hooks = KeyedHooks(run, emitter, outputs)
     with watching(hooks.watch):
         done = _run_key(run, emitter, hooks, item, records, identities)
     return done, emitter, outputs
 
 
-def _taken_over(run: KeyedRun, future: Future[tuple[Done, Emitter, Outputs]]) -> Done:
-    done, emitter, outputs = future.result()
+def _take_over(
+    run: SlotRun, outputs: Outputs, future: Future[tuple[Done, Emitter, Outputs]]
+) -> Done:
+    done, emitter, made = future.result()
     run.emitter.take_over(emitter)
-    run.outputs.add_all(outputs)
+    outputs.add_all(made)
     return done

@@ -26,16 +26,13 @@ from headrace.model.values.time import Instant, instant
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import Determinant
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.records.context import HookContext, Outputs, TimerChanges
+from headrace.worker.records.context import HookContext
 from headrace.worker.records.key_records import NO_RECORDS, KeyRecords
+from headrace.worker.records.outputs import Outputs, names_outputs
+from headrace.worker.timers import TimerChanges
 
 Identities = Callable[[], Sequence[bytes]]
 """The cells at whose ends a key's records carry their identities; looked up when it matters."""
-
-
-def names_outputs(emitter: Emitter, node: Node) -> bool:
-    """Whether somebody downstream must know what a computation's productions came from."""
-    return not emitter.runtime.topology.needs_identity.isdisjoint(node.outputs.values())
 
 
 def is_traced(emitter: Emitter, node: Node) -> bool:
@@ -67,7 +64,7 @@ class TracedContext(ServiceContext, HookContext):
         """The hook whose productions and calls are being counted."""
         self._produced = self._called_once = self._called_each = 0
         if not names_outputs(emitter, node):
-            # Nobody asks where its productions come from.
+            # No consumer asks where its productions come from.
             vars(self)["produce"] = super().produce
 
     def enter(self, key: Any, key_bytes: bytes) -> None:

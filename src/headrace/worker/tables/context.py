@@ -10,20 +10,18 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.causal.lineage import production_identity
+from headrace.causal.lineage import keyless_origin, production_identity
 from headrace.causal.services import Drawing
 from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input, TableContext
-from headrace.model.record import Record
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.rows import Rows
 from headrace.model.values.schema_types import COLUMNS_NESTED_MAX, too_deep
 from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, instant
-from headrace.pipeline.graph.graph import Node, To
+from headrace.pipeline.graph.graph import Node
+from headrace.worker import dead_letters
 from headrace.worker.exchange.emitter import Emitter, identify
-from headrace.worker.keyless import letter
-from headrace.worker.origins import keyless_origin
 from headrace.worker.tables.calls import TableCalls
 from headrace.worker.watching.tracebacks import describe
 
@@ -32,7 +30,7 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     """`ctx` of tables: services and productions only."""
 
     def __init__(self, emitter: Emitter, node: Node, rows: Rows, hook: int = 0) -> None:
-        plan = emitter.task.plan
+        plan = emitter.order.plan
         timestamps = rows.timestamps
         self._emitter = emitter
         self._node = node
@@ -230,16 +228,16 @@ class KeylessTableContext(BareTableContext):
         stream: str | None = None,
     ) -> None:
         node, emitter = self._node, self._emitter
-        if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
+        if not dead_letters.takes_letter(node.errors, error):
             what = f"record {shown(value, 200)}"
             kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
             raise kind(describe(node, None, what, error)) from error
         stream = stream or node.inputs[self._index].stream
-        told = letter(emitter, node, None, Record(value, timestamp, None, stream), error)
+        letter = dead_letters.letter_of(emitter, node, None, stream, value, timestamp, error)
         origins, identities = emitter.origins(stream, self._input.take(np.array([key_index])))
         origin = origins[0] if origins else b""
         identity = identities[0] if identities else b""
-        emitter.dead_letter(node.errors, told, timestamp, origin, identity)
+        dead_letters.send(emitter, node.errors, letter, timestamp, origin, identity)
 
     def _causes(self, count: int, chosen: Any) -> tuple[list[bytes], list[bytes]] | None:
         """Origins and identities of the rows that caused `count` rows, where that is known."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.causal.lineage import keyed_origin
 from headrace.errors import InvalidRecord, UserCodeError
 from headrace.model.context import Input
 from headrace.model.state import Field
@@ -21,17 +22,14 @@ from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph.graph import Node, To
 from headrace.state.entries import MapEntries
-from headrace.state.segment import ENTRY, FIELD, Cell
+from headrace.state.segment import Cell
 from headrace.state.view import Stored
-from headrace.worker.keyless import letter
-from headrace.worker.origins import keyed_origin
-from headrace.worker.records import key_state
-from headrace.worker.records.key_state import KeyState
+from headrace.worker import dead_letters, key_state
+from headrace.worker.cells import entry_cells_of_keys, field_cell, is_written
+from headrace.worker.key_state import KeyState
+from headrace.worker.slot_run import SlotRun
 from headrace.worker.tables.context import BareTableContext
 from headrace.worker.tables.timers import TableTimers
-
-if TYPE_CHECKING:
-    from headrace.worker.records.slot import KeyedRun
 from headrace.worker.watching.tracebacks import describe
 
 
@@ -40,7 +38,7 @@ class KeyedTableContext(BareTableContext):
 
     def __init__(
         self,
-        run: KeyedRun,
+        run: SlotRun,
         keys: list[bytes],
         codes: Any,
         rows: Rows,
@@ -53,7 +51,7 @@ class KeyedTableContext(BareTableContext):
         self._shows_keys = run.node.template.reads_values
         timestamps = rows.timestamps
         self._run = run
-        self._behind = oldest_on_time(run.task.outs.get(run.node.name, BEGINNING))
+        self._behind = oldest_on_time(run.order.outs.get(run.node.name, BEGINNING))
         self._live = run.live
         self._fields = run.live.shape.plain
         self._version = run.live.shape.options.version
@@ -61,7 +59,7 @@ class KeyedTableContext(BareTableContext):
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
         self._stored: Sequence[Stored] = run.slot.view.fields(keys, self._hashes)
         if run.live.shape.options.clock == "wall":
-            clocks = np.full(len(keys), run.task.plan.wall, np.int64)
+            clocks = np.full(len(keys), run.order.plan.wall, np.int64)
         else:
             clocks = np.full(len(keys), oldest_on_time(run.before), np.int64)
             np.maximum.at(clocks, codes, timestamps)
@@ -230,15 +228,15 @@ class KeyedTableContext(BareTableContext):
         stream: str | None = None,
     ) -> None:
         node, key = self._node, self._shown[key_index]
-        if not isinstance(node.errors, To) or not isinstance(error, node.errors.only):
+        if not dead_letters.takes_letter(node.errors, error):
             what = f"{shown(value, 300)} at {timestamp}" + (f" of {stream!r}" if stream else "")
             raise UserCodeError(describe(node, key, what, error)) from error
-        told = letter(self._emitter, node, key, None, error)
-        told.update(value=value, timestamp=timestamp, stream=stream)
+        emitter = self._emitter
+        letter = dead_letters.letter_of(emitter, node, key, stream, value, timestamp, error)
         origin = keyed_origin(node.name, self._keys[key_index])
         self._aside += 1
-        identity = f"{self._emitter.label}:{self.epoch}:{self._aside}".encode()
-        self._emitter.dead_letter(node.errors, told, timestamp, origin, identity)
+        identity = f"{emitter.label}:{self.epoch}:{self._aside}".encode()
+        dead_letters.send(emitter, node.errors, letter, timestamp, origin, identity)
 
     def _emit(
         self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
@@ -273,14 +271,7 @@ class KeyedTableContext(BareTableContext):
         """What is to be written."""
         hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
         keys, version = self._keys, self._version
-        make = Cell._make  # keywords and defaults cost as much as the rest
-        found: list[Cell] = [
-            make((
-                hashes[i], keys[i], ENTRY, name, entry, data or b"", clocks[i], END, version,
-                data is None,
-            ))
-            for name, i, entry, data in self._entries.changes()
-        ]  # fmt: skip
+        found = entry_cells_of_keys(self._entries.changes(), hashes, keys, clocks, version)
         for i, state in self._migrated.items():
             for field in self._fields:
                 if field.name in self._written:
@@ -298,27 +289,14 @@ class KeyedTableContext(BareTableContext):
                 if i in self._migrated:
                     continue
                 cell = self._stored[i].fields.get(field.name)
-                gone = data == field.initial_data
-                if gone and cell is None:
-                    continue
+                stored = None if cell is None else cell[0]
                 # With a TTL also the same value is a write: it lives from now on.
-                if cell is not None and cell[0] == data and field.ttl_us is None:
-                    continue
-                expires = END if field.ttl_us is None else min(clocks[i] + field.ttl_us, END)
-                found.append(
-                    Cell(
-                        hashes[i],
-                        self._keys[i],
-                        FIELD,
-                        field.name,
-                        b"",
-                        b"" if gone else data,
-                        clocks[i],
-                        expires,
-                        self._version,
-                        gone,
+                if is_written(field, stored, data, renewed=True):
+                    ttl = field.ttl_us
+                    expires = END if ttl is None else min(clocks[i] + ttl, END)
+                    found.append(
+                        field_cell(hashes[i], keys[i], field, data, clocks[i], expires, version)
                     )
-                )
         return found
 
     def _origins(self, count: int, key_index: Any, causes: Any) -> pa.Array:

@@ -5,7 +5,7 @@ One context serves both hooks of an epoch, so timers see what the records wrote.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,17 +22,15 @@ from headrace.model.values.rows import Rows, with_own
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.parcel import Parcel
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.keyless import check_parameters, keep_on_time
-from headrace.worker.records.arrivals import Arrival
+from headrace.worker.lateness import keep_on_time
 from headrace.worker.runtime import Live
+from headrace.worker.slot_run import Arrival, SlotRun
 from headrace.worker.tables.combine import reserved, time_column, value_table
 from headrace.worker.tables.context import KeylessTableContext
 from headrace.worker.tables.keyed_context import KeyedTableContext, inputs_apart
+from headrace.worker.timers import EVENT, WALL
 from headrace.worker.watching.tracebacks import describe
 from headrace.worker.watching.watchdog import HookWatch, watching
-
-if TYPE_CHECKING:
-    from headrace.worker.records.slot import KeyedRun
 
 _NO_VALUES = "no values"
 
@@ -40,13 +38,13 @@ ROUNDS_MAX = 10_000
 """Timers that set timers that are due at once, so many times in a row, do so for ever."""
 
 
-def run_keyed_table(run: KeyedRun, arrivals: list[Arrival]) -> None:
+def run_tables(run: SlotRun, arrivals: list[Arrival]) -> None:
     """Runs the hooks over everything that arrived and all that is due, if anything did or is."""
     arrivals = [a for a in arrivals if len(a.parcel.rows)]
     due: list[bytes] = []
     if run.live.shape.takes_timer_tables:
         indexes = run.slot.indexes
-        cells = [*indexes["event"].due(run.now), *indexes["wall"].due(run.task.plan.wall)]
+        cells = [*indexes[EVENT].due(run.now), *indexes[WALL].due(run.order.plan.wall)]
         due = [cell[0] for _, cell in cells]
     if not arrivals and not due:
         return
@@ -84,7 +82,7 @@ def _inputs(arrivals: list[Arrival], codes: np.ndarray[Any, Any]) -> list[Input]
     return found
 
 
-def _fire(run: KeyedRun, context: KeyedTableContext) -> None:
+def _fire(run: SlotRun, context: KeyedTableContext) -> None:
     """Everything due, as one table; then what those hooks set that is due at once."""
     for _ in range(ROUNDS_MAX):
         table = context.take_due()
@@ -131,7 +129,7 @@ def _call(live: Live, hook: str, table: pa.Table, context: Any) -> None:
         with watching(watch):
             watch.begin()
             getattr(obj, hook)(table, context)
-            check_parameters(live, obj)
+            live.check_nothing_kept(obj)
         if context.broken is not None:
             raise context.broken
     except IncompatibleState as error:

@@ -222,8 +222,8 @@ def _watch(
     _, outputs, timers = ctx.inside()
     fields = _fields(live, obj)
     maps = {name: found.seen() for name, found in _maps(live, obj)}
-    made = outputs.mark()
-    set_before = timers.mark(ctx.key_bytes) if timers is not None else {}
+    made = outputs.savepoint()
+    set_before = timers.savepoint(ctx.key_bytes) if timers is not None else {}
     # On the object, where it comes before the class's own; `ctx.http` asks through it too.
     vars(ctx)["ask"] = _asking(ctx, call)
     try:
@@ -236,7 +236,7 @@ def _watch(
         _compare_state(live, obj, fields, maps, call)
         call.produced = [Production(s, decode_value(v), t) for s, v, t in outputs.since(made)]
         if timers is not None:
-            call.timers = _changed_timers(set_before, timers.mark(ctx.key_bytes))
+            call.timers = _changed_timers(set_before, timers.savepoint(ctx.key_bytes))
         observer.add(ctx.key_bytes, call)
 
 

@@ -121,7 +121,7 @@ class HookWatch:
         return f"{self.timeout_s:g}s"
 
 
-def told(error: BaseException, watch: HookWatch) -> Exception:
+def error_of(error: BaseException, watch: HookWatch) -> Exception:
     """The error of a hook, where it may have been stopped."""
     if isinstance(error, Interrupt):
         return watch.error().with_traceback(error.__traceback__)

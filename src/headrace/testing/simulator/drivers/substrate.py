@@ -15,8 +15,7 @@ from headrace.plan.epoch import Report, WorkOrder
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults.chance import Chance
-from headrace.worker.exchange.envelope import REPORT, Envelope, partitions
-from headrace.worker.exchange.reports import decode_report
+from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, partitions
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
 

@@ -20,8 +20,9 @@ from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key, hash_key
 from headrace.model.values.shown import shown
 from headrace.model.values.time import END
-from headrace.state.segment import ENTRY, FIELD, Cell
+from headrace.state.segment import Cell
 from headrace.state.view import MapCells, Stored
+from headrace.worker.cells import dropped_field_cell, entry_cells, field_cell, is_written
 from headrace.worker.runtime import Live
 
 
@@ -44,7 +45,7 @@ class KeyState:
         self.expires = expires
         """Of fields with a TTL: when their value ends."""
         self.until = dict(expires)
-        """The same, as it is stored."""
+        """The same as `expires`, as it is stored."""
         self.written: dict[str, bytes] = {}
         """Of fields whose writes are watched: bytes at the last write in this epoch."""
 
@@ -100,7 +101,7 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
             # To migrate is not to write: nothing lives longer for it. A field that has a TTL
             # and no end yet begins to live with the first hook.
             if field.ttl_us is None or field.name in expires:
-                with suppress(TypeError):  # told when it is to be stored
+                with suppress(TypeError):  # raised when it is to be stored
                     state.written[field.name] = field.codec.encode(attributes[field.name])
     return state
 
@@ -113,9 +114,9 @@ def _migrate(
     kept: dict[str, bytes],
     expires: dict[str, int],
 ) -> tuple[str, ...]:
-    """Lets the class turn old fields into new ones; everything is then written anew.
+    """Lets the class turn old fields into new ones; everything is then written again.
 
-    What has expired is gone, for `migrate` too; a field that keeps its name keeps its end.
+    `migrate` does not see what has expired; a field that keeps its name keeps its end.
     """
     cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
     living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
@@ -224,7 +225,7 @@ class Savepoint:
         self._expires, self._written = dict(state.expires), dict(state.written)
 
     def restore(self) -> None:
-        """Back to it."""
+        """Puts the key back to where it stood."""
         attributes = vars(self._state.object)
         attributes.clear()
         for field, data in self._fields:
@@ -236,7 +237,7 @@ class Savepoint:
 
 
 def trust(live: Live, state: KeyState) -> None:
-    """There will be no way back any more."""
+    """No savepoint will be restored any more."""
     for field in live.shape.maps:
         _map_of(live, state, field).trust()
 
@@ -256,19 +257,14 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
             raise _unstorable(live, field, error) from None
         except KeyError:
             raise _strange(live, attributes) from None
-        old = state.stored.get(name)
-        if old is None and data == field.initial_data:
-            continue
-        lives_on = state.expires.get(name) == state.until.get(name)
-        if data == old and (field.ttl_us is None or lives_on):
+        renewed = state.expires.get(name) != state.until.get(name)
+        if not is_written(field, state.stored.get(name), data, renewed=renewed):
             continue
         where = hash_key(key) if where is None else where
-        gone = data == field.initial_data
         expires = state.expires.get(name, END) if field.ttl_us is not None else END
-        yield Cell(
-            where, key, FIELD, name, b"", b"" if gone else data, time, expires, version, gone
-        )
-        if gone:
+        cell = field_cell(where, key, field, data, time, expires, version)
+        yield cell
+        if cell.tombstone:
             state.stored.pop(name, None)
             state.expires.pop(name, None)
             state.until.pop(name, None)
@@ -277,23 +273,13 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
             if field.ttl_us is not None:
                 state.until[name] = expires
     for name in state.dropped:
-        yield Cell(hash_key(key), key, FIELD, name, b"", b"", time, END, version, True)
+        yield dropped_field_cell(hash_key(key), key, name, time, version)
     state.dropped = ()
     for field in shape.maps:
-        for entry, value, expires in _map_of(live, state, field).settle():
+        changed = list(_map_of(live, state, field).settle())
+        if changed:
             where = hash_key(key) if where is None else where
-            yield Cell(
-                where,
-                key,
-                ENTRY,
-                field.name,
-                entry,
-                value or b"",
-                time,
-                expires,
-                version,
-                value is None,
-            )
+            yield from entry_cells(where, key, field.name, changed, time, version)
     state.written.clear()
 
 

@@ -1,0 +1,121 @@
+"""Dead letters: what failed, with its error, sent to the stream that the `errors=` policy names.
+
+All letters are made and sent here. A letter is part of what an epoch made, so that its text must
+not differ between two attempts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import pyarrow as pa
+
+from headrace.causal.lineage import production_identity, source_identity, source_origin
+from headrace.errors import InvalidRecord, UserCodeError
+from headrace.model.record import Record
+from headrace.model.source import Rejected
+from headrace.model.values.codec import NESTED_MAX, packed
+from headrace.model.values.keys import decode_key
+from headrace.model.values.rows import Rows
+from headrace.model.values.shown import encodable, shown
+from headrace.pipeline.graph.graph import Node, To
+from headrace.plan.epoch import ReadTask
+from headrace.plan.progress import counted
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.watching.tracebacks import trace_of
+from headrace.worker.watching.watchdog import HookTimeout
+
+Letter = dict[str, object]
+
+
+class FailedHook(Exception):
+    """Carries a hook that raised to the error policy: which hook, over what, and the error."""
+
+    def __init__(self, hook: tuple[Any, ...], record: Record[Any] | None, error: Exception) -> None:
+        super().__init__()
+        self.hook, self.record, self.error = hook, record, error
+
+    def describe_cause(self) -> str:
+        """The record or timer over which it failed, for people."""
+        if self.record is not None:
+            return f"record {shown(self.record.value)} of {self.record.stream!r}"
+        _, clock, at, entry = self.hook
+        return f"{clock} timer {decode_key(entry)!r} at {at}"
+
+
+def takes_letter(policy: object, error: BaseException) -> TypeGuard[To]:
+    """Whether an `errors=` policy sends such an error to a stream; otherwise it stops the run."""
+    return isinstance(policy, To) and isinstance(error, policy.only)
+
+
+def letter_of(
+    emitter: Emitter,
+    node: Node,
+    key: object,
+    stream: str | None,
+    value: object,
+    timestamp: int | None,
+    error: BaseException,
+) -> Letter:
+    """The letter about a record, or, without a stream, about a timer."""
+    return {
+        "computation": node.name,
+        "stream": stream,
+        "key": key,
+        "value": value,
+        "timestamp": timestamp,
+        "epoch": emitter.order.plan.epoch,
+        "error": f"{type(error).__name__}: {error}",
+        # Where a hook was when it was stopped would differ from try to try.
+        "traceback": "" if isinstance(error, HookTimeout) else trace_of(error),
+    }
+
+
+def send_unread(emitter: Emitter, policy: To, read: ReadTask, bad: Rejected) -> None:
+    """Sends a letter about something in a source that is not a record."""
+    plan = emitter.order.plan
+    letter: Letter = {
+        "stream": read.stream, "split": read.split, "position": bad.position, "value": bad.raw,
+        "error": bad.reason, "epoch": plan.epoch,
+    }  # fmt: skip
+    origin = source_origin(read.split, bad.position)
+    identity = source_identity(read.stream, read.split, bad.position)
+    send(emitter, policy, letter, plan.wall, origin, identity)
+
+
+def send(
+    emitter: Emitter,
+    policy: To,
+    letter: Letter,
+    timestamp: int,
+    origin: bytes,
+    identity: bytes = b"",
+) -> None:
+    """Sends a letter; `identity` is that of what failed."""
+    if policy.stream in emitter.runtime.topology.needs_identity:
+        origin += production_identity("dead letter", b"", identity, 0)
+    owner = str(letter.get("computation") or letter.get("stream"))
+    counters = emitter.counters
+    counters.dead += 1
+    counters.dead_of[owner] = sent = counters.dead_of.get(owner, 0) + 1
+    if policy.limit is not None and sent > policy.limit:
+        raise UserCodeError(
+            f"{owner!r} sent more than {counted(policy.limit, 'record')} to "
+            f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. Nothing of "
+            "this epoch has happened: mend the input, or raise limit="
+        )
+    rows = Rows.of([_sendable(letter)], [timestamp])
+    rows.origins = pa.array([origin], pa.binary())
+    emitter.emit(policy.stream, rows)
+
+
+def _sendable(letter: Letter) -> Letter:
+    """The letter with what cannot be encoded as text."""
+    made: Letter = {}
+    for name, given in letter.items():
+        try:
+            packed(given, depth=NESTED_MAX)
+            made[name] = given
+        except InvalidRecord:
+            made[name] = encodable(given) if isinstance(given, str) else shown(given)
+    return made

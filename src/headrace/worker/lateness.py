@@ -1,0 +1,62 @@
+"""Late records: judged against the input watermark that the previous epoch committed (D2).
+
+What becomes of them is said by the computation's `late=` policy: they are processed, dropped, or
+sent to another stream. Feedback is never late (D6), and after the end of the input nothing is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.model.values.rows import Rows
+from headrace.model.values.time import END, oldest_on_time
+from headrace.pipeline.graph.graph import Node, To
+from headrace.plan.parcel import Parcel
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.slot_run import Arrival, SlotRun
+
+
+def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
+    """Applies the late policy; gives the rows that are to be processed."""
+    if before == END:
+        return rows  # what a loop still makes after the end: nothing is late any more (D2)
+    late = rows.timestamps < before
+    count = int(late.sum())
+    if not count:
+        return rows
+    if node.template.counts_late:
+        emitter.counters.late += count
+    if node.late == "process":
+        return rows
+    if isinstance(node.late, To):
+        emitter.emit(node.late.stream, rows.take(np.flatnonzero(late)))
+    return rows.take(np.flatnonzero(~late))
+
+
+def keep_arrival_on_time(run: SlotRun, arrival: Arrival) -> Arrival:
+    """The same for what arrived at a slot, with the keys of the rows."""
+    if arrival.feedback or run.node.combines or run.before == END:
+        return arrival
+    parcel = arrival.parcel
+    late = parcel.rows.timestamps < run.before
+    if not late.any():
+        return arrival
+    rows = keep_on_time(run.emitter, run.node, parcel.rows, run.before)
+    if run.node.late != "process":
+        kept = np.flatnonzero(~late)
+        parcel = Parcel(parcel.keys, parcel.codes[kept], rows)
+    return Arrival(arrival.index, arrival.stream, parcel)
+
+
+def keep_combined_on_time(emitter: Emitter, node: Node, parcel: Parcel) -> Parcel:
+    """The same before rows are combined: a combined row has no single time of its own.
+
+    Late rows that are not dropped are combined with the others.
+    """
+    late = parcel.rows.timestamps < oldest_on_time(emitter.order.ins.get(node.name, 0))
+    if node.template.counts_late:
+        emitter.counters.late += int(late.sum())
+    if node.late != "drop" or not late.any():
+        return parcel
+    kept = np.flatnonzero(~late)
+    return Parcel(parcel.keys, parcel.codes[kept], parcel.rows.take(kept), parcel.key_column)

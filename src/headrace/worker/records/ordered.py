@@ -1,0 +1,92 @@
+"""Ordered computations: their records wait until the watermark has passed them.
+
+Records that wait lie as WAITING cells in the state. They come back, merged with the new ones by
+(timestamp, order of inputs, origin, arrival), when the watermark has passed.
+"""
+
+from __future__ import annotations
+
+import struct
+from operator import itemgetter
+from typing import Any
+
+from headrace.causal.lineage import identity_part, origin_part
+from headrace.model.record import Record
+from headrace.model.values.codec import decode_value, encode_value
+from headrace.model.values.keys import decode_key
+from headrace.model.values.time import END, oldest_on_time
+from headrace.worker.records.arrivals import Grouped
+from headrace.worker.slot_run import SlotRun
+from headrace.worker.timers import WAITING
+
+OrderedByKey = dict[bytes, tuple[list[Record[Any]], list[bytes]]]
+"""Key -> its records in time order, and their identities."""
+
+# Unique among a key's waiting records; what orders them is in the value.
+_WAITING_ENTRY = struct.Struct(">qqHI")
+_order = itemgetter(0)
+
+
+def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
+    """The records that the watermark has passed; the others begin to wait, or go on."""
+    ready: dict[bytes, list[tuple[tuple[Any, ...], Record[Any], bytes]]] = {}
+    topology = run.emitter.runtime.topology
+    with_identity = topology.needs_identity
+    passed = run.now if run.now == END else run.now - 1
+    live = {cell for _, cell in run.slot.indexes[WAITING].due(passed)}
+    for cell, data in run.slot.view.waiting(passed) if live else ():
+        if cell not in live:
+            continue
+        live.discard(cell)
+        timestamp, index, origin, epoch, position, late, value = decode_value(data)
+        schema = topology.graph.schemas.get(cell[1])
+        value = value if schema is None else schema.of(value)
+        record: Record[Any] = Record(value, timestamp, decode_key(cell[0]), cell[1], late)
+        if cell[1] in with_identity:
+            origin, identity = origin_part(origin), identity_part(origin)
+        else:
+            identity = b""
+        order = (timestamp, index, origin, epoch, position)
+        ready.setdefault(cell[0], []).append((order, record, identity))
+        run.timers.set(WAITING, cell, None)
+    epoch = run.order.plan.epoch
+    for group in groups:
+        index, stream = group.arrival.index, group.arrival.stream
+        before = 0 if group.arrival.feedback else oldest_on_time(run.before)
+        for key, (start, end) in group.spans.items():
+            shown = decode_key(key)
+            values: list[Any] | None = None
+            raw: list[Any] | None = None
+            for position, timestamp in zip(range(start, end), group.times(key), strict=True):
+                carried = group.origins[position] if group.origins else b""
+                late = timestamp < before
+                if timestamp < run.now or run.now == END:
+                    traced = stream in with_identity
+                    origin = origin_part(carried) if traced else carried
+                    order = (timestamp, index, origin, epoch, position)
+                    if values is None:
+                        values = group.values(key, shown)
+                    record = Record(values[position - start], timestamp, shown, stream, late)
+                    ready.setdefault(key, []).append((order, record, identity_part(carried)))
+                    continue
+                if raw is None:
+                    raw = group.raw(key, shown)
+                cell = (key, stream, _WAITING_ENTRY.pack(timestamp, epoch, index, position))
+                run.timers.set(WAITING, cell, (timestamp, timestamp))
+                run.waiting_values[cell] = encode_value(
+                    (
+                        timestamp,
+                        index,
+                        carried,
+                        epoch,
+                        position,
+                        late,
+                        raw[position - start],
+                    )
+                )
+    # By key, as the order in which waiting records lie in segments changes with compaction.
+    found: OrderedByKey = {}
+    for key in sorted(ready):
+        rows = sorted(ready[key], key=_order)
+        found[key] = [record for _, record, _ in rows], [identity for _, _, identity in rows]
+    return found

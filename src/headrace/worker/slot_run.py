@@ -1,0 +1,78 @@
+"""One computation in one slot in one epoch: what its hooks run on, and what they change.
+
+Plain data. `records` and `tables` run hooks over it, beside each other; `delta` writes what they
+left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.pipeline.graph.graph import Node
+from headrace.plan.epoch import WorkOrder
+from headrace.plan.parcel import Parcel
+from headrace.state.cache import OpenSlot
+from headrace.state.segment import Cell
+from headrace.state.view import CellId
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.runtime import Live
+from headrace.worker.timers import TimerChanges
+
+
+class Arrival:
+    """The records of one input that reached a slot."""
+
+    __slots__ = ("feedback", "index", "parcel", "stream")
+
+    def __init__(self, index: int, stream: str, parcel: Parcel, feedback: bool = False) -> None:
+        self.index = index
+        self.stream = stream
+        self.parcel = parcel
+        self.feedback = feedback
+
+
+@dataclass
+class SlotRun:
+    """What the hooks of a slot share."""
+
+    emitter: Emitter
+    live: Live
+    slot: OpenSlot
+    before: int
+    """in(e-1): the input watermark that late is judged by."""
+    now: int
+    """in(e): the input watermark up to which timers fire."""
+    timers: TimerChanges
+    cells: list[Cell] = field(default_factory=list)
+    """Changed fields and map entries."""
+    objects: list[tuple[bytes, Any, bool]] = field(default_factory=list)
+    """Key, object and whether it was touched before: kept for the next epoch."""
+    waiting_values: dict[CellId, bytes] = field(default_factory=dict)
+    """Records that begin to wait, encoded."""
+
+    @property
+    def node(self) -> Node:
+        """The computation in the graph."""
+        return self.live.node
+
+    @property
+    def order(self) -> WorkOrder:
+        """What every task of the epoch knows."""
+        return self.emitter.order
+
+
+def open_slot_run(emitter: Emitter, node: Node, slot: int, *, now: int) -> SlotRun:
+    """Opens the slot's state as the last commit left it."""
+    runtime, order = emitter.runtime, emitter.order
+    opened = runtime.cache.open(
+        runtime.store,
+        order.checkpoint,
+        node.name,
+        slot,
+        order.bases[node.name][slot],
+        order.plan.rings[node.name].intervals(slot),
+    )
+    before = order.ins.get(node.name, 0)
+    timers = TimerChanges(opened.indexes)
+    return SlotRun(emitter, runtime.live(node), opened, before=before, now=now, timers=timers)

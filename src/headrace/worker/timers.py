@@ -1,0 +1,93 @@
+"""Timers, holds and waiting records that a task changes, over the committed time indexes.
+
+This module owns the rule for timers, for records and for tables:
+
+- An event timer holds the output watermark at its time, or at an earlier `hold`; with `hold` at
+  the end of time it holds nothing. A wall timer holds nothing unless it names a `hold`.
+- An event timer that a timer sets under the final watermark replaces the one of its tag, and does
+  not fire: otherwise timers that set timers would never let a pipeline end.
+"""
+
+from __future__ import annotations
+
+from headrace.model.values.time import END
+from headrace.state.timeindex import Timed, TimeIndex
+from headrace.state.view import CellId
+
+EVENT, WALL, HOLD, WAITING = "event", "wall", "hold", "waiting"
+"""The time indexes of a slot. Clocks of timers are the first two."""
+
+CLOCKS = (EVENT, WALL)
+
+Changed = dict[tuple[str, CellId], Timed | None]
+"""(index, cell) -> its time and hold, or None where it was removed."""
+
+
+class TimerChanges:
+    """What a task has changed so far. Nothing else sees it before the task's delta is committed."""
+
+    def __init__(self, indexes: dict[str, TimeIndex]) -> None:
+        self.indexes = indexes
+        self._keys: dict[bytes, Changed] = {}
+
+    def get(self, name: str, cell: CellId) -> Timed | None:
+        """A cell as it is now."""
+        of_key = self._keys.get(cell[0])
+        if of_key is not None and (name, cell) in of_key:
+            return of_key[name, cell]
+        return self.indexes[name].get(cell)
+
+    def set(self, name: str, cell: CellId, timed: Timed | None) -> None:
+        """Changes a cell; None removes it."""
+        of_key = self._keys.setdefault(cell[0], {})
+        if timed is None and self.indexes[name].get(cell) is None:
+            of_key.pop((name, cell), None)
+        else:
+            of_key[name, cell] = timed
+
+    def set_timer(self, cell: CellId, at: int, hold: int | None, *, after_end: bool) -> bool:
+        """Sets a timer, whose clock is the cell's field; whether it will fire.
+
+        `after_end`: a timer sets it, under the final watermark.
+        """
+        clock = cell[1]
+        if clock == EVENT:
+            if after_end:
+                self.set(clock, cell, None)
+                return False
+            held = at if hold is None else hold if hold == END else min(hold, at)
+        else:
+            held = END if hold is None else hold
+        self._keys.setdefault(cell[0], {})[clock, cell] = (at, held)
+        return True
+
+    def cancel_timer(self, key: bytes, tag: bytes) -> None:
+        """Removes the timers of a tag, by either clock, if there are any."""
+        for clock in CLOCKS:
+            self.set(clock, (key, clock, tag), None)
+
+    def of_key(self, name: str, key: bytes) -> list[CellId]:
+        """The live cells of a key."""
+        cells = dict.fromkeys(self.indexes[name].of_key(key))
+        for (which, cell), timed in self._keys.get(key, {}).items():
+            if which == name and timed is None:
+                cells.pop(cell, None)
+            elif which == name:
+                cells[cell] = None
+        return list(cells)
+
+    def savepoint(self, key: bytes) -> Changed:
+        """The changes of a key so far, to rewind to."""
+        return dict(self._keys.get(key, {}))
+
+    def rewind(self, key: bytes, savepoint: Changed) -> None:
+        """Undoes what was changed for a key since `savepoint`."""
+        self._keys[key] = savepoint
+
+    def by_index(self) -> dict[str, dict[CellId, Timed | None]]:
+        """All changes, by index."""
+        found: dict[str, dict[CellId, Timed | None]] = {name: {} for name in self.indexes}
+        for of_key in self._keys.values():
+            for (name, cell), timed in of_key.items():
+                found[name][cell] = timed
+        return found

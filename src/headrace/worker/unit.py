@@ -1,0 +1,77 @@
+"""One unit of work, from its first step to its report.
+
+1. Read or run: the records of a range, or the hooks of a slot.
+2. Fuse: the keyless computations that live here run over what was made.
+3. Route: rows go to the slots of keyed consumers, feedback to the outbox. Records without a key
+   that can be taken become dead letters, which are rows too: 2 and 3 again, with them alone.
+4. Stage: rows for sinks are encoded and written.
+5. Close: the digest of all that was made, and a control row to every slot that this host feeds.
+
+An error of Headrace's own becomes a report; any other is a bug, and fails the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from headrace.errors import HeadraceError
+from headrace.model.values.shown import encodable
+from headrace.plan.epoch import Report
+from headrace.plan.units import TORN
+from headrace.plan.watermarks import UNBOUNDED
+from headrace.worker.exchange.emitter import Emitter
+from headrace.worker.exchange.envelope import REPORT, Header, encode_report
+from headrace.worker.exchange.inputs import Torn
+from headrace.worker.exchange.routes import route
+from headrace.worker.keyless import run_fused
+
+Work = Callable[[], Report]
+"""Reads or runs; its report lacks only what the following steps make."""
+
+
+def run_unit(emitter: Emitter, number: int, work: Work) -> list[tuple[Header, bytes]]:
+    """The rows that a unit of work of task `number` sends, its report last."""
+    try:
+        rows, report = _run(emitter, work)
+    except Torn as torn:
+        rows, report = [], _failed(emitter, TORN, torn)
+    except HeadraceError as error:
+        rows, report = [], _failed(emitter, type(error).__name__, error)
+    header = Header(emitter.runtime.topology.depth + 1, number, REPORT, emitter.label)
+    return [*rows, (header, encode_report(report))]
+
+
+def _run(emitter: Emitter, work: Work) -> tuple[list[tuple[Header, bytes]], Report]:
+    done = work()
+    run_fused(emitter)
+    while leaving := emitter.take_rows():
+        for stream, rows in leaving:
+            route(emitter, stream, rows)
+        if emitter.has_rows:
+            run_fused(emitter)
+    emitter.stage()
+    digest, sent = emitter.close(done.mark)
+    report = replace(
+        done,
+        digest=digest,
+        staged=emitter.staged,
+        outbox=emitter.outbox,
+        counters=emitter.counters,
+        determinants=emitter.answers,
+    )
+    return sent, report
+
+
+def _failed(emitter: Emitter, kind: str, error: Exception) -> Report:
+    """The report of work that could not be done."""
+    return Report(
+        label=emitter.label,
+        host=emitter.host,
+        digest="",
+        mark=UNBOUNDED,
+        saw={},
+        error=kind,
+        message=encodable(str(error)),
+    )
