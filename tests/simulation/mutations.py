@@ -26,7 +26,7 @@ from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
 from headrace.errors import StoreError
 from headrace.log import paths
-from headrace.log.epochlog import GENERATION, EpochLog
+from headrace.log.epochlog import GENERATION, EpochLog, FailAtOnce
 from headrace.model.services import BEFORE_USE, RAISE, CallOptions
 from headrace.plan import ledger as ledger_module
 from headrace.plan.decisions import verdict as verdict_module
@@ -78,7 +78,7 @@ def fencing_is_ignored() -> AbstractContextManager[Any]:
 def generations_are_equal() -> AbstractContextManager[Any]:
     """A2: a driver takes over with the highest generation it saw, not with one more."""
 
-    def take_over(self: EpochLog) -> Iterator[Any]:
+    def take_over(self: EpochLog, waiter: Any = None) -> Iterator[Any]:
         while True:
             yield from self.follow()
             generation = max(self.generation, 1)
@@ -86,6 +86,7 @@ def generations_are_equal() -> AbstractContextManager[Any]:
             if self._put(self.position + 1, entry) is None:
                 self.position += 1
                 self.generation = generation
+                self._waiter = waiter or FailAtOnce()
                 return
 
     return patch.object(EpochLog, "take_over", take_over)

@@ -24,6 +24,7 @@ class Watched:
             lease_s=5.0,
             uptime_s=lambda: self.now,
             progress=lambda: (0, 0),
+            outages=SimpleNamespace(since_s=float("inf")),
         )
         self.life = ConductedLife(world, 1)
         self.life.give_up_s = give_up_s

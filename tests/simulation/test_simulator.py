@@ -11,7 +11,7 @@ import pytest
 from headrace import Computation, Pipeline, failpoints, sinks, sources, state
 from headrace.errors import InvalidPipeline
 from headrace.testing import SimulationFailed, simulate
-from headrace.testing.simulator.faults.chance import KINDS
+from headrace.testing.simulator.faults.kinds import KINDS
 from headrace.testing.simulator.runner import Verdict, run_seed
 
 pytestmark = pytest.mark.timeout(1200)
@@ -33,7 +33,7 @@ def test_every_kind_of_fault_strikes(verdicts: list[Verdict]) -> None:
     struck: Counter[str] = Counter()
     for verdict in verdicts:
         struck += verdict.struck
-    assert {kind for kind in KINDS if struck[kind] < len(verdicts) // 100} == set()
+    assert {kind.name for kind in KINDS if struck[kind.name] < len(verdicts) // 100} == set()
 
 
 def test_drivers_die_at_every_failpoint(verdicts: list[Verdict]) -> None:

@@ -6,11 +6,11 @@ not pay for loading the others, and only the peers need the `bench` extra.
 
 from __future__ import annotations
 
-from headrace.bench.frame.system import System
+from headrace.bench.frame.system import MeasuredSystem
 from headrace.errors import HeadraceError
 
 
-def load_system(name: str) -> System:
+def load_system(name: str) -> MeasuredSystem:
     """Import the system called `name`."""
     match name:
         case "headrace":

@@ -74,7 +74,7 @@ class Measurement:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-class System(Protocol):
+class MeasuredSystem(Protocol):
     """Anything that can be measured on a keyed count."""
 
     def run(self, task: Task) -> Measurement:

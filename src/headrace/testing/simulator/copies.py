@@ -30,6 +30,7 @@ from headrace.store.store import DiskStore
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.workers import Workers
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
@@ -206,7 +207,7 @@ class Copies:
             side.dies_in -= 1
             if side.dies_in <= 0:
                 self.chance.note(f"the driver over {side.root} dies at {call} {path}")
-                self.chance.counts["driver dies"] += 1
+                self.chance.counts[kinds.DRIVER_DIES.name] += 1
                 side.fiber.dead = True
                 raise Killed
         # What one knows of the other is old by the time it puts, or renames.

@@ -26,6 +26,7 @@ from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.surroundings import Surroundings
 from headrace.testing.simulator.drivers.workers import Hook, Workers
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.interference import Interference
 from headrace.testing.simulator.faults.leases import Leases
@@ -193,13 +194,13 @@ class Simulation:
         return alive[-1]
 
     def _is_first_a_standby(self) -> bool:
-        return "standby driver" in self.chance.kinds and self.chance.random.random() < 0.1
+        return kinds.STANDBY_DRIVER in self.chance.kinds and self.chance.random.random() < 0.1
 
     def start(self, *, standby: bool) -> Life:
         """Somebody starts a driver."""
         if len(self.lives) == LIVES_MAX:
             raise Violation(f"there is no end after {LIVES_MAX} drivers")
-        if self.chance.strikes("code changes", 0.4):
+        if self.chance.strikes(kinds.CODE_CHANGES, "start"):
             self.code_version += 1
         life = self._new_life(standby=standby)
         what = " as a standby" if standby else ""
@@ -218,7 +219,7 @@ class Simulation:
         """Somebody starts another driver, most likely because this one seems dead."""
         slept, newest.sleeps = newest.sleeps, False
         return (slept and self.chance.random.random() < 0.6) or self.chance.strikes(
-            "rival driver", 0.15
+            kinds.RIVAL_DRIVER, "turn"
         )
 
     def _turn(self, life: Life) -> None:
@@ -255,17 +256,17 @@ class Simulation:
         if chance.is_conducted:
             self.around.goes_on()
         self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
-        if chance.strikes("clock jumps", 0.1):
+        if chance.strikes(kinds.CLOCK_JUMPS, "idle hour"):
             self.now += 3_600_000_000
             chance.note("an idle hour passes")
-        if chance.strikes("clock jumps", 0.15):
+        if chance.strikes(kinds.CLOCK_JUMPS, "turn"):
             self.now = max(1, self.now + chance.random.randint(-7_200_000_000, 7_200_000_000))
             chance.note(f"the clock jumps to {(self.now - START) // 1_000_000} s")
         if self.substrate.zombies and chance.random.random() < 0.3:
             self.substrate.run_zombie()
         if self.system.files.late and not self.log.away and chance.random.random() < 0.3:
             self._land_late()
-        if chance.strikes("power fails", 0.15):
+        if chance.strikes(kinds.POWER_FAILS, "turn"):
             self._lose_power()
 
     def _records_arrive(self, more: int) -> None:

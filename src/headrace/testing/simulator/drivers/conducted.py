@@ -14,12 +14,11 @@ from headrace.errors import EpochFailed, SinkError, StoreError
 from headrace.plan.progress import Notice
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.threads import SimulatedEvent
 
 if TYPE_CHECKING:
     from threading import Event
-
-    from headrace.testing.simulator.simulation import Simulation
 
 STUCK_S = 20.0
 _HICCUPS = 7
@@ -31,8 +30,8 @@ _SLACK_S = 60.0
 class _Stopping(SimulatedEvent):
     """Nobody ever asks a simulated run to stop; but between two steps others have their turns."""
 
-    def __init__(self, life: ConductedLife, simulation: Simulation) -> None:
-        super().__init__(lambda: life, simulation.uptime_s)
+    def __init__(self, life: ConductedLife, scene: Scene) -> None:
+        super().__init__(lambda: life, scene.uptime_s)
         self._life = life
 
     def is_set(self) -> bool:
@@ -47,11 +46,11 @@ class _Stopping(SimulatedEvent):
 class ConductedLife(Life):
     """A driver in its loop."""
 
-    def __init__(self, simulation: Simulation, number: int, *, standby: bool = False) -> None:
-        super().__init__(simulation, number)
-        chance = simulation.chance
+    def __init__(self, scene: Scene, number: int, *, standby: bool = False) -> None:
+        super().__init__(scene, number)
+        chance = scene.chance
         self.standby = standby
-        self.lease_s = simulation.lease_s
+        self.lease_s = scene.lease_s
         self.give_up_s = None if chance.random.random() < 0.7 else chance.random.uniform(20, 60)
         self.unwell_at = float("-inf")
         """When something last kept it from renewing its lease."""
@@ -65,7 +64,7 @@ class ConductedLife(Life):
         self.woke_at = 0.0
         """When it was last woken."""
         self._notices: list[tuple[float, str, str]] = []
-        self._control = loop.RunControl(cast("Event", _Stopping(self, simulation)))
+        self._control = loop.RunControl(cast("Event", _Stopping(self, scene)))
         self.reason = ""
 
     @property
@@ -87,21 +86,21 @@ class ConductedLife(Life):
             standby=self.standby,
             on_notice=self._hear,
         )
-        simulation = self._simulation
+        scene = self._scene
         summary = loop.run_loop(
-            follower, self._control.stopping, lambda: simulation.now, conduct, self._control
+            follower, self._control.stopping, lambda: scene.now, conduct, self._control
         )
         self.reason = summary.reason
         self.finished = summary.reason not in ("stopped", "not_needed")
 
     def _hear(self, notice: Notice) -> None:
-        self._notices.append((self._simulation.uptime_s(), notice.kind, notice.text))
+        self._notices.append((self._scene.uptime_s(), notice.kind, notice.text))
         if notice.kind == "back":
             self._refused_since = None
         elif notice.kind == "away":
             self._waits = 0  # this outage may be the second in a row, with quick tries of its own
-        self._simulation.chance.note(f"driver {self.number} says: {notice.text[:120]}")
-        if "; taking over" in notice.text and self._simulation.chance.random.random() < 0.4:
+        self._scene.chance.note(f"driver {self.number} says: {notice.text[:120]}")
+        if "; taking over" in notice.text and self._scene.chance.random.random() < 0.4:
             self.pause()  # others may have come to the same conclusion
 
     def wake(self, uptime_s: float) -> None:
@@ -113,7 +112,7 @@ class ConductedLife(Life):
         driver = self.follower.driver if self.follower is not None else None
         if self.leads and driver is not None:
             if not self._led:
-                self._led, self.began_to_lead = True, self._simulation.uptime_s()
+                self._led, self.began_to_lead = True, self._scene.uptime_s()
             self.fiber.wakes_at = 0.0
             self.pause()
             self._change_ring(driver)
@@ -122,14 +121,14 @@ class ConductedLife(Life):
 
     def refused(self) -> None:
         """Something outside is away, and this driver has met it."""
-        now = self._simulation.uptime_s()
+        now = self._scene.uptime_s()
         self.unwell_at = now
         if not self.leads or self.current is not self.fiber:
             return
         self._refused_at = now
         if self._refused_since is None:
             self._refused_since, self._waits = now, 0
-        if (progress := self._simulation.progress()) != self._progress:
+        if (progress := self._scene.progress()) != self._progress:
             self._progress, self._progress_at, self._waits = progress, now, 0
         told = any(kind == "away" and at >= self._refused_since for at, kind, _ in self._notices)
         if self._waits > _HICCUPS and not told:
@@ -143,7 +142,7 @@ class ConductedLife(Life):
 
     def waits(self, seconds: float) -> None:
         """It waits, perhaps for what is away: then it was refused in this very moment."""
-        now = self._simulation.uptime_s()
+        now = self._scene.uptime_s()
         if self._refused_at != now:
             self._refused_since = None
         elif self._refused_since is None:
@@ -160,10 +159,10 @@ class ConductedLife(Life):
             return False
         # Its own count may have begun before the refusal that was seen here last, though not
         # before anything went away.
-        since = self._simulation.outages.since_s
+        since = self._scene.outages.since_s
         if self._refused_since is not None:
             since = min(since, self._refused_since)
-        waited = self._simulation.uptime_s() - since
+        waited = self._scene.uptime_s() - since
         if waited < self.give_up_s - 1.0:
             raise Violation(
                 f"driver {self.number} was to wait {self.give_up_s:.0f} s and gave up after "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,11 +16,10 @@ from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
 from headrace.plan.ring import Ring
 from headrace.testing.simulator.checkers.log_checker import POINTS, Violation
+from headrace.testing.simulator.drivers.scene import Scene
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
-
-if TYPE_CHECKING:
-    from headrace.testing.simulator.simulation import Simulation
 
 _DELICATE = (
     "after-record-write",
@@ -49,9 +47,9 @@ class Life:
 
     kind = "driver"
 
-    def __init__(self, simulation: Simulation, number: int) -> None:
-        chance = simulation.chance
-        self._simulation = simulation
+    def __init__(self, scene: Scene, number: int) -> None:
+        chance = scene.chance
+        self._scene = scene
         self.number = number
         self.fiber = Fiber(self._run)
         self.strands: list[Fiber] = []
@@ -73,14 +71,14 @@ class Life:
         """Whether its generation is in the log."""
         self.skew_us = 0
         self._disturbances = chance.disturbances
-        if chance.strikes("clock jumps", 0.5):
+        if chance.strikes(kinds.CLOCK_JUMPS, "life"):
             self.skew_us = chance.random.randint(-3_600_000_000, 3_600_000_000)
             chance.note(f"driver {number}: its clock is off by {self.skew_us // 1_000_000} s")
         self._dies_at = self._sleeps_at = ""
         self._dies_in: int | None = None
         self._arrivals: Counter[str] = Counter()
         """Failpoint -> how many more times it comes there."""
-        if chance.strikes("driver dies", 0.8):
+        if chance.strikes(kinds.DRIVER_DIES, "life"):
             if chance.random.random() < 0.7:
                 self._dies_at = self._some_failpoint(chance)
             else:
@@ -88,14 +86,14 @@ class Life:
         self.power_fails_in: int | None = None
         """How many more system calls there is power for."""
         self.took_the_power = False
-        if chance.strikes("power fails", 0.15):
+        if chance.strikes(kinds.POWER_FAILS, "life"):
             self.power_fails_in = chance.random.randint(1, 400)
-        if chance.strikes("driver pauses", 0.7):
+        if chance.strikes(kinds.DRIVER_PAUSES, "life"):
             self._sleeps_at = self._some_failpoint(chance)
 
     def _some_failpoint(self, chance: Chance) -> str:
         names: tuple[str, ...] = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
-        if self._simulation.topology.uses_services() and chance.random.random() < 0.5:
+        if self._scene.topology.uses_services() and chance.random.random() < 0.5:
             names = _CALLS
         name = chance.choice(names)
         times = chance.random.randint(1, 3)
@@ -108,7 +106,7 @@ class Life:
         follower = self.follower
         if follower is None or not follower.has_read:
             return False
-        return follower.log.generation < self._simulation.log.generation
+        return follower.log.generation < self._scene.log.generation
 
     @property
     def knows_checkpoint(self) -> bool:
@@ -118,32 +116,32 @@ class Life:
     # Its course -----------------------------------------------------------
 
     def _run(self) -> None:
-        simulation = self._simulation
+        scene = self._scene
         slots = None
-        if simulation.chance.strikes("ring changes", 0.3):
-            slots = simulation.chance.random.randint(1, 4)
+        if scene.chance.strikes(kinds.RING_CHANGES, "life"):
+            slots = scene.chance.random.randint(1, 4)
         options = Options(
             slots=slots,
-            epoch_records=simulation.epoch_records,
-            retain_epochs=simulation.tuning.retain_epochs,
+            epoch_records=scene.epoch_records,
+            retain_epochs=scene.tuning.retain_epochs,
             background=False,
         )
         setup = Setup(
-            simulation.topology,
-            f"code-{simulation.code_version}",
-            simulation.new_store(),
-            simulation.substrate,
+            scene.topology,
+            f"code-{scene.code_version}",
+            scene.new_store(),
+            scene.substrate,
             options,
-            clock=lambda: max(1, simulation.now + self.skew_us),
-            seeds=lambda: simulation.chance.random.getrandbits(63),
-            choose_run=simulation.tuning.choose_run,
+            clock=lambda: max(1, scene.now + self.skew_us),
+            seeds=lambda: scene.chance.random.getrandbits(63),
+            choose_run=scene.tuning.choose_run,
         )
         self.follower = follower = Follower(setup)
         self._lead(follower)
 
     def _lead(self, follower: Follower) -> None:
         """Takes over and steps, without a retry: the first refusal is the end."""
-        simulation = self._simulation
+        scene = self._scene
         driver = follower.take_over()
         while True:
             self.fiber.pause()
@@ -151,8 +149,8 @@ class Life:
             try:
                 step = driver.step()
             except SinkError:
-                simulation.substrate.excuse()
-                if simulation.chance.random.random() < 0.5:
+                scene.substrate.excuse()
+                if scene.chance.random.random() < 0.5:
                     continue  # the epoch is committed; it is delivered with the next one
                 raise
             if isinstance(step, Finish):
@@ -163,8 +161,8 @@ class Life:
 
     def _change_ring(self, driver: Driver) -> None:
         """Splits, merges or moves an interval of one computation, from the next plan on."""
-        chance = self._simulation.chance
-        if not driver.settings.rings or not chance.strikes("ring changes", 0.4):
+        chance = self._scene.chance
+        if not driver.settings.rings or not chance.strikes(kinds.RING_CHANGES, "step"):
             return
         name = chance.choice(sorted(driver.settings.rings))
         how, ring = _changed(driver.settings.rings[name], chance)
@@ -218,21 +216,19 @@ class Life:
 
     def die(self, where: str) -> None:
         """The process is gone."""
-        self._simulation.chance.note(f"driver {self.number} dies at {where}")
+        self._scene.chance.note(f"driver {self.number} dies at {where}")
         self.fiber.dead = True
         raise Killed
 
     def check_end(self) -> None:
         """Whether it ended in a way that may be."""
         error = self.fiber.error
-        simulation = self._simulation
+        scene = self._scene
         if error is None or isinstance(error, Killed):
             return
         if isinstance(error, Violation):
             raise error
-        simulation.chance.note(
-            f"driver {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
-        )
+        scene.chance.note(f"driver {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
         if isinstance(error, Fenced):
             # One that was overtaken while it still started finds the log trimmed under it.
             if not self.is_zombie and self.took_over:
@@ -240,7 +236,7 @@ class Life:
             return
         if isinstance(error, HeadraceError) and self.is_zombie:
             return
-        stops_with = getattr(simulation.workload, "stops_with", "")
+        stops_with = getattr(scene.workload, "stops_with", "")
         if stops_with and isinstance(error, UserCodeError) and stops_with in str(error):
             return  # as its hooks mean to; the next start must get past it
         if self._excused(error):
@@ -248,7 +244,7 @@ class Life:
         raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error
 
     def _excused(self, error: BaseException) -> bool:
-        disturbed = self._simulation.chance.disturbances > self._disturbances
+        disturbed = self._scene.chance.disturbances > self._disturbances
         return isinstance(error, _EXCUSED) and disturbed
 
 

@@ -7,17 +7,15 @@ committed, or hears that it is not kept any more, and then it was not.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.engine.replay import checkpoint, replay
 from headrace.errors import IncompatibleState, StoreError
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Killed
-
-if TYPE_CHECKING:
-    from headrace.testing.simulator.simulation import Simulation
 
 
 class Reader(Life):
@@ -25,51 +23,49 @@ class Reader(Life):
 
     kind = "reader"
 
-    def __init__(self, simulation: Simulation, number: int) -> None:
-        super().__init__(simulation, number)
+    def __init__(self, scene: Scene, number: int) -> None:
+        super().__init__(scene, number)
         self._dies_at = self._sleeps_at = ""
         self._dies_in = self.power_fails_in = None
-        last = len(simulation.log.commits)
-        self.epoch = simulation.chance.random.randint(max(1, last - 5), last)
-        self._scans = simulation.chance.random.random() < 0.3
-        self._began = simulation.now
+        last = len(scene.log.commits)
+        self.epoch = scene.chance.random.randint(max(1, last - 5), last)
+        self._scans = scene.chance.random.random() < 0.3
+        self._began = scene.now
         self._was_away = False
-        self.haste = simulation.chance.choice((0.1, 0.5))
+        self.haste = scene.chance.choice((0.1, 0.5))
         """How often it comes to its turn."""
 
     def _run(self) -> None:
-        simulation, store = self._simulation, self._simulation.new_store()
+        scene, store = self._scene, self._scene.new_store()
         if self._scans:
             found = checkpoint.Checkpoint(store)
             for name in found.computations:
                 list(found.scan(name))
-            simulation.chance.note(f"reader {self.number} has read the state of {found.epoch}")
+            scene.chance.note(f"reader {self.number} has read the state of {found.epoch}")
             return
-        told = replay.replay_epoch(simulation.topology, store, self.epoch, prepared=True)
-        repeats = getattr(simulation.workload, "repeats", True)
+        told = replay.replay_epoch(scene.topology, store, self.epoch, prepared=True)
+        repeats = getattr(scene.workload, "repeats", True)
         if not told.equal and repeats:
             raise Violation(
                 f"reader {self.number}: epoch {self.epoch} is not what was committed: "
                 f"{told.differences[:1]}"
             )
-        simulation.chance.note(f"reader {self.number} has run epoch {self.epoch} again")
+        scene.chance.note(f"reader {self.number} has run epoch {self.epoch} again")
 
     def refused(self) -> None:
         self._was_away = True
 
     def check_end(self) -> None:
-        error, simulation = self.fiber.error, self._simulation
+        error, scene = self.fiber.error, self._scene
         if error is None or isinstance(error, Killed):
             return
         if isinstance(error, Violation):
             raise error
-        simulation.chance.note(
-            f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
-        )
+        scene.chance.note(f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
         if isinstance(error, StoreError) or self._was_away:
             return  # a disk that fails, or is away
-        expired = simulation.now - self._began >= replay.PIN_S * 1_000_000
-        kept = self.epoch > len(simulation.log.commits) - simulation.tuning.retain_epochs + 1
+        expired = scene.now - self._began >= replay.PIN_S * 1_000_000
+        kept = self.epoch > len(scene.log.commits) - scene.tuning.retain_epochs + 1
         if isinstance(error, IncompatibleState) and (expired or not kept):
             return
         raise Violation(

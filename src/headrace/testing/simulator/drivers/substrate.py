@@ -14,6 +14,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, partitions
 from headrace.worker.level import run_level
@@ -133,21 +134,21 @@ class SimulatedSubstrate:
     def _unit(self, task: WorkOrder, level: int, number: int, work: Work) -> Rows:
         """What the consumers of a task get to see of it."""
         chance, name = self._chance, f"task {level}/{number} of epoch {task.plan.epoch}"
-        if chance.strikes("task is a zombie", 0.15):
+        if chance.strikes(kinds.TASK_IS_A_ZOMBIE, "task"):
             chance.note(f"{name} hangs; another takes its place")
             self.zombies.append((name, work))
         rows = self._until_done(task, level, name, work)
-        if chance.strikes("task runs twice", 0.15):
+        if chance.strikes(kinds.TASK_RUNS_TWICE, "task"):
             chance.note(f"{name} runs twice, both outputs arrive")
             again = self._until_done(task, level, name, work)
             self._compare(task, rows, again)
             return rows + again
-        if chance.strikes("mixed attempts", 0.2):
+        if chance.strikes(kinds.MIXED_ATTEMPTS, "task"):
             chance.note(f"{name} is run again; some consumers have seen its first output")
             again = self._until_done(task, level, name, work)
             self._compare(task, rows, again)
             return self._mixed(rows, again)
-        if rows and chance.strikes("output lost", 0.1):
+        if rows and chance.strikes(kinds.OUTPUT_LOST, "task"):
             lost = chance.choice(rows)
             self._torn.add(self._job(task))
             chance.note(f"{name}: its {lost.header.kind} for {lost.partition} is lost")
@@ -157,8 +158,9 @@ class SimulatedSubstrate:
     def _until_done(self, task: WorkOrder, level: int, name: str, work: Work) -> Rows:
         chance = self._chance
         for _ in range(_TRIES_MAX):
-            moment = "" if not chance.strikes("task dies", 0.15) else chance.choice(self._moments)
-            if moment:
+            moment = ""
+            if chance.strikes(kinds.TASK_DIES, "task"):
+                moment = chance.choice(self._moments)
                 chance.note(f"{name} dies {moment}")
             try:
                 with self._workers.taken() as worker:
@@ -197,7 +199,7 @@ class SimulatedSubstrate:
                     self.attempts[task.plan.epoch, report.label, report.digest] = hooks
 
     def _abort_perhaps(self, task: WorkOrder, level: int) -> None:
-        if self._chance.strikes("job aborted", 0.1):
+        if self._chance.strikes(kinds.JOB_ABORTED, "level"):
             self._chance.note(f"the job of epoch {task.plan.epoch} is aborted at level {level}")
             raise JobAborted("stage failed too often")
 

@@ -6,20 +6,37 @@ their threads come to their turns; standbys start; readers look into the checkpo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.readers import Reader
+from headrace.testing.simulator.drivers.scene import Scene
+from headrace.testing.simulator.faults import kinds
+from headrace.testing.simulator.faults.leases import Leases
+from headrace.testing.simulator.machine.fiber import Fiber
 
-if TYPE_CHECKING:
-    from headrace.testing.simulator.simulation import Simulation
+
+class Schedule(Scene, Protocol):
+    """A scene, and what its surroundings may do to it."""
+
+    lives: list[Life]
+    leases: Leases
+
+    def start(self, *, standby: bool) -> Life:
+        """Somebody starts a driver."""
+
+    def resume(self, life: Life, fiber: Fiber) -> None:
+        """One thread of a process runs until it pauses."""
+
+    def time_passes(self, microseconds: int) -> None:
+        """Both clocks move on."""
 
 
 class Surroundings:
     """The world outside of one simulation's drivers."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._of = simulation
+    def __init__(self, schedule: Schedule) -> None:
+        self._of = schedule
         self.readers: list[Reader] = []
 
     def due(self, alive: list[Life]) -> Life:
@@ -43,7 +60,7 @@ class Surroundings:
 
     def _readers_run(self) -> None:
         """Somebody looks into the checkpoint from outside."""
-        if self._of.log.commits and self._of.chance.strikes("reader from outside", 0.2):
+        if self._of.log.commits and self._of.chance.strikes(kinds.READER_FROM_OUTSIDE, "turn"):
             self.readers.append(Reader(self._of, len(self.readers) + 1))
         for reader in self.readers:
             if not reader.fiber.done and self._of.chance.random.random() < reader.haste:
@@ -72,7 +89,7 @@ class Surroundings:
         if (
             len(alive) < 3
             and not self._of.log.away
-            and self._of.chance.strikes("standby driver", 0.15)
+            and self._of.chance.strikes(kinds.STANDBY_DRIVER, "turn")
         ):
             self._of.start(standby=True)
 

@@ -16,6 +16,7 @@ from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.worker.runtime import Live, Runtime
 
@@ -91,7 +92,7 @@ class Workers:
     def taken(self) -> Iterator[Worker]:
         """A worker that is free, or a new one. A task that dies may take its worker along."""
         free = [worker for worker in self._pool if not worker.busy]
-        if self._chance.strikes("worker lost", 0.1) or not free:
+        if self._chance.strikes(kinds.WORKER_LOST, "task") or not free:
             if free:
                 self._pool.remove(self._chance.choice(free))
                 self._chance.note("a worker is lost; a cold one takes its place")

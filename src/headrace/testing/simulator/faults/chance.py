@@ -3,42 +3,24 @@
 A schedule gets a few kinds of faults only, and often: rare combinations are met
 that way which an even mixture of everything would hardly ever bring together. It
 has a budget; when that is spent, the run must come to its end by itself.
+
+Every kind has dice of its own, made of the seed and its name. They decide whether the
+schedule has it and when it strikes; what else is left to chance comes from `random`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TypeVar
 
-_INNER = (
-    "driver dies",
-    "driver pauses",
-    "rival driver",
-    "task dies",
-    "task runs twice",
-    "task is a zombie",
-    "output lost",
-    "mixed attempts",
-    "job aborted",
-    "worker lost",
-    "disk fails",
-    "power fails",
-    "sink fails",
-    "ring changes",
-    "clock jumps",
-    "code changes",
+from headrace.testing.simulator.faults.kinds import (
+    KINDS,
+    LEASE_FAILS,
+    STANDBY_DRIVER,
+    FaultKind,
 )
-_OUTER = (
-    "standby driver",
-    "lease fails",
-    "store away",
-    "sink away",
-    "reader from outside",
-)
-"""What only a run with a lease and patience meets, as `headrace run` makes one."""
-KINDS = (*_INNER, *_OUTER)
 
 _Item = TypeVar("_Item")
 
@@ -47,56 +29,60 @@ class Chance:
     """Dice, budget and diary of one schedule."""
 
     def __init__(self, seed: int, *, faults: bool = True, outer: Sequence[str] = ()) -> None:
-        """`outer`: kinds that this schedule has in any case, of those around a run."""
+        """`outer`: names of kinds around a run that this schedule has in any case."""
         self.seed = seed
         self.random = Random(seed)
-        count = self.random.choice((1, 2, 2, 3, 3, 4, 6))
-        self.kinds = frozenset(self.random.sample(_INNER, count)) if faults else frozenset()
-        self.budget = self.random.randint(2, 12) if faults else 0
+        self._dice = {kind: Random(f"{seed} {kind.name}") for kind in KINDS}
+        self.kinds: frozenset[FaultKind] = frozenset()
+        self.budget = 0
         if faults:
-            self._meet_the_outside(Random(f"{seed} outside"), outer)
+            self._pick_kinds(frozenset(outer))
         self.struck = 0
         self.disturbances = 0
         """Faults, and what follows from them by itself: the second refusal of an outage, say."""
         self.counts: Counter[str] = Counter()
-        """How often each kind has struck."""
+        """How often each kind has struck, by its name."""
         self.trace: list[str] = []
 
-    def _meet_the_outside(self, dice: Random, wanted: Sequence[str]) -> None:
-        """One schedule in three has leases, outages or readers, often with little else.
-
-        It has dice of its own, so that the others are what they were.
-        """
-        if dice.random() < 0.33 or wanted:
-            outer = [*wanted] or dice.sample(_OUTER, dice.choice((1, 1, 2, 3)))
-            inner = sorted(self.kinds)[: dice.choice((0, 1, 1, 2))]
-            if "lease fails" in outer:  # nobody else reads it
-                outer.append("standby driver")
-            self.kinds = frozenset((*outer, *inner))
-            self.budget += 3
+    def _pick_kinds(self, wanted: frozenset[str]) -> None:
+        """One schedule in three has leases, outages or readers, often with little else."""
+        draws = {kind: dice.random() for kind, dice in self._dice.items()}
+        self.budget = self.random.randint(2, 12)
+        share = self.random.choice((0.08, 0.13, 0.13, 0.2, 0.2, 0.3, 0.4))
+        inner = _picked(draws, (k for k in KINDS if not k.around), share)
+        meets = Random(f"{self.seed} around")
+        if meets.random() >= 0.33 and not wanted:
+            self.kinds = frozenset(inner)
+            return
+        around = _picked(draws, (k for k in KINDS if k.around), meets.choice((0.1, 0.3, 0.5)))
+        if wanted:
+            around = [kind for kind in KINDS if kind.name in wanted]
+        if LEASE_FAILS in around:
+            around.append(STANDBY_DRIVER)  # only a standby reads the lease
+        self.kinds = frozenset((*around, *inner[: meets.choice((0, 1, 1, 2))]))
+        self.budget += 3
 
     @property
     def is_conducted(self) -> bool:
-        """Whether drivers run as the command starts them: in a loop, with a lease and patience."""
-        return not self.kinds.isdisjoint(_OUTER)
+        """Whether drivers run as the command starts them: in a loop, with a lease and retries."""
+        return any(kind.around for kind in self.kinds)
 
     @property
     def only_the_outside(self) -> bool:
         """Whether nothing goes wrong but that the outside is away, or looks on."""
-        return bool(self.kinds) and self.kinds <= frozenset(_OUTER)
+        return bool(self.kinds) and all(kind.around for kind in self.kinds)
 
-    def strikes(self, kind: str, probability: float) -> bool:
-        """Whether a fault of this kind happens now."""
-        if kind not in self.kinds or self.struck >= self.budget:
-            return False
-        if self.random.random() >= probability:
+    def strikes(self, kind: FaultKind, place: str) -> bool:
+        """Whether a fault of this kind happens now, at one of its places."""
+        likely = kind.likely[place]
+        if not self.awaits(kind) or self._dice[kind].random() >= likely:
             return False
         self.struck += 1
         self.disturbances += 1
-        self.counts[kind] += 1
+        self.counts[kind.name] += 1
         return True
 
-    def awaits(self, kind: str) -> bool:
+    def awaits(self, kind: FaultKind) -> bool:
         """Whether faults of this kind may still come."""
         return kind in self.kinds and self.struck < self.budget
 
@@ -105,9 +91,17 @@ class Chance:
         return items[int(self.random.random() * len(items))]
 
     def token(self, size: int = 8) -> str:
-        """A name that nobody else has, as `secrets.token_hex`."""
+        """A name that no other process has, as `secrets.token_hex`."""
         return self.random.getrandbits(8 * size).to_bytes(size, "big").hex()
 
     def note(self, what: str) -> None:
         """A line of the trace."""
         self.trace.append(what)
+
+
+def _picked(
+    draws: dict[FaultKind, float], kinds: Iterable[FaultKind], share: float
+) -> list[FaultKind]:
+    """Those whose draw is below `share`, at least one, lowest first."""
+    ordered = sorted(kinds, key=lambda kind: draws[kind])
+    return [kind for kind in ordered if draws[kind] < share] or ordered[:1]

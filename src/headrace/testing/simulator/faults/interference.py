@@ -9,6 +9,7 @@ from headrace.testing.simulator.checkers.log_checker import LogChecker, Violatio
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.readers import Pins, Reader
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.faults.outages import Outages
@@ -96,7 +97,7 @@ class Interference:
             before, self.leader = self.leader, life
             if life.follower is not None:
                 self.leases.took_over(life, life.follower.log.generation, before)
-        if life.reached(failpoint) or self._chance.strikes("driver pauses", 0.02):
+        if life.reached(failpoint) or self._chance.strikes(kinds.DRIVER_PAUSES, "failpoint"):
             self._pause(life, f"at {failpoint}")
 
     def _count_takeover(self, life: Life) -> None:
@@ -117,13 +118,14 @@ class Interference:
         if life.calls > CALLS_MAX:
             raise Violation(f"{life.kind} {life.number} goes round and round: {call} {path}")
         life.called(f"{call} {path}")
-        if ".merged-" in path and self._chance.strikes("driver dies", 0.05):
+        if ".merged-" in path and self._chance.strikes(kinds.DRIVER_DIES, "merge"):
             life.die(f"{call} {path}")  # few come there, and what is left there must not count
         unsynced = self._is_unsynced(call, path)
-        if call == "read" and unsynced and self._chance.strikes("power fails", 0.7):
+        if call == "read" and unsynced and self._chance.strikes(kinds.POWER_FAILS, "unsynced read"):
             # What somebody has put, and not synced, is about to be believed by another.
             life.power_fails_in = self._chance.random.randint(1, 2)
-        if self._chance.strikes("driver pauses", 0.15 if call == "fsync" and unsynced else 0.01):
+        place = "unsynced name" if call == "fsync" and unsynced else "call"
+        if self._chance.strikes(kinds.DRIVER_PAUSES, place):
             self._pause(life, f"before {call} {path}")
         if self._conducted and self._meets_the_outside(life, call, path):
             return Fault.REFUSED
@@ -176,7 +178,7 @@ class Interference:
     def _is_unsynced(self, call: str, path: str) -> bool:
         if call not in ("read", "fsync") or not any(place in path for place in _BELIEVED):
             return False
-        if not (self._chance.awaits("driver pauses") or self._chance.awaits("power fails")):
+        if not (self._chance.awaits(kinds.DRIVER_PAUSES) or self._chance.awaits(kinds.POWER_FAILS)):
             return False
         return self._disk.is_unsynced(path, inside=call == "fsync")
 
@@ -191,8 +193,8 @@ class Interference:
             self._chance.disturbances += 1
             self._meets_refusal()
             return Fault.REFUSED
-        often = call in ("link", "rename")
-        if not self._chance.strikes("disk fails", 0.05 if often else 0.004):
+        place = "link or rename" if call in ("link", "rename") else "other call"
+        if not self._chance.strikes(kinds.DISK_FAILS, place):
             return None
         if self._chance.random.random() < 0.1:
             self.outage = self._chance.random.randint(1, OUTAGE_CALLS_MAX)

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import File, SimulatedDisk
 
@@ -60,7 +61,7 @@ class Leases:
             return data
         if not self._past or self._past[-1] != data:
             self._past.append(data)
-        spoilt = self._chance.strikes("lease fails", 0.2)
+        spoilt = self._chance.strikes(kinds.LEASE_FAILS, "read")
         if spoilt:
             data = self._spoilt(data, f"driver {life.number} reads")
             life.unwell_at = self._uptime_s()
@@ -74,7 +75,7 @@ class Leases:
     def spoil(self, lives: Sequence[Life]) -> None:
         """The file itself comes to harm: a power loss tore it, an older copy came back."""
         file = self._disk.find(self._path)
-        if isinstance(file, File) and self._chance.strikes("lease fails", 0.1):
+        if isinstance(file, File) and self._chance.strikes(kinds.LEASE_FAILS, "file"):
             file.data = self._spoilt(file.data, "the file is")
             for life in lives:
                 if isinstance(life, ConductedLife):

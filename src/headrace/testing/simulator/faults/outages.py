@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Node, SimulatedDisk
 
@@ -37,8 +38,8 @@ class Outages:
 
     def begin(self, *, may_vanish: bool) -> None:
         """Perhaps something goes away; `may_vanish` where every driver knows its checkpoint."""
-        for kind, place in (("store away", self._root), ("sink away", "/out")):
-            if place in self._until or not self._chance.strikes(kind, 0.12):
+        for kind, place in ((kinds.STORE_AWAY, self._root), (kinds.SINK_AWAY, "/out")):
+            if place in self._until or not self._chance.strikes(kind, "turn"):
                 continue
             until = self._uptime_s() + self._chance.random.choice((1.0, 10.0, 60.0))
             if not self._until and self._vanished is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 
 class Killed(BaseException):
@@ -66,3 +67,15 @@ class Fiber:
         finally:
             self.done = True
             self._back.release()
+
+
+class Process(Protocol):
+    """What threads need of the simulated process that they belong to."""
+
+    current: Fiber
+    """The thread whose turn it is."""
+    strands: list[Fiber]
+    """Threads beside the first."""
+
+    def pause(self) -> None:
+        """The thread that runs gives its turn back."""

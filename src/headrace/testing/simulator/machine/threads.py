@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.testing.simulator.drivers.life import Life
-from headrace.testing.simulator.machine.fiber import Fiber
+from headrace.testing.simulator.machine.fiber import Fiber, Process
 
 
 class SimulatedEvent:
     """`threading.Event` of the process that runs."""
 
-    def __init__(self, running: Callable[[], Life | None], uptime_s: Callable[[], float]) -> None:
+    def __init__(
+        self, running: Callable[[], Process | None], uptime_s: Callable[[], float]
+    ) -> None:
         self._running, self._uptime_s = running, uptime_s
         self._set = False
 
@@ -38,7 +39,7 @@ class SimulatedEvent:
 class SimulatedThread:
     """`threading.Thread`: another fiber of the process that starts it."""
 
-    def __init__(self, running: Callable[[], Life | None], target: Callable[[], None]) -> None:
+    def __init__(self, running: Callable[[], Process | None], target: Callable[[], None]) -> None:
         self._running = running
         self._fiber = Fiber(target)
 

@@ -16,8 +16,8 @@ from headrace import failpoints
 from headrace.limits import LIMITS, Limits
 from headrace.plan.epoch import SegmentSlice
 from headrace.system import System
-from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.machine.fiber import Process
 from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.threads import SimulatedEvent, SimulatedThread
 
@@ -39,7 +39,7 @@ class SimulatedSystem(System):
         super().__init__(files, limits)
         self._chance, self._clock_s = chance, clock_s
         self.uptime: Callable[[], float] = clock_s
-        self.running: Callable[[], Life | None] = lambda: None
+        self.running: Callable[[], Process | None] = lambda: None
         """The process whose turn it is."""
         self.on_sleep: Callable[[float], None] = lambda seconds: None
 

@@ -35,6 +35,7 @@ from headrace.sinks.memory import Memory
 from headrace.testing.simulator.checkers.consumer import Row
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.contract import SimulationOutcome
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
@@ -221,7 +222,7 @@ class Calls:
         self.outside.note = chance.note
         if chance.kinds and chance.random.random() < 0.2:
             # One puts an answer and sleeps, another believes it, and the power takes it away.
-            chance.kinds |= {"driver pauses", "power fails"}
+            chance.kinds |= {kinds.DRIVER_PAUSES, kinds.POWER_FAILS}
             chance.budget += 4
 
     def pipeline(self) -> PipelineBuilder:

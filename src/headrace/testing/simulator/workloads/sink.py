@@ -9,6 +9,7 @@ import msgspec
 from headrace.model.sink import Delivery
 from headrace.model.values.rows import Rows
 from headrace.sinks.files import FileSink
+from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
@@ -40,7 +41,7 @@ class SimulatedSink(FileSink):
 
     def _fail(self, when: str, epoch: int) -> None:
         """Before or after it applied an epoch; often twice in a row."""
-        if self._fails_again or self._chance.strikes("sink fails", 0.2):
+        if self._fails_again or self._chance.strikes(kinds.SINK_FAILS, "delivery"):
             again, self._fails_again = self._fails_again, False
             if not again:
                 self._fails_again = self._chance.random.random() < 0.5

@@ -1,0 +1,40 @@
+"""What the lives of a schedule see of it: its world, without the simulation that runs them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace.pipeline.graph.topology import Topology
+from headrace.store.store import DiskStore
+from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.contract import Workload
+from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
+from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.faults.outages import Outages
+from headrace.testing.simulator.machine.world import Tuning
+
+
+class Scene(Protocol):
+    """One schedule's world, as drivers and readers find it."""
+
+    workload: Workload
+    chance: Chance
+    tuning: Tuning
+    topology: Topology
+    substrate: SimulatedSubstrate
+    log: LogChecker
+    outages: Outages
+    now: int
+    """The wall clock, in microseconds since 1970."""
+    code_version: int
+    epoch_records: int
+    lease_s: float
+
+    def uptime_s(self) -> float:
+        """The monotonic clock of every process."""
+
+    def progress(self) -> tuple[int, int]:
+        """How much is in the log, and in the outputs."""
+
+    def new_store(self) -> DiskStore:
+        """The checkpoint as a process that has just started sees it."""

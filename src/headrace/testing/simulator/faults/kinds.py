@@ -1,0 +1,48 @@
+"""Every kind of fault: where it may strike, and how likely it is there.
+
+A new kind is one line here, and `chance.strikes(KIND, place)` where it happens. Each kind has
+dice of its own (see `Chance`), so a new kind changes only the schedules that have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """One kind; `likely` has its places, each with the probability at every visit."""
+
+    name: str
+    likely: Mapping[str, float] = field(hash=False)
+    around: bool = False
+    """Whether only a run with a lease and retries meets it, as `headrace run` makes one."""
+
+
+DRIVER_DIES = FaultKind("driver dies", {"life": 0.8, "merge": 0.05})
+DRIVER_PAUSES = FaultKind(
+    "driver pauses", {"life": 0.7, "failpoint": 0.02, "call": 0.01, "unsynced name": 0.15}
+)
+RIVAL_DRIVER = FaultKind("rival driver", {"turn": 0.15})
+TASK_DIES = FaultKind("task dies", {"task": 0.15})
+TASK_RUNS_TWICE = FaultKind("task runs twice", {"task": 0.15})
+TASK_IS_A_ZOMBIE = FaultKind("task is a zombie", {"task": 0.15})
+OUTPUT_LOST = FaultKind("output lost", {"task": 0.1})
+MIXED_ATTEMPTS = FaultKind("mixed attempts", {"task": 0.2})
+JOB_ABORTED = FaultKind("job aborted", {"level": 0.1})
+WORKER_LOST = FaultKind("worker lost", {"task": 0.1})
+DISK_FAILS = FaultKind("disk fails", {"link or rename": 0.05, "other call": 0.004})
+POWER_FAILS = FaultKind("power fails", {"life": 0.15, "turn": 0.15, "unsynced read": 0.7})
+SINK_FAILS = FaultKind("sink fails", {"delivery": 0.2})
+RING_CHANGES = FaultKind("ring changes", {"life": 0.3, "step": 0.4})
+CLOCK_JUMPS = FaultKind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
+CODE_CHANGES = FaultKind("code changes", {"start": 0.4})
+
+STANDBY_DRIVER = FaultKind("standby driver", {"turn": 0.15}, around=True)
+LEASE_FAILS = FaultKind("lease fails", {"read": 0.2, "file": 0.1}, around=True)
+STORE_AWAY = FaultKind("store away", {"turn": 0.12}, around=True)
+SINK_AWAY = FaultKind("sink away", {"turn": 0.12}, around=True)
+READER_FROM_OUTSIDE = FaultKind("reader from outside", {"turn": 0.2}, around=True)
+
+KINDS = tuple(kind for kind in vars().copy().values() if isinstance(kind, FaultKind))
