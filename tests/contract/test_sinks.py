@@ -29,6 +29,7 @@ from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
+from headrace.store.disk import DiskStore
 from headrace.system import REAL, System
 
 CHECKPOINT = "checkpoint-1"
@@ -66,7 +67,7 @@ class Place:
         """A driver takes over; `commits` are those that its log has."""
         sink = self.make()
         directory = str(self.root / "checkpoint" / "sinks" / "out")
-        sink.open(Opening(checkpoint, 1, 0, directory, commits or {}, place, system))
+        sink.open(Opening(checkpoint, 1, 0, DiskStore(directory, system), commits or {}, place))
         return sink
 
 

@@ -27,6 +27,7 @@ from headrace.model.source import Range, Reading, Seen, Source, Workspace
 from headrace.model.values.arrow import dicts
 from headrace.sources.files import format, parquet_rows
 from headrace.sources.files.lines import UNPACKED_BYTES_MAX, LineFormat
+from headrace.store.disk import DiskStore
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
 RECORDS = 500
@@ -116,7 +117,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 
 
 def prepared(made: Source, tmp_path: Path) -> Source:
-    made.prepare(Workspace(str(tmp_path / "workspace")))
+    made.prepare(Workspace(DiskStore(tmp_path / "workspace")))
     return made
 
 
@@ -251,7 +252,7 @@ def test_a_restart_finds_the_same_splits_and_ranges(source: Source, tmp_path: Pa
     splits = list(source.splits())
     before = {split: ranges_of(source, split, 41) for split in splits}
     source.close()
-    source.prepare(Workspace(str(tmp_path / "workspace")))
+    source.prepare(Workspace(DiskStore(tmp_path / "workspace")))
     assert list(source.splits()) == splits
     assert {split: ranges_of(source, split, 41) for split in splits} == before
 

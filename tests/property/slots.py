@@ -19,7 +19,7 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
 from headrace.state import compaction
 from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, Segment, encode_batch, encode_segment
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 NAME = "C"
 KEYS = [encode_key(f"key {i}") for i in range(5)]

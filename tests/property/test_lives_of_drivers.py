@@ -18,7 +18,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.segment import Segment
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 class Crash(BaseException):

@@ -16,7 +16,7 @@ from tests.unit.systems import Hurried
 
 from headrace.errors import Fenced, StoreError
 from headrace.log.epochlog import COMMIT, GENERATION, EpochLog
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 class Turns:

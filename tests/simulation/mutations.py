@@ -34,14 +34,14 @@ from headrace.plan.decisions.next_step import Run
 from headrace.plan.ledger import Ledger
 from headrace.plan.units import labels_of
 from headrace.plan.watermarks import Mark
-from headrace.sinks import epoch_directory, high_water
+from headrace.sinks import epoch_directory
 from headrace.sinks import files as file_sinks
 from headrace.sinks.files import Claim, FileSink
 from headrace.sinks.high_water import HighWater, epoch_name
 from headrace.state import compaction
 from headrace.state.cache import WorkerCache
 from headrace.store import files
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.system import System
 from headrace.worker.exchange import inputs
 from headrace.worker.records.traced_context import TracedContext
@@ -187,7 +187,7 @@ def files_are_not_synced() -> AbstractContextManager[Any]:
 def names_are_not_synced() -> AbstractContextManager[Any]:
     """B1, A3: a name that was made may vanish again."""
     stack = ExitStack()
-    for module in (files, file_sinks, high_water, epoch_directory):
+    for module in (files, epoch_directory):
         stack.enter_context(patch.object(module, "sync_directory", lambda path, system: None))
     return stack
 
@@ -396,7 +396,7 @@ def existing_answers_count_as_durable() -> AbstractContextManager[Any]:
             def sync(self, directory: str) -> None:
                 pass
 
-        begin(self, Trusting(store.root), *args, **options)
+        begin(self, Trusting(store.location, store.system), *args, **options)
 
     return patch.object(Journal, "__init__", trusting)
 
@@ -494,7 +494,7 @@ def high_water_comes_first() -> AbstractContextManager[Any]:
     rename = FileSink._rename
 
     def late(self: FileSink, staging: str, name: str, epoch: int) -> None:
-        HighWater(self._marks, "early", system=self._system).advance(epoch)
+        HighWater(self._marks, "early").advance(epoch)
         file_sinks.reach("after-high-water")
         rename(self, staging, name, epoch)
 
@@ -505,7 +505,7 @@ def claims_overwrite() -> AbstractContextManager[Any]:
     """F1: a claim is renamed into place, so the last one to come has it."""
 
     def claim(self: FileSink, epoch: int, mine: Claim) -> Claim:
-        files.write(self._claims / epoch_name(epoch), msgspec.json.encode(mine), self._system)
+        self._claims.write(epoch_name(epoch), msgspec.json.encode(mine))
         return mine
 
     return patch.object(FileSink, "_claim", claim)
@@ -527,9 +527,9 @@ def high_water_is_overwritten() -> AbstractContextManager[Any]:
 
     def overwritten(self: HighWater, epoch: int, *given: Any, **options: Any) -> None:
         advance(self, epoch, *given, **options)
-        for name in self._system.files.list(self._directory):
+        for name in self._store.list(""):
             if name.isdigit() and int(name) > epoch:
-                self._system.files.unlink(f"{self._directory}/{name}")
+                self._store.delete(name)
 
     return patch.object(HighWater, "advance", overwritten)
 

@@ -13,7 +13,8 @@ from headrace.model.sink import Opening
 from headrace.model.values.rows import Rows
 from headrace.sinks.files import FileSink
 from headrace.store import files
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
 from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
@@ -163,23 +164,23 @@ class Lines(FileSink):
 def test_a_file_sink_explains_why_it_cannot_be_opened() -> None:
     one = Machine()
     sink = Lines("/out")
-    sink.open(Opening("id", 1, 0, "", system=one.system))
+    sink.open(Opening("id", 1, 0, MemoryStore(one.system)))
     for call, part in (("list", "_claims"), ("list", "_staging"), ("list", "_high_water")):
         one.faults[call, part] = Fault.REFUSED
         with pytest.raises(StoreError):
-            sink.open(Opening("id", 1, 0, "", system=one.system))
+            sink.open(Opening("id", 1, 0, MemoryStore(one.system)))
 
 
 def test_marks_and_owner_of_a_file_sink_are_on_disk_once_it_is_open() -> None:
     one = Machine()
     sink = Lines("/out")
     asleep_before_sync(
-        lambda: sink.open(Opening("id", 1, 0, "", system=one.system)), one, part="/out", skip=3
+        lambda: sink.open(Opening("id", 1, 0, MemoryStore(one.system))), one, part="/out", skip=3
     )
     one.disk.put("/out/_high_water/000000000007", File(0))
     assert "_identity" in one.disk.root.names["out"].names  # type: ignore[union-attr]
     assert "_identity" not in one.disk.root.names["out"].durable  # type: ignore[union-attr]
-    sink.open(Opening("id", 1, 7, "", system=one.system))
+    sink.open(Opening("id", 1, 7, MemoryStore(one.system)))
     one.disk.lose_power(Unlucky())
     assert sink.high_water() == 7
     assert one.disk.find("/out/_identity") is not None

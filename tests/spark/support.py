@@ -22,7 +22,8 @@ from headrace.engine.driver.setup import Setup
 from headrace.engine.job import run_loop
 from headrace.plan.fingerprint import fingerprint
 from headrace.state.cache import WorkerCache
-from headrace.store.store import DiskStore, Store
+from headrace.store.disk import DiskStore
+from headrace.store.store import Store
 from headrace.worker.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]

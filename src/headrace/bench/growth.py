@@ -42,7 +42,7 @@ from headrace.plan.decisions.next_step import Run
 from headrace.plan.fingerprint import fingerprint
 from headrace.sources.files.text_lines import text
 from headrace.state.cache import WorkerCache
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.system import System
 from headrace.worker.runtime import Runtime
 

@@ -259,7 +259,7 @@ class EpochLog:
                 raise Fenced(f"the log was trimmed past this driver: {directory} is gone") from None
             # Trimming leaves a marker: without one, the whole checkpoint is somewhere else.
             raise StoreError(
-                f"{self._store.root or 'the checkpoint'} has lost its {directory}: is it still "
+                f"{self._store.where()} has lost its {directory}: is it still "
                 "mounted, and where it was?"
             ) from None
 

@@ -28,7 +28,8 @@ def read_identity(store: Store) -> Identity | None:
         data = _read(store)
         if data is None:
             raise CorruptCheckpoint(
-                f"{store.root}: there is a log but no {paths.IDENTITY} file; restore it from a copy"
+                f"{store.where()}: there is a log but no {paths.IDENTITY} file; "
+                "restore it from a copy"
             )
     if data is None:
         return None
@@ -50,7 +51,7 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
     if found is None or found.pipeline != pipeline:
         owner = found.pipeline if found else "nobody"
         raise IncompatibleState(
-            f"the checkpoint {store.root or ''} belongs to pipeline {owner!r}, not {pipeline!r}: "
+            f"the checkpoint {store.where()} belongs to pipeline {owner!r}, not {pipeline!r}: "
             "choose another checkpoint= directory"
         )
     return found

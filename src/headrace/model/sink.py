@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.values.rows import Rows
-from headrace.system import REAL, System
+from headrace.store.store import Store
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -57,14 +57,12 @@ class Opening(msgspec.Struct, frozen=True):
     generation: int
     committed: int
     """The last committed epoch."""
-    directory: str
-    """A durable directory of the sink's own, inside the checkpoint."""
+    store: Store
+    """A part of the checkpoint's store, of the sink's own and durable (`store/store.py`)."""
     commits: Mapping[int, str] = {}
     """Epoch -> its commit, as in `Delivery.commit`, as far back as the checkpoint knows them."""
     place: str = ""
     """Where the checkpoint lies, for messages."""
-    system: System = REAL
-    """Files and random names; a simulation gives its own."""
 
 
 class Sink(ABC):

@@ -32,6 +32,7 @@ from headrace.model.functions import checked_function
 from headrace.model.values.names import names_of
 from headrace.model.values.time import Duration, Instant, duration, instant
 from headrace.model.values.zones import in_zone, zone_named
+from headrace.store.store import Store
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -301,7 +302,8 @@ class Source(ABC):
     def look(self, workspace: Workspace) -> None:
         """Called instead of `prepare` where ranges that were planned before are read again.
 
-        `workspace` is a copy of the source's own that is thrown away; there may be no Spark.
+        `workspace` shows the source's own, and keeps nothing of what is written to it; there may be
+        no Spark.
         """
         self.prepare(workspace)
 
@@ -337,9 +339,14 @@ class Source(ABC):
 
 
 class Workspace(msgspec.Struct):
-    """What a source may use on the driver: a private durable directory, and Spark."""
+    """What a source may use on the driver: a part of the checkpoint's store, and Spark.
 
-    directory: str
+    The store is the source's own and durable: `store/store.py` has its contract. It may lie on a
+    disk, in an object store or in memory, so names in it are not paths. A source that needs a path,
+    for example for Spark to write to, asks `store.local_path(name)` and refuses None.
+    """
+
+    store: Store
     spark: Any = None
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from headrace.errors import SinkError
 from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Sink
 from headrace.model.values.rows import Rows
-from headrace.sinks.high_water import HighWater, mark_of, opened
+from headrace.sinks.high_water import HighWater, open_high_water
 from headrace.sinks.rows_file import dump, load_parts
 
 
@@ -26,16 +27,16 @@ class HandingSink(Sink):
         """Gives the rows of an epoch away."""
 
     def open(self, opening: Opening) -> None:
-        self._mark = mark_of(opening)
+        self._mark = open_high_water(opening)
 
     def encode(self, rows: Rows) -> bytes:
         return dump(rows)
 
     def high_water(self) -> int:
-        return opened(self._mark).read()
+        return self._high_water().read()
 
     def deliver(self, delivery: Delivery) -> None:
-        mark = opened(self._mark)
+        mark = self._high_water()
         if not delivery.weak and mark.read() >= delivery.epoch:
             mark.verify(delivery.epoch, delivery.commit)
             return
@@ -49,4 +50,9 @@ class HandingSink(Sink):
             reach("after-high-water")
 
     def verify(self, epoch: int, commit: str) -> None:
-        opened(self._mark).verify(epoch, commit)
+        self._high_water().verify(epoch, commit)
+
+    def _high_water(self) -> HighWater:
+        if self._mark is None:
+            raise SinkError("the sink was not opened: open() comes first")
+        return self._mark

@@ -43,12 +43,18 @@ from headrace.sinks.high_water import (
     HighWaterMark,
     epoch_name,
     highest_marker,
-    remove_names,
+    remove_old,
 )
-from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
-from headrace.store.location import mounted
+from headrace.store.disk import DiskStore
+from headrace.store.files import explained
+from headrace.store.location import filesystem_path
+from headrace.store.store import Store
 from headrace.system import REAL, System
 
+_STAGING = "_staging"
+_CLAIMS = "_claims"
+_MARKS = "_high_water"
+_IDENTITY = "_identity"
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
 
 
@@ -66,14 +72,18 @@ class FileSink(Sink):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _local(path)
-        self._staging = self.path / "_staging"
-        self._claims = self.path / "_claims"
-        self._marks = self.path / "_high_water"
-        self._identity = self.path / "_identity"
-        self._system = REAL
+        self._staging = self.path / _STAGING
+        self._use(REAL)
         self._opened = False
         self._place = ""
         """Where the checkpoint lies, for messages."""
+
+    def _use(self, system: System) -> None:
+        """Small files go through a store; an epoch's directory is built and renamed by `system`."""
+        self._system = system
+        self._store = DiskStore(self.path, system)
+        self._claims = self._store.below(_CLAIMS)
+        self._marks = self._store.below(_MARKS)
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
@@ -94,20 +104,20 @@ class FileSink(Sink):
         try:
             with explained("open", self.path):
                 self._opened, self._place = False, opening.place
-                self._system = opening.system
+                self._use(opening.store.system)
                 self._admit(opening.checkpoint)
                 self._opened = True
                 # What a dying driver put is seen before it is on disk, and counts from now on.
-                sync_directory(self.path, self._system)
-                if self._system.files.is_directory(self._marks):
-                    sync_directory(self._marks, self._system)
+                self._store.sync("")
+                if self._system.files.is_directory(self.path / _MARKS):
+                    self._marks.sync("")
                 self._verify_last(opening)
                 self._sweep(self.high_water())
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
 
     def high_water(self) -> int:
-        return highest_marker(self._marks, self._system)
+        return highest_marker(self._marks)
 
     def deliver(self, delivery: Delivery) -> None:
         try:
@@ -167,27 +177,26 @@ class FileSink(Sink):
         """Refuses a place that belongs to another checkpoint; takes one that belongs to none."""
         owner = self._owner()
         if owner is None and self._opened:
-            # Made anew, it would be in the way of the old one, and without what that one knows.
+            # A new one would be in the way of the old one, and without what that one knows.
             raise SinkError(
-                f"{self.path} is gone, or has lost its {self._identity.name}: put it back (is it "
+                f"{self.path} is missing, or has lost its {_IDENTITY}: put it back (is it "
                 "still mounted?), or start again to begin a new one"
             ) from OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         if owner is None:
-            for directory in (self.path, self._staging, self._claims, self._marks):
-                make_directory(directory, self._system)
-            names = self._system.files.list(self.path)
-            has_epochs = any(name.startswith("epoch=") for name in names)
+            for directory in ("", _STAGING, _CLAIMS, _MARKS):
+                self._store.make_directory(directory)
+            has_epochs = any(name.startswith("epoch=") for name in self._store.list(""))
             # The owner's name is older than its first epoch, so look for it after looking for them.
             if has_epochs and self._owner() is None:
                 raise SinkError(
                     f"{self.path} holds epochs, but nothing says of which checkpoint: choose a "
                     "fresh output directory, or delete the old one if its rows are not needed"
                 )
-            put_if_absent(self._identity, checkpoint.encode(), self._system)
+            self._store.put_if_absent(_IDENTITY, checkpoint.encode())
             owner = self._owner()
         if owner == checkpoint and not self._opened:
-            for directory in (self._staging, self._claims):  # somebody may have tidied up
-                make_directory(directory, self._system)
+            for directory in (_STAGING, _CLAIMS):  # somebody may have tidied up
+                self._store.make_directory(directory)
         if owner != checkpoint:
             raise SinkError(
                 f"{self.path} belongs to the checkpoint {owner}, not to {checkpoint}: choose a "
@@ -196,8 +205,7 @@ class FileSink(Sink):
 
     def _owner(self) -> str | None:
         try:
-            with explained("read", self._identity):
-                return self._system.files.read(self._identity).decode()
+            return self._store.read(_IDENTITY).decode()
         except FileNotFoundError:
             return None
 
@@ -207,20 +215,21 @@ class FileSink(Sink):
 
     def _claim(self, epoch: int, mine: Claim) -> Claim | None:
         """The claim that counts, mine or another driver's; None where it came and went."""
-        path = self._claims / epoch_name(epoch)
-        if not put_if_absent(path, msgspec.json.encode(mine), self._system):
-            sync_directory(self._claims, self._system)
+        name = epoch_name(epoch)
+        if not self._claims.put_if_absent(name, msgspec.json.encode(mine)):
+            self._claims.sync("")
         try:
-            found = _read_claim(path, self._system)
+            found = _read_claim(self._claims, name)
         except FileNotFoundError:
             if self.high_water() >= epoch:
                 return None
             raise
+        path = self._claims.where(name)
         if (owner := found.mark.checkpoint) != mine.mark.checkpoint:
-            raise SinkError(f"{path} was made by the checkpoint {owner}: see _identity")
+            raise SinkError(f"{path} was made by the checkpoint {owner}: see {_IDENTITY}")
         mine.mark.require(found.mark, epoch, str(self.path))
         if "/" in found.staging or not found.staging.startswith(f"{epoch_name(epoch)}."):
-            raise SinkError(f"{path} claims {found.staging!r}, which is not in _staging: damaged")
+            raise SinkError(f"{path} claims {found.staging!r}, which is not in {_STAGING}: damaged")
         return found
 
     def _verify_last(self, opening: Opening) -> None:
@@ -228,14 +237,14 @@ class FileSink(Sink):
         mark = self._mark(opening.checkpoint, opening.place)
         mark.verify_last(opening.commits)
         last = mark.read()
-        found = mark.found(last)
+        found = mark.find(last)
         if found is not None and found.empty:
             self._require_empty(last, found)
 
     def _keep_empty(self, epoch: int, mine: HighWaterMark) -> None:
         """An epoch without rows is marked: a copy that claimed it with rows must not show them."""
         try:
-            claim = _read_claim(self._claims / epoch_name(epoch), self._system)
+            claim = _read_claim(self._claims, epoch_name(epoch))
         except (FileNotFoundError, SinkError):
             return  # one that is damaged is found out by whoever needs it
         if claim.mark.commit == mine.commit:
@@ -258,7 +267,7 @@ class FileSink(Sink):
             )
 
     def _mark(self, checkpoint: str, place: str) -> HighWater:
-        return HighWater(self._marks, checkpoint, place, str(self.path), self._system)
+        return HighWater(self._marks, checkpoint, place, str(self.path))
 
     def _rename(self, staging: str, name: str, epoch: int) -> None:
         source, target = self._staging / staging, self.path / name
@@ -275,12 +284,12 @@ class FileSink(Sink):
                     "delivery. Move it away; the epoch is committed and will be delivered again"
                 ) from error
             raise
-        sync_directory(self.path, self._system)
-        sync_directory(self._staging, self._system)
+        self._store.sync("")
+        self._store.sync(_STAGING)
 
     def _sweep(self, high_water: int, *, weak_before: int = 0) -> None:
         """Removes claims and staging that no delivery can need any more."""
-        remove_names(self._claims, self._system, up_to=high_water)
+        remove_old(self._claims, up_to=high_water)
         try:
             names = self._system.files.list(self._staging)
         except FileNotFoundError:
@@ -300,16 +309,17 @@ def _came_of(delivery: Delivery) -> HighWaterMark:
     return HighWaterMark(delivery.checkpoint, delivery.commit, delivery.place)
 
 
-def _read_claim(path: Path, system: System) -> Claim:
+def _read_claim(claims: Store, name: str) -> Claim:
     try:
-        with explained("read", path):
-            return msgspec.json.decode(system.files.read(path), type=Claim)
+        return msgspec.json.decode(claims.read(name), type=Claim)
     except msgspec.DecodeError as error:
-        raise SinkError(f"{path} is damaged, and says not which files are the epoch") from error
+        raise SinkError(
+            f"{claims.where(name)} is damaged, and does not say which files are the epoch"
+        ) from error
 
 
 def _local(path: str | os.PathLike[str]) -> Path:
-    text = mounted(path)
+    text = filesystem_path(path)
     if text is None:
         raise InvalidPipeline(
             f"{os.fspath(path)}: file sinks write to a mounted filesystem, not to a URL"

@@ -1,4 +1,4 @@
-"""The last epoch that a sink delivered, kept so that it only rises (PROTOCOL F2).
+"""The last epoch that a sink delivered, kept so that it only rises (protocol F2).
 
 One marker file per epoch, put if absent and read as the maximum: a paused driver
 that wakes can add an old marker, never lower the mark. Older markers go only after
@@ -15,18 +15,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
-from headrace.errors import IncompatibleState, SinkError
+from headrace.errors import IncompatibleState, StoreError
 from headrace.log.paths import safe
 from headrace.model.sink import Opening
-from headrace.store.files import explained, make_directory, put_if_absent, sync_directory
-from headrace.system import REAL, System
+from headrace.store.store import Store
 
 _MARKER = re.compile(r"\d{12}")
-_MARKER_OR_TEMPORARY = re.compile(r"\.?(\d{12})(\.[0-9a-f]+\.tmp)?")
 
 
 def epoch_name(epoch: int) -> str:
@@ -59,56 +56,40 @@ class HighWaterMark(msgspec.Struct, frozen=True):
 
 
 class HighWater:
-    """A high-water mark in a directory; in this object where there is no directory."""
+    """A high-water mark in a part of a store: the checkpoint's, or the sink's own."""
 
-    def __init__(
-        self,
-        directory: str | Path | None,
-        checkpoint: str,
-        place: str = "",
-        where: str = "",
-        system: System = REAL,
-    ) -> None:
+    def __init__(self, store: Store, checkpoint: str, place: str = "", where: str = "") -> None:
         """`place` is the checkpoint's, `where` the sink's: both for messages."""
-        self._directory = None if directory is None else Path(directory)
-        self._where = where or str(directory or "this process")
+        self._store = store
+        self._where = where or store.where()
         self._mark = HighWaterMark(checkpoint, "", place)
-        self._system = system
-        self._epoch = 0
-        self._found: HighWaterMark | None = None
 
     def read(self) -> int:
         """The last epoch delivered, or 0."""
-        if self._directory is None:
-            return self._epoch
-        return highest_marker(self._directory, self._system)
+        return highest_marker(self._store)
 
     def advance(self, epoch: int, commit: str = "", *, empty: bool = False) -> None:
         """Says, durably, that everything up to `epoch` was delivered."""
         mine = msgspec.structs.replace(self._mark, commit=commit, empty=empty)
-        if self._directory is None:
-            if epoch > self._epoch:
-                self._epoch, self._found = epoch, mine
-            return
-        make_directory(self._directory, self._system)
-        marker = self._directory / epoch_name(epoch)
-        if not put_if_absent(marker, msgspec.json.encode(mine), self._system):
+        self._store.make_directory("")
+        if not self._store.put_if_absent(epoch_name(epoch), msgspec.json.encode(mine)):
             # Another driver put it, perhaps an instant ago: make sure that it stays.
-            sync_directory(self._directory, self._system)
+            self._store.sync("")
             self.verify(epoch, commit)
-        kept = self._system.limits.high_water_markers_kept
-        remove_names(self._directory, self._system, up_to=epoch - kept)
+        kept = self._store.system.limits.high_water_markers_kept
+        remove_old(self._store, up_to=epoch - kept)
 
     def verify(self, epoch: int, commit: str) -> None:
         """IncompatibleState where the epoch was delivered, and came of another commit."""
         mine = msgspec.structs.replace(self._mark, commit=commit)
-        mine.require(self.found(epoch), epoch, self._where)
+        mine.require(self.find(epoch), epoch, self._where)
 
-    def found(self, epoch: int) -> HighWaterMark | None:
+    def find(self, epoch: int) -> HighWaterMark | None:
         """What an epoch came of, where that is known."""
-        if self._directory is None:
-            return self._found if epoch == self._epoch else None
-        return _read_mark(self._directory / epoch_name(epoch), self._system)
+        try:
+            return msgspec.json.decode(self._store.read(epoch_name(epoch)), type=HighWaterMark)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None  # its name alone raises the mark
 
     def verify_last(self, commits: Mapping[int, str]) -> None:
         """The same of the last epoch, where `commits` has it."""
@@ -116,55 +97,29 @@ class HighWater:
         self.verify(epoch, commits.get(epoch, ""))
 
 
-def mark_of(opening: Opening) -> HighWater:
+def open_high_water(opening: Opening) -> HighWater:
     """The high-water mark of a sink that keeps it in the checkpoint.
 
-    It lies under the checkpoint's id: a copy restored under another id starts anew.
+    It lies under the checkpoint's id: a copy restored under another id begins with none.
     """
-    directory = Path(opening.directory) / safe(opening.checkpoint) if opening.directory else None
-    if directory is not None:
-        make_directory(directory, opening.system)
-    mark = HighWater(directory, opening.checkpoint, opening.place, system=opening.system)
+    store = opening.store.below(safe(opening.checkpoint))
+    store.make_directory("")
+    mark = HighWater(store, opening.checkpoint, opening.place)
     mark.verify_last(opening.commits)
     return mark
 
 
-def opened(mark: HighWater | None) -> HighWater:
-    """The mark, or an error that says that the sink was not opened."""
-    if mark is None:
-        raise SinkError("the sink was not opened: open() comes first")
-    return mark
+def highest_marker(store: Store) -> int:
+    """The largest epoch among the markers, or 0."""
+    return max((int(name) for name in store.list("") if _MARKER.fullmatch(name)), default=0)
 
 
-def highest_marker(directory: Path, system: System) -> int:
-    """The largest epoch among the markers of a directory, or 0."""
+def remove_old(store: Store, *, up_to: int) -> None:
+    """Removes the files named by old epochs, and what a killed writer left long ago."""
+    old = [name for name in store.list("") if _MARKER.fullmatch(name) and int(name) <= up_to]
     try:
-        with explained("read", directory):
-            names = system.files.list(directory)
-    except FileNotFoundError:
-        return 0
-    return max((int(name) for name in names if _MARKER.fullmatch(name)), default=0)
-
-
-def _read_mark(path: Path, system: System) -> HighWaterMark | None:
-    """What a marker says; None where there is none, or it says nothing."""
-    try:
-        with explained("read", path):
-            return msgspec.json.decode(system.files.read(path), type=HighWaterMark)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None  # its name alone raises the mark
-
-
-def remove_names(directory: Path, system: System, *, up_to: int) -> None:
-    """Removes the files named by old epochs, and what a killed writer left of them."""
-    try:
-        names = system.files.list(directory)
-    except FileNotFoundError:
-        return
-    for name in names:
-        found = _MARKER_OR_TEMPORARY.fullmatch(name)
-        if found and int(found[1]) <= up_to:
-            try:
-                system.files.unlink(directory / name)
-            except OSError:
-                pass  # Somebody else tidies too; what stays is swept next time.
+        for name in old:
+            store.delete(name)
+        store.sweep("", store.system.limits.leftover_age_s)
+    except (OSError, StoreError):
+        pass  # Another driver removes them too; what stays goes next time.

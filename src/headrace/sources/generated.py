@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -24,9 +23,10 @@ from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, 
 from headrace.model.values.names import known_options
 from headrace.model.values.time import SECOND, Instant, instant
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
-from headrace.store.files import make_directory, put_if_absent
+from headrace.store.store import Store
 
 CUT_FROM_RECORDS = 10_000
+_BEGAN = "began"
 
 
 @known_options("sources.generate", TIMING_OPTIONS)
@@ -91,7 +91,7 @@ class GeneratedSource(Source):
 
     def prepare(self, workspace: Workspace) -> None:
         if self.paced:
-            self._began_us = _first_start(workspace.directory)
+            self._began_us = _first_start(workspace.store)
 
     def splits(self) -> Sequence[str]:
         width = len(str(self.split_count - 1))
@@ -203,13 +203,17 @@ def _even_bounds(start: int, end: int, parts: int) -> list[int]:
     return [start + (end - start) * part // parts for part in range(parts + 1)]
 
 
-def _first_start(directory: str) -> int:
+def _first_start(store: Store) -> int:
     """When the source was first started on this checkpoint, in microseconds."""
-    path = Path(directory) / "began"
-    make_directory(directory)
-    if not path.exists():
-        put_if_absent(path, str(round(time.time() * SECOND)).encode())
+    store.make_directory("")
     try:
-        return int(path.read_bytes())
+        written = store.read(_BEGAN)
+    except FileNotFoundError:
+        store.put_if_absent(_BEGAN, str(round(time.time() * SECOND)).encode())
+        written = store.read(_BEGAN)
+    try:
+        return int(written)
     except ValueError:
-        raise SourceError(f"{path} does not hold a time; remove it to begin anew") from None
+        raise SourceError(
+            f"{store.where(_BEGAN)} does not hold a time; delete it to begin again"
+        ) from None

@@ -140,7 +140,7 @@ class WorkerCache:
         """The slot as `base` says it is."""
         segments = {e.segment: self.segment(store, e.segment) for e in base.entries}
         view = SlotView(base.entries, intervals, segments)
-        where = (store.identity, checkpoint, computation, slot, intervals)
+        where = (store.location, checkpoint, computation, slot, intervals)
         epoch, chain = base.chains[-1]
         known = {c: e for e, c in base.chains}
         cached = self._slots.get(where)
@@ -162,7 +162,7 @@ class WorkerCache:
 
     def segment(self, store: Store, name: str) -> Segment:
         """An open segment."""
-        key = (store.identity, name)
+        key = (store.location, name)
         found = self._segments.get(key)
         if found is None:
             found = self._segments[key] = Segment.open(store, name)

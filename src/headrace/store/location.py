@@ -1,4 +1,8 @@
-"""Places as users write them: paths of mounted filesystems, the checkpoint's among them."""
+"""Places as users write them, and the stores there.
+
+A location is text: a path, or a URL for stores that are not on a filesystem. It travels to the
+executors with the work, so it must never hold a credential.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,21 @@ import os
 from pathlib import Path
 
 from headrace.errors import CorruptCheckpoint, InvalidPipeline
-from headrace.store.store import DiskStore, Store
+from headrace.store.disk import DiskStore
+from headrace.store.memory import open_memory
+from headrace.store.store import Store
 
 
-def mounted(given: str | os.PathLike[str]) -> str | None:
+def open_store(location: str) -> Store:
+    """The store that has this location (`Store.location`), in whichever process."""
+    if location.startswith("memory:"):
+        whole, slash, prefix = location.partition("/")
+        found = open_memory(whole)
+        return found.below(prefix) if slash else found
+    return DiskStore(location)
+
+
+def filesystem_path(given: str | os.PathLike[str]) -> str | None:
     """A place as a path, without `file://`; None where it is a URL of something else."""
     text = os.fspath(given).removeprefix("file://")
     # A Path has taken one slash away from what was a URL.
@@ -24,7 +39,7 @@ def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
         return given
     if not isinstance(given, str | os.PathLike):
         raise InvalidPipeline(f"checkpoint= names a directory, as a text or a Path, not {given!r}")
-    text = mounted(given)
+    text = filesystem_path(given)
     if text is None:
         raise InvalidPipeline(
             f"checkpoint= names a directory of a filesystem that the driver and all executors "
@@ -40,6 +55,8 @@ def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
 
 def no_checkpoint(store: Store) -> CorruptCheckpoint | InvalidPipeline:
     """The error for a place that holds no checkpoint, or is not there at all."""
-    if store.root is not None and not os.path.exists(store.root):
-        return InvalidPipeline(f"there is no directory {store.root}: correct the checkpoint's path")
-    return CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")
+    if not store.is_present():
+        return InvalidPipeline(
+            f"there is no directory {store.where()}: correct the checkpoint's path"
+        )
+    return CorruptCheckpoint(f"{store.where()} is not a checkpoint: there is no IDENTITY file")

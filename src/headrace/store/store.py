@@ -1,38 +1,69 @@
-"""`Store`: the only way to the checkpoint's files.
+"""`Store`: the contract of the place where a checkpoint's files lie.
 
-Names are relative, with `/`. A store on disk serves runs; a store in memory
-serves the harness.
+A store holds whole files under names. It need not have directories, renames, links or appends:
+an object store can keep this contract, and so can a dict. What each operation promises:
+
+- `put_if_absent`: of all writers of one name, in whichever process, exactly one succeeds. An
+  error leaves the outcome open: whoever must know reads the name back.
+- `write`, `put_if_absent`: nobody ever sees a part of a file. When they return, the file
+  outlives a power loss.
+- `read`, `list`: they see every write that returned before they began.
+- `list`: the names one level below a directory. A hidden name, one that begins with a dot, is
+  not listed: it is a file on its way to its final name (`move`), or what a writer left half-done
+  (`sweep`).
+
+Names are relative and have components with `/` between them (`checked_name`). On a store with
+directories `make_directory` comes before the first file in one, and a write into a directory
+that is missing is a FileNotFoundError; other stores do nothing, and cannot tell.
+
+FileNotFoundError says that a name is free, StoreError that the store refused or cannot be
+reached; then the same call may succeed later.
+
+A new kind of store is one module: a class with the abstract methods below, a line in
+`store/location.py` for its URL, and a line in tests/contract/test_stores.py.
 """
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.errors import StoreError
-from headrace.store import files
 from headrace.system import REAL, System
 
 
 class Store(ABC):
     """Whole files under names: written once, listed, read, deleted."""
 
-    identity: str
-    """Names this store within a process, so that caches never mix two of them."""
+    location: str
+    """Where it is: what `open_store` takes to open the same store in another process. Two stores
+    that are not the same have two locations, so caches never mix them."""
 
     system: System = REAL
-    """The surroundings of whoever uses it: clocks, random names, limits."""
+    """The surroundings of whoever uses it: clocks, random names."""
 
-    root: str | None = None
-    """The directory on this machine, where there is one."""
+    is_shared: bool = True
+    """Whether other processes can open it; a store in memory is one process's alone."""
 
-    def where(self, name: str) -> str:
-        """A name as users can find it."""
-        return os.path.join(self.root, name) if self.root else name
+    def where(self, name: str = "") -> str:
+        """A name as people can find it, for messages; without a name, the store itself."""
+        return f"{self.location}/{name}" if name else self.location
+
+    def is_present(self) -> bool:
+        """Whether the place itself is there: a directory, a bucket."""
+        return True
+
+    def local_path(self, name: str = "") -> str | None:
+        """The path of a name on a filesystem that the driver and all executors share.
+
+        Spark and Arrow read and write there by themselves. None where there is none: sources that
+        need one refuse such a store before anything is read.
+        """
+        return None
+
+    def below(self, prefix: str) -> Store:
+        """The part of this store whose names begin with `prefix/`, as a store of its own."""
+        return PrefixStore(self, prefix)
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
@@ -47,15 +78,22 @@ class Store(ABC):
         """Writes a file durably unless the name is taken; says whether it did."""
 
     def sync(self, directory: str) -> None:
-        """Makes the names in a directory durable, whoever gave them: to exist is not enough."""
+        """Makes the names in a directory durable, whoever gave them.
+
+        A file that another process wrote may be seen before it would outlive a power loss. Where
+        a write is durable as soon as it is seen there is nothing to do.
+        """
 
     @abstractmethod
     def read(self, name: str) -> bytes:
         """The bytes of a file; FileNotFoundError where there is none."""
 
-    @abstractmethod
     def map(self, name: str) -> pa.Buffer:
-        """The bytes of a file, mapped into memory where that is possible."""
+        """The bytes of a file that no one will change, mapped into memory where that is possible.
+
+        They stay readable after the file is deleted.
+        """
+        return pa.py_buffer(self.read(name))
 
     @abstractmethod
     def list(self, directory: str) -> list[str]:
@@ -65,21 +103,24 @@ class Store(ABC):
     def delete(self, name: str) -> None:
         """Removes a file; nothing happens where there is none."""
 
-    @abstractmethod
-    def rename(self, old: str, new: str) -> None:
-        """Gives a durable file another name."""
+    def move(self, old: str, new: str) -> None:
+        """Gives a durable file another name, replacing what has it.
 
-    def temporaries(self, directory: str, older_than_s: float) -> Sequence[str]:
-        """Names of files that a writer left half-written long ago."""
-        return []
+        The new name is never seen without its bytes. After a crash both names may be there.
+        """
+        self.write(new, self.read(old))
+        self.delete(old)
 
     @abstractmethod
+    def sweep(self, directory: str, older_than_s: float) -> int:
+        """Deletes hidden files of that age in a directory, left half-done; says how many."""
+
     def make_directory(self, name: str) -> None:
-        """Makes a directory. Tasks never do: they find it, or they are zombies."""
+        """Makes a directory durably. Tasks never do: they find it, or they are zombies."""
 
-    @abstractmethod
     def remove_directory(self, name: str) -> None:
         """Removes a directory whose files were deleted, half-written ones included."""
+        self.sweep(name, older_than_s=-1.0)
 
     def retire_directory(self, name: str) -> bool:
         """Takes a directory and its files away at once: a put into it fails from then on.
@@ -89,155 +130,91 @@ class Store(ABC):
         return False
 
 
-class DiskStore(Store):
-    """A directory on a filesystem that the driver and all executors share."""
+class ForwardingStore(Store):
+    """A store that hands everything to another one; subclasses change some of it."""
 
-    def __init__(self, root: str | Path, system: System = REAL) -> None:
-        self.system = system
-        self.root = str(Path(root).absolute())
-        self.identity = self.root
-        self._made = False
-        """Whether the root was there once."""
+    def __init__(self, base: Store) -> None:
+        self.base = base
+        self.location = base.location
+        self.system = base.system
+        self.is_shared = base.is_shared
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self.root or "", name)
+    def base_name(self, name: str) -> str:
+        """What the other store calls a name, or a directory."""
+        return name
+
+    def where(self, name: str = "") -> str:
+        return self.base.where(self.base_name(name))
+
+    def is_present(self) -> bool:
+        return self.base.is_present()
+
+    def local_path(self, name: str = "") -> str | None:
+        return self.base.local_path(self.base_name(name))
 
     def write(self, name: str, data: bytes) -> None:
-        files.write(self._path(name), data, self.system)
+        self.base.write(self.base_name(name), data)
 
     def write_volatile(self, name: str, data: bytes) -> None:
-        files.write(self._path(name), data, self.system, durable=False)
+        self.base.write_volatile(self.base_name(name), data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return files.put_if_absent(self._path(name), data, self.system)
+        return self.base.put_if_absent(self.base_name(name), data)
 
     def sync(self, directory: str) -> None:
-        with files.explained("sync", self._path(directory)):
-            files.sync_directory(self._path(directory), self.system)
+        self.base.sync(self.base_name(directory))
 
     def read(self, name: str) -> bytes:
-        with files.explained("read", self._path(name)):
-            data = self.system.files.read(self._path(name))
-        self._made = True
-        return data
+        return self.base.read(self.base_name(name))
 
     def map(self, name: str) -> pa.Buffer:
-        path = self._path(name)
-        with files.explained("read", path):
-            return self.system.files.map(path)
+        return self.base.map(self.base_name(name))
 
     def list(self, directory: str) -> list[str]:
-        try:
-            with files.explained("list", self._path(directory)):
-                found = self.system.files.list(self._path(directory))
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in found if not name.startswith("."))
+        return self.base.list(self.base_name(directory))
 
     def delete(self, name: str) -> None:
-        with files.explained("delete", self._path(name)):
-            files.remove(self._path(name), self.system)
+        self.base.delete(self.base_name(name))
 
-    def rename(self, old: str, new: str) -> None:
-        with files.explained("rename", self._path(old)):
-            self.system.files.replace(self._path(old), self._path(new))
-            files.sync_directory(os.path.dirname(self._path(new)), self.system)
+    def move(self, old: str, new: str) -> None:
+        self.base.move(self.base_name(old), self.base_name(new))
 
-    def temporaries(self, directory: str, older_than_s: float) -> Sequence[str]:
-        try:
-            found = self.system.files.modified_s(self._path(directory), ".tmp")
-        except FileNotFoundError:
-            return []
-        until = self.system.wall_s() - older_than_s
-        return [name for name, at in found if name.startswith(".") and at < until]
+    def sweep(self, directory: str, older_than_s: float) -> int:
+        return self.base.sweep(self.base_name(directory), older_than_s)
 
     def make_directory(self, name: str) -> None:
-        if self._made and not self.system.files.is_directory(self.root or ""):
-            # Made anew, it would be in the way when the old one comes back.
-            raise StoreError(f"the checkpoint {self.root} is gone: is it still mounted?")
-        files.make_directory(self._path(name), self.system)
-        self._made = True
+        self.base.make_directory(self.base_name(name))
 
     def remove_directory(self, name: str) -> None:
-        for leftover in self.temporaries(name, older_than_s=-1.0):
-            self.delete(f"{name}/{leftover}")
-        try:
-            self.system.files.rmdir(self._path(name))
-        except OSError:
-            pass  # Missing, or a zombie is writing there: the next trimming tries again.
+        self.base.remove_directory(self.base_name(name))
 
     def retire_directory(self, name: str) -> bool:
-        gone = f"{name}.gone"
-        # What a crash left there would be in the way, should somebody have made `name` again.
-        self._empty(gone)
-        with files.explained("rename", self._path(name)):
-            try:
-                self.system.files.rename(self._path(name), self._path(gone))
-                files.sync_directory(os.path.dirname(self._path(gone)), self.system)
-            except FileNotFoundError:
-                pass  # Renamed before a crash.
-        self._empty(gone)
-        return True
-
-    def _empty(self, directory: str) -> None:
-        """Removes a directory with its files, if it is there."""
-        for left in self.list(directory):
-            self.delete(f"{directory}/{left}")
-        self.remove_directory(directory)
+        return self.base.retire_directory(self.base_name(name))
 
 
-class MemoryStore(Store):
-    """Files in this process, for tests: as durable as the object itself."""
+class PrefixStore(ForwardingStore):
+    """The names of a store below a prefix."""
 
-    _count = 0
+    def __init__(self, base: Store, prefix: str) -> None:
+        super().__init__(base)
+        self._prefix = checked_name(prefix)
+        self.location = f"{base.location}/{prefix}"
 
-    def __init__(self, system: System = REAL) -> None:
-        MemoryStore._count += 1
-        self.system = system
-        self.identity = f"memory-{MemoryStore._count}"
-        self.files: dict[str, bytes] = {}
-        self._retired: set[str] = set()
+    def base_name(self, name: str) -> str:
+        # Checked here: joined to the prefix, an empty name or an absolute one would pass.
+        return f"{self._prefix}/{checked_name(name)}" if name else self._prefix
 
-    def write(self, name: str, data: bytes) -> None:
-        self.files[name] = bytes(data)
 
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        if name.rpartition("/")[0] in self._retired:
-            raise FileNotFoundError(name)
-        if name in self.files:
-            return False
-        self.files[name] = bytes(data)
-        return True
+def checked_name(name: str) -> str:
+    """A name that every store can hold; ValueError where it is not one.
 
-    def read(self, name: str) -> bytes:
-        try:
-            return self.files[name]
-        except KeyError:
-            raise FileNotFoundError(name) from None
-
-    def map(self, name: str) -> pa.Buffer:
-        return pa.py_buffer(self.read(name))
-
-    def list(self, directory: str) -> list[str]:
-        prefix = directory.rstrip("/") + "/" if directory else ""
-        rests = (name[len(prefix) :] for name in self.files if name.startswith(prefix))
-        found = {rest.split("/", 1)[0] for rest in rests}
-        return sorted(name for name in found if not name.startswith("."))
-
-    def delete(self, name: str) -> None:
-        self.files.pop(name, None)
-
-    def rename(self, old: str, new: str) -> None:
-        self.files[new] = self.files.pop(old)
-
-    def make_directory(self, name: str) -> None:
-        """Names need no directories here."""
-
-    def remove_directory(self, name: str) -> None:
-        """Names need no directories here."""
-
-    def retire_directory(self, name: str) -> bool:
-        self._retired.add(name)
-        for left in [n for n in self.files if n.startswith(f"{name}/")]:
-            del self.files[left]
-        return True
+    So a name from outside (a stream's, a file's) never leaves the store; `log.paths.safe` makes a
+    component of any text.
+    """
+    for component in name.split("/"):
+        if component in ("", ".", "..") or not component.isprintable() or "\\" in component:
+            raise ValueError(
+                f"{name!r} is not a name in a store: components are separated by /, and none is "
+                "empty, '.', '..', or has a backslash or a character that cannot be printed"
+            )
+    return name

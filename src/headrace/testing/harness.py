@@ -39,8 +39,8 @@ from headrace.plan.fingerprint import fingerprint
 from headrace.plan.progress import RunSummary
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
+from headrace.store.memory import MemoryStore
 from headrace.store.overlay import Overlay
-from headrace.store.store import MemoryStore
 from headrace.testing.source import HarnessSource, replaced
 from headrace.worker import key_state
 from headrace.worker.runtime import Runtime

@@ -12,7 +12,8 @@ from headrace.causal.outside import ANSWER, FAILED, tried
 from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
 from headrace.model.services import CALL, CallOptions
 from headrace.plan.epoch import Determinant
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 AGAIN = CallOptions(uncertain="again")
 

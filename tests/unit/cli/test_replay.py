@@ -15,7 +15,7 @@ from tests.unit.engine.support import driver_of, run
 from headrace.cli.main import cli
 from headrace.cli.replay import parsed_key
 from headrace.cli.targets import load_pipeline
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 SHOP = """
 import sys

@@ -21,7 +21,8 @@ from headrace.plan.fingerprint import fingerprint
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
-from headrace.store.store import MemoryStore, Store
+from headrace.store.memory import MemoryStore
+from headrace.store.store import Store
 from headrace.worker.runtime import Runtime
 
 

@@ -27,7 +27,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import jsonl
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 LINES = [f"line-{i}" for i in range(10)]
 

@@ -18,7 +18,8 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.segment import Segment
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(300)]
 DIGEST = "0" * 32

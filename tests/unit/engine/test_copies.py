@@ -19,7 +19,8 @@ from headrace.log import paths
 from headrace.model.sink import Sink
 from headrace.plan.decisions.next_step import Finish
 from headrace.sinks import jsonl, memory
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 
 def begun(root: Path, sink: Sink, epochs: int = 4) -> None:

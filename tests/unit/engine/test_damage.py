@@ -19,7 +19,7 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.model.source import Range, Reading, Source, Timing, Workspace
 from headrace.sinks import jsonl
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.system import REAL, System
 
 VALUES = [i * 7 % 10 for i in range(60)]
@@ -97,9 +97,8 @@ class Noting(Source):
         self.bounded = True
 
     def prepare(self, workspace: Workspace) -> None:
-        Path(workspace.directory).mkdir(parents=True, exist_ok=True)
-        with open(Path(workspace.directory) / "notes", "a") as notes:
-            notes.write("prepared\n")
+        before = workspace.store.read("notes") if workspace.store.list("") else b""
+        workspace.store.write("notes", before + b"prepared\n")
 
     def splits(self) -> Sequence[str]:
         return ("all",)

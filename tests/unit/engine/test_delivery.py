@@ -22,7 +22,8 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import jsonl
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

@@ -23,7 +23,7 @@ from headrace.plan.epoch import Commit, Counters, Determinant, Plan, ReadTask, S
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 MARK = Mark(0, 0)
 

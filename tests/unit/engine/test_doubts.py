@@ -10,7 +10,7 @@ from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import generate, memory
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 def told_by(topology, store=None, **options):

@@ -17,7 +17,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 KEYS = [f"key {i}" for i in range(7)]
 

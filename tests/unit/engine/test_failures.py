@@ -12,7 +12,7 @@ from headrace.engine.leading.loop import Conduct, run_loop
 from headrace.plan.decisions.next_step import Run
 from headrace.sinks import foreach
 from headrace.sources import memory
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 from headrace.worker.watching.watchdog import STUCK
 
 OTHER_PYTHON = """An exception was thrown from the Python worker. Please see the stack trace below.

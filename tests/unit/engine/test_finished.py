@@ -25,7 +25,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import RecordFile
 from headrace.sinks import memory as memory_sink
 from headrace.sources.files import file_set
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 FEW = limited(sealed_rows_min=4)
 

@@ -12,7 +12,7 @@ from tests.unit.pipelines import at
 from headrace import Computation, InvalidPipeline, Pipeline, SinkError, failpoints, sinks, sources
 from headrace import state as field
 from headrace.pipeline.fluent.builder import PipelineBuilder
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 from headrace.testing import Harness
 
 BEFORE_THE_PLAN = ["before-plan-write"]
@@ -216,7 +216,7 @@ def die() -> None:
 def test_a_function_that_a_crash_interrupts_is_called_again_unless_at_most_once(
     level: str, own: str | None, expected: list[int], tmp_path: Any
 ) -> None:
-    from headrace.store.store import DiskStore
+    from headrace.store.disk import DiskStore
 
     got = Calls()
     store = DiskStore(tmp_path / "state")
@@ -234,7 +234,7 @@ def test_a_function_that_a_crash_interrupts_is_called_again_unless_at_most_once(
 
 
 def test_rows_that_an_at_most_once_sink_refused_are_not_handed_over_again(tmp_path: Any) -> None:
-    from headrace.store.store import DiskStore
+    from headrace.store.disk import DiskStore
 
     got = Calls()
     topology = to_a_function("at-most-once", None, got).freeze()

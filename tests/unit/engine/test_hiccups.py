@@ -29,7 +29,7 @@ from headrace.errors import StoreError
 from headrace.model.sink import Delivery, Opening, Sink
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import HICCUP_S, QUICK_TRIES
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 # Weak rows -------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from headrace.plan.decisions.transient import HICCUP_S, part_of
 from headrace.plan.epoch import Determinant
 from headrace.plan.progress import Notice
 from headrace.sinks import jsonl
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 
@@ -143,7 +144,7 @@ def test_a_sink_that_is_away_is_told_as_a_sink(tmp_path: Path) -> None:
     driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), store)
     run(driver, 1)
     away = True
-    with pytest.raises(SinkError, match="sink 'counts' .* cannot read .*_high_water") as caught:
+    with pytest.raises(SinkError, match="sink 'counts' .* cannot list .*_high_water") as caught:
         run(driver, 1)
     assert part_of(caught.value) == "sink"
 
@@ -278,6 +279,6 @@ def test_a_standby_makes_nothing_in_the_place_of_a_checkpoint_that_went_away(
     standby = follower_of(counting(VALUES), store)
     standby.follow()
     store.vanishes = True
-    with pytest.raises(StoreError, match="is gone: is it still mounted"):
+    with pytest.raises(StoreError, match="has vanished: is it still mounted"):
         standby.take_over(1)
     assert not (tmp_path / "state").exists()

@@ -10,7 +10,7 @@ from headrace.engine.job import Job
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 def job_of(store, topology=None, **options):

@@ -31,7 +31,7 @@ from headrace.engine.leading.lease import (
 from headrace.engine.leading.loop import Conduct
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

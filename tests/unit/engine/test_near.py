@@ -9,7 +9,7 @@ import pytest
 from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 DATA = b"as if it were a segment"
 
@@ -22,7 +22,7 @@ def far(tmp_path: Path) -> DiskStore:
 
 
 def near(far: DiskStore, tmp_path: Path) -> NearStore:
-    return NearStore(far.root or "", tmp_path / "near")
+    return NearStore(far, tmp_path / "near")
 
 
 def segment(epoch: int, data: bytes = DATA) -> str:
@@ -63,7 +63,7 @@ def test_a_local_disk_that_refuses_copies_does_no_harm(far: DiskStore, tmp_path:
     store = near(far, tmp_path)
     store.write(segment(4), DATA)
     assert store.map(segment(4)).to_pybytes() == DATA
-    store.sweep(paths.state_directory("Count"), [], before=9)
+    store.drop_copies(paths.state_directory("Count"), [], before=9)
 
 
 def test_only_segments_are_copied(far: DiskStore, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_copies_that_no_plan_names_are_swept_but_not_those_of_this_epoch(
     store = near(far, tmp_path)
     for epoch in (1, 2, 3):
         store.write(segment(epoch), DATA)
-    store.sweep(paths.state_directory("Count"), {segment(1)}, before=3)
+    store.drop_copies(paths.state_directory("Count"), {segment(1)}, before=3)
     left = [paths.parse_content_name(n)[0] for n in store.near.list(paths.state_directory("Count"))]
     assert left == [1, 3]
 

@@ -12,7 +12,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 NOW = 10**9
 

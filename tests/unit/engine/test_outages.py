@@ -31,7 +31,8 @@ from headrace.limits import LIMITS
 from headrace.plan.decisions.transient import QUICK_TRIES, delay_s, is_outage, part_of
 from headrace.plan.progress import Notice
 from headrace.sinks import foreach, jsonl
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(60)]
 

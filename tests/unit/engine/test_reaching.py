@@ -19,7 +19,7 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 

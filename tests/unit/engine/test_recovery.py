@@ -19,7 +19,7 @@ from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
 from headrace.model.source import Range, Reading, Source, Timing, positions
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sources import memory, text
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(300)]
 

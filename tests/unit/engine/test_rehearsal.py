@@ -13,7 +13,7 @@ from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.takeover import rings_for
 from headrace.plan.decisions.rehearsal import rehearsal
 from headrace.state.cache import WorkerCache
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.worker.runtime import Runtime
 
 

@@ -8,7 +8,7 @@ from tests.unit.engine.support import counting, follower_of
 from headrace import HeadraceError, Pipeline, SinkError, StoreError, sinks, sources
 from headrace.engine.job import Job
 from headrace.engine.spark.tracebacks import DEBUG, brief
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 from headrace.worker.watching import tracebacks
 
 

@@ -22,7 +22,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.state.cache import WorkerCache
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.worker.exchange.envelope import Envelope
 from headrace.worker.runtime import Runtime
 
@@ -43,7 +43,7 @@ class Executors:
 
     def __init__(self, topology: Topology, root: Path, near: Path, replicas: bool) -> None:
         self.topology = topology
-        self.stores = {name: NearStore(str(root), near / name) for name in "ab"}
+        self.stores = {name: NearStore(DiskStore(root), near / name) for name in "ab"}
         self.runtimes = {n: Runtime(topology, s, WorkerCache()) for n, s in self.stores.items()}
         self.place = {0: "a", 1: "b"}
         self.guards = {1: {0: [1], 1: [0]}} if replicas else {}

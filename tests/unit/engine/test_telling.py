@@ -3,7 +3,7 @@
 from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, Pipeline, sinks, sources, state, to
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 class Picky(Computation):

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log.content import map_named
 from headrace.log.identity import claim_identity
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 class Unmounted(MemoryStore):

@@ -14,7 +14,9 @@ from headrace.log import paths
 from headrace.log.epochlog import COMMIT, GENERATION, PLAN, EpochLog
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.sealed import seal
-from headrace.store.store import DiskStore, MemoryStore, Store
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
+from headrace.store.store import Store
 
 TENS = limited(log_directory_entries=10)
 

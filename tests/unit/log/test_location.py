@@ -43,8 +43,8 @@ def test_what_is_no_path_is_refused(wrong):
 def test_paths_and_file_urls_are_taken(tmp_path):
     wanted = str(tmp_path / "a:b")
     for given in (wanted, tmp_path / "a:b", f"file://{wanted}"):
-        assert checkpoint_store(given).root == wanted
-    assert checkpoint_store("~/state").root == str(Path("~/state").expanduser())
+        assert checkpoint_store(given).location == wanted
+    assert checkpoint_store("~/state").location == str(Path("~/state").expanduser())
     with pytest.raises(Exception, match="is not a checkpoint"):
         Checkpoint(tmp_path)
 

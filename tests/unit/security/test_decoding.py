@@ -27,7 +27,7 @@ from headrace import (
     sources,
     state,
 )
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 SOURCE = Path(headrace.__file__).parent
 

@@ -11,7 +11,7 @@ from tests.unit.engine.support import counting, driver_of, run
 
 import headrace
 from headrace.cli.spark import settings_for
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 _opened: list[str] = []
 _watching = [False]

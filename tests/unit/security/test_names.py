@@ -14,7 +14,8 @@ from headrace.log import paths
 from headrace.sinks.files import Claim
 from headrace.sinks.high_water import HighWaterMark
 from headrace.sinks.parquet import partition_component
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
+from headrace.system import REAL
 
 EVIL = [
     "../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb", " a", "~root", "%2e%2e",
@@ -87,7 +88,7 @@ def test_a_staged_part_that_names_a_way_out_is_refused(tmp_path: Path) -> None:
 
     for directory in ("../x", "/etc", "k=1/../../x"):
         with pytest.raises(SinkError, match="damaged"):
-            _inside(tmp_path, directory, set())
+            _inside(tmp_path, directory, set(), REAL)
 
 
 def test_a_claim_that_names_a_directory_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -97,8 +98,8 @@ def test_a_claim_that_names_a_directory_elsewhere_is_refused(tmp_path: Path) -> 
     sink._admit("checkpoint")
     (tmp_path / "secret").mkdir()
     for staging in ("../../secret", "/etc", "other"):
-        claim = sink._claims / f"{1:012d}"
-        claim.write_bytes(msgspec.json.encode(Claim(staging, HighWaterMark("checkpoint"))))
+        claim = msgspec.json.encode(Claim(staging, HighWaterMark("checkpoint")))
+        sink._claims.write(f"{1:012d}", claim)
         with pytest.raises(SinkError, match="is not in _staging"):
             sink._claim(1, Claim(f"{1:012d}.mine", HighWaterMark("checkpoint")))
     assert (tmp_path / "secret").is_dir()

@@ -16,9 +16,11 @@ from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.epoch_directory import label_name
 from headrace.sinks.high_water import HighWater
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 from headrace.system import AnyPath, Filesystem, System
 
-OPENING = Opening("id", 1, 0, "")
+OPENING = Opening("id", 1, 0, MemoryStore())
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +109,8 @@ def test_an_epoch_of_many_files_opens_a_few_at_a_time(tmp_path: Path) -> None:
             super().close(descriptor)
 
     sink = sinks.parquet(tmp_path, partition_by="day")
-    sink.open(Opening("id", 1, 0, "", system=System(Counted(), Limits(open_files_max=3))))
+    system = System(Counted(), Limits(open_files_max=3))
+    sink.open(Opening("id", 1, 0, MemoryStore(system)))
     sink.deliver(Delivery(1, "id", [part(sink, "a", *({"day": d, "n": d} for d in range(10)))]))
     found = list(tmp_path.glob("epoch=*/day=*/*.parquet"))
     assert (len(found), most[0], opened_now) == (10, 3, set())
@@ -164,7 +167,7 @@ def test_an_output_directory_that_vanishes_during_a_run_is_waited_for_and_not_ma
     sink = opened(sinks.jsonl(tmp_path / "out"))
     sink.deliver(Delivery(1, "id", [part(sink, "a", 1)]))
     (tmp_path / "out").rename(tmp_path / "gone")
-    with pytest.raises(SinkError, match="is gone.*put it back") as refused:
+    with pytest.raises(SinkError, match="is missing.*put it back") as refused:
         sink.deliver(Delivery(2, "id", [part(sink, "a", 2)]))
     assert is_outage(refused.value)
     assert not (tmp_path / "out").exists()
@@ -205,21 +208,23 @@ def test_long_labels_are_cut_and_stay_apart() -> None:
 
 
 def test_the_high_water_never_falls_and_keeps_few_markers(tmp_path: Path) -> None:
-    mark = HighWater(tmp_path / "marks", "id")
+    mark = HighWater(DiskStore(tmp_path / "marks"), "id")
     (tmp_path / "marks").mkdir()
-    (tmp_path / "marks/.000000000002.0a.tmp").write_text("left by a killed writer")
+    leftover = tmp_path / "marks/.000000000002.0a.tmp"
+    leftover.write_text("left by a killed writer, long ago")
+    os.utime(leftover, (0, 0))
     for epoch in range(1, 41):
         mark.advance(epoch)
     mark.advance(3)
-    assert mark.read() == HighWater(tmp_path / "marks", "id").read() == 40
+    assert mark.read() == HighWater(DiskStore(tmp_path / "marks"), "id").read() == 40
     mark.advance(41)
     assert sorted(map(int, os.listdir(tmp_path / "marks"))) == list(
         range(42 - LIMITS.high_water_markers_kept, 42)
     )
 
 
-def test_the_high_water_needs_no_directory() -> None:
-    mark = HighWater(None, "id")
+def test_the_high_water_never_falls_in_a_store_without_directories() -> None:
+    mark = HighWater(MemoryStore(), "id")
     mark.advance(5)
     mark.advance(3)
     assert mark.read() == 5

@@ -12,12 +12,15 @@ from headrace import sinks
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
+from headrace.store.memory import MemoryStore
 
-OPENING = Opening("id", 1, 0, "")
+
+def opening() -> Opening:
+    return Opening("id", 1, 0, MemoryStore())
 
 
 def opened(sink: Any) -> Any:
-    sink.open(OPENING)
+    sink.open(opening())
     return sink
 
 
@@ -106,7 +109,7 @@ def test_foreach_travels_without_its_function() -> None:
     sink = opened(sinks.foreach(lambda rows, epoch: lock.acquire()))
     away = cloudpickle.loads(cloudpickle.dumps(sink))
     assert away.encode(of(1)) == sink.encode(of(1))
-    away.open(OPENING)
+    away.open(opening())
     with pytest.raises(SinkError, match="driver"):
         away.deliver(Delivery(1, "id", [part(sink, of(1))]))
     assert copy.deepcopy(sink) is sink
@@ -146,7 +149,7 @@ def test_a_cleared_memory_keeps_its_place_and_may_serve_another_checkpoint() -> 
     assert sink.rows == []
     sink.deliver(Delivery(2, "id", [part(sink, of(1))]))
     assert sink.rows == []
-    sink.open(Opening("other", 1, 0, ""))
+    sink.open(Opening("other", 1, 0, MemoryStore()))
     sink.deliver(Delivery(1, "other", [part(sink, of(5))]))
     assert sink.rows == [5]
 

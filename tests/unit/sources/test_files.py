@@ -18,6 +18,7 @@ from headrace.model.source import Source, Workspace
 from headrace.sources.files import lines
 from headrace.sources.files.sequence import Extent, encode_extents
 from headrace.sources.files.source import OrderedFileSource
+from headrace.store.disk import DiskStore
 
 
 def put(path: Path, text: str = "x\n") -> Path:
@@ -27,7 +28,7 @@ def put(path: Path, text: str = "x\n") -> Path:
 
 
 def prepared(source: Source, tmp_path: Path) -> Source:
-    source.prepare(Workspace(str(tmp_path / "workspace")))
+    source.prepare(Workspace(DiskStore(tmp_path / "workspace")))
     return source
 
 

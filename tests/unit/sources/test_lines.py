@@ -13,6 +13,7 @@ from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Range, Reading, Source, Workspace
 from headrace.sources.files import lines
+from headrace.store.disk import DiskStore
 
 
 def read_all(source: Source, split: str, records: int) -> Reading:
@@ -31,7 +32,7 @@ def read_all(source: Source, split: str, records: int) -> Reading:
 def read_file(path: Path, content: bytes, source: Source | None = None) -> Reading:
     path.write_bytes(content)
     source = source or sources.jsonl(str(path))
-    source.prepare(Workspace(str(path.parent / "workspace")))
+    source.prepare(Workspace(DiskStore(path.parent / "workspace")))
     return read_all(source, path.name, 1000)
 
 

@@ -18,6 +18,7 @@ from headrace.errors import SourceError
 from headrace.model.source import Timing
 from headrace.sources.spark.micro_batches import QueryRun
 from headrace.sources.spark.streaming import StructuredSource
+from headrace.store.disk import DiskStore
 
 QUERY = "5355cec1-d1f2-4fdd-9083-143e15a37cc0"
 BEFORE = 2**40
@@ -65,7 +66,7 @@ class Spool:
         path.write_bytes(msgspec.json.encode(marker))
 
     def run(self) -> QueryRun:
-        found = QueryRun(self.directory, 4, ends=False)
+        found = QueryRun(DiskStore(self.directory), 4, ends=False)
         found._load()
         return found
 

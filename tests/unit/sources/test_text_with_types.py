@@ -15,7 +15,8 @@ from headrace import Pipeline, sinks, sources, to
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Timing
 from headrace.model.values.zones import columns_in_zone, in_zone, zone_named
-from headrace.store.store import DiskStore, Store
+from headrace.store.disk import DiskStore
+from headrace.store.store import Store
 
 NINE_IN_BERLIN = 1_400_223_600_000_000  # 2014-05-16 07:00 UTC
 

@@ -17,10 +17,11 @@ from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError, UserCodeError
 from headrace.model.source import Source, Workspace
 from headrace.model.values.time import SECOND
+from headrace.store.disk import DiskStore
 
 
 def prepared(source: Source, tmp_path: Path) -> Source:
-    source.prepare(Workspace(str(tmp_path / "workspace")))
+    source.prepare(Workspace(DiskStore(tmp_path / "workspace")))
     return source
 
 

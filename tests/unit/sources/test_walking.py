@@ -24,7 +24,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import is_outage
 from headrace.sinks import memory as memory_sink
 from headrace.sources.files.directories import files_below, files_like
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_directory_closed_to_this_user_is_named(
 ) -> None:
     failing(monkeypatch, errno.EACCES)
     with pytest.raises(SourceError, match=r"sub cannot be listed.*permission denied"):
-        sources.text(data).prepare(Workspace(str(tmp_path / "w")))
+        sources.text(data).prepare(Workspace(DiskStore(tmp_path / "w")))
 
 
 def test_a_directory_that_vanished_since_it_was_seen_is_not_there(
@@ -85,7 +85,7 @@ def test_a_directory_that_vanished_since_it_was_seen_is_not_there(
 ) -> None:
     failing(monkeypatch, errno.ENOENT)
     source = sources.text(data)
-    source.prepare(Workspace(str(tmp_path / "w")))
+    source.prepare(Workspace(DiskStore(tmp_path / "w")))
     assert source.splits() == ["a.txt"]
 
 
@@ -93,7 +93,7 @@ def test_a_file_that_vanished_since_it_was_listed_is_not_there(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = sources.text(data, watch=True)
-    source.prepare(Workspace(str(tmp_path / "w")))
+    source.prepare(Workspace(DiskStore(tmp_path / "w")))
     named = source.files.named  # type: ignore[attr-defined]
 
     def and_gone(found: Any) -> Any:

@@ -11,7 +11,7 @@ from headrace.plan.ledger import next_chain
 from headrace.plan.ring import WHOLE, KeyInterval
 from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
 from headrace.state.segment import Cell
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 KEY = encode_key("k")
 CELL = (KEY, "event", b"t")

@@ -14,7 +14,7 @@ from headrace.plan.ledger import SlotLedger, recut
 from headrace.plan.ring import WHOLE, KeyInterval, Ring
 from headrace.state.compaction import choose, hull_of, is_bottom, merge
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 RUN_MIN = LIMITS.merge_segments_min
 

@@ -14,7 +14,7 @@ from headrace.log.paths import content_name
 from headrace.model.source import Seen
 from headrace.state import record
 from headrace.state.record import FinishedFile, encode_record, table_of
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 NAMES = st.text("ab\0é/", max_size=3)
 PARTS = st.tuples(NAMES, NAMES)

@@ -15,7 +15,8 @@ from headrace.log.identity import claim_identity
 from headrace.state import segment as segment_module
 from headrace.state.bloom import Bloom
 from headrace.state.segment import FORMAT, SCHEMA, Cell, Segment, encode_batch, encode_segment
-from headrace.store.store import DiskStore, MemoryStore
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 
 def named(data: bytes) -> str:

@@ -8,7 +8,7 @@ from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.state.view import MapCells
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from headrace import Computation, Pipeline, UserCodeError, sinks, sources, state
 from headrace.errors import SourceError
 from headrace.model.values.codec import CELL_NESTED_MAX, NESTED_MAX
 from headrace.sources.files.json_lines import JsonFormat
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.testing import Harness
 
 DEPTHS = [NESTED_MAX - 1, NESTED_MAX, 500, 990, 5000]

@@ -10,7 +10,7 @@ from headrace.engine.driver.setup import Setup
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.plan.decisions.next_step import Run
 from headrace.state.cache import WorkerCache
-from headrace.store.store import MemoryStore
+from headrace.store.memory import MemoryStore
 from headrace.worker.runtime import Runtime
 
 

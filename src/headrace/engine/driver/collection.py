@@ -32,7 +32,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
             if full not in needed and _epoch(name) <= closed:
                 store.delete(full)
                 gone += 1
-        gone += _sweep(store, directory)
+        gone += store.sweep(directory, store.system.limits.leftover_age_s)
     keep_from = min(oldest, acknowledged + 1)
     for directory in [paths.OUTBOX, *(f"{paths.STAGED}/{s}" for s in store.list(paths.STAGED))]:
         named = _named(history, directory)
@@ -42,7 +42,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
             if (epoch < keep_from or orphan) and f"{directory}/{name}" not in pins.files:
                 store.delete(f"{directory}/{name}")
                 gone += 1
-        gone += _sweep(store, directory)
+        gone += store.sweep(directory, store.system.limits.leftover_age_s)
     for name in store.list(paths.WORK):  # left by a driver that died while its job ran
         if _epoch(name) <= closed:
             store.delete(f"{paths.WORK}/{name}")
@@ -66,10 +66,3 @@ def _epoch(name: str) -> int:
         return paths.parse_content_name(name)[0]
     except ValueError:
         return 2**62  # not ours: left alone
-
-
-def _sweep(store: Store, directory: str) -> int:
-    leftovers = store.temporaries(directory, store.system.limits.leftover_age_s)
-    for name in leftovers:
-        store.delete(f"{directory}/{name}")
-    return len(leftovers)

@@ -139,7 +139,7 @@ class Compactor:
         for number, piece in enumerate(result.pieces):
             label = f"{result.computation}/{result.slot}~{number or ''}"
             file = paths.content_name(epoch, label, piece.digest, ".arrow")
-            self._store.rename(piece.temporary, f"{directory}/{file}")
+            self._store.move(piece.temporary, f"{directory}/{file}")
             entry = SegmentSlice(
                 f"{directory}/{file}", piece.interval, last, piece.rows, piece.bytes, result.bottom
             )

@@ -16,7 +16,6 @@ a claim or a mark names (`Sink.verify`).
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -71,7 +70,7 @@ class Deliverer:
         """Rows that were not delivered again, though nobody knows whether they had arrived."""
         self._store = store
         self._checkpoint = checkpoint
-        self._place = store.root or ""
+        self._place = store.where()
         self._spark = spark
         self._unread: StoreError | None = None
         """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
@@ -86,19 +85,11 @@ class Deliverer:
         for outlet in self._outlets.values():
             directory = f"{paths.SINKS}/{paths.safe(outlet.name)}"
             self._store.make_directory(directory)
-            where = os.path.join(self._store.root or "", directory)
+            own = self._store.below(directory)
             self._opened.append(outlet)
             with _named(outlet):
                 outlet.sink.open(
-                    Opening(
-                        self._checkpoint,
-                        generation,
-                        committed,
-                        where,
-                        commits,
-                        self._place,
-                        self._store.system,
-                    )
+                    Opening(self._checkpoint, generation, committed, own, commits, self._place)
                 )
             water = outlet.sink.high_water()
             if water > committed:

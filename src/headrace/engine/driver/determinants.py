@@ -30,6 +30,22 @@ def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
         log.check()
 
 
+def is_closed(store: Store, first: int) -> bool:
+    """Whether the directory of epochs from `first` on was taken away."""
+    # In this order: the first goes only when the second is there.
+    markers = (
+        paths.closed_marker(paths.determinants_directory(first)),
+        paths.closed_span_marker(first),
+    )
+    for marker in markers:
+        try:
+            store.read(marker)
+        except FileNotFoundError:
+            continue
+        return True
+    return False
+
+
 def collect_determinants(
     store: Store, history: History, pinned: frozenset[int] = frozenset()
 ) -> int:

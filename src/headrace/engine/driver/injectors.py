@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,8 +49,7 @@ class Injectors:
         for name, source in self._sources.items():
             directory = f"{paths.SOURCES}/{paths.safe(name)}"
             self._store.make_directory(directory)
-            where = os.path.join(self._store.root or "", directory)
-            source.prepare(Workspace(where, self._spark))
+            source.prepare(Workspace(self._store.below(directory), self._spark))
 
     def compare(self, ledger: Ledger, accept: Sequence[str]) -> Compared:
         """Compares all that was read with what is there; SourceError where it must not be so."""

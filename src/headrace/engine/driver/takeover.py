@@ -85,9 +85,8 @@ def require_present(store: Store, checkpoint: str) -> None:
     try:
         identity = read_identity(store)
     except CorruptCheckpoint as error:
-        raise StoreError(f"the checkpoint {store.root or ''} cannot be read: {error}") from error
+        raise StoreError(f"the checkpoint {store.where()} cannot be read: {error}") from error
     if identity is None or identity.id != checkpoint:
         raise StoreError(
-            f"the checkpoint {store.root or ''} is not there: is it still mounted, and where it "
-            "was?"
+            f"the checkpoint {store.where()} is not there: is it still mounted, and where it was?"
         )

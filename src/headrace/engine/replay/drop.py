@@ -62,7 +62,7 @@ class DroppedState(msgspec.Struct, frozen=True):
 def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> DroppedState:
     """Drops the state of these keys, or, where `keys` is None, of the whole computation."""
     if read_identity(store) is None:
-        raise CorruptCheckpoint(f"{store.root} is not a checkpoint: there is no IDENTITY file")
+        raise CorruptCheckpoint(f"{store.where()} is not a checkpoint: there is no IDENTITY file")
     log = EpochLog(store)
     history = recover(log, _RETAIN)
     _check(history, computation, store)
@@ -86,7 +86,7 @@ def _check(history: History, computation: str, store: Store) -> None:
     if computation not in history.ledger.slots:
         have = ", ".join(sorted(history.ledger.slots)) or "none"
         raise IncompatibleState(
-            f"the checkpoint {store.root} has no computation {computation!r} with state; "
+            f"the checkpoint {store.where()} has no computation {computation!r} with state; "
             f"it has: {have}"
         )
 
@@ -103,7 +103,7 @@ def _refuse_a_leader(store: Store, log: EpochLog) -> None:
             return
         if now is not None and (now.generation, now.count) != (first.generation, first.count):
             raise IncompatibleState(
-                f"a pipeline runs on the checkpoint {store.root} (generation "
+                f"a pipeline runs on the checkpoint {store.where()} (generation "
                 f"{now.generation}, epoch {now.epoch}): stop it first"
             )
         store.system.sleep(_LOOK_S)

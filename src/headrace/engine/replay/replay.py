@@ -13,17 +13,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from headrace.engine.driver.determinants import is_closed
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.pins import pinned
 from headrace.engine.replay.difference import Difference, differences, first_unlike
@@ -108,7 +106,7 @@ def replay_epoch(
         raise no_checkpoint(store)
     if identity.pipeline != graph.name:
         raise IncompatibleState(
-            f"the checkpoint {store.root or ''} belongs to pipeline {identity.pipeline!r}, not "
+            f"the checkpoint {store.where()} belongs to pipeline {identity.pipeline!r}, not "
             f"{graph.name!r}"
         )
     if computation is not None and computation not in graph.nodes:
@@ -154,10 +152,10 @@ def _run(
     topology: Topology, store: Store, task: WorkOrder, past: Past, observer: Observer
 ) -> tuple[list[Report], Overlay]:
     overlay = Overlay(store)
-    if overlay.hold(past.files()):
+    if overlay.keep_open(past.files()):
         raise not_kept(store, past.epoch)
     answers = past.plan.determinants
-    if answers and store.root and f"{answers:012d}" not in store.list(paths.DETERMINANTS):
+    if answers and is_closed(store, answers) and not _has_answers(store, answers):
         raise IncompatibleState(
             f"epoch {past.epoch} called the outside, and what it answered is not kept any more; "
             "a replay never calls: see retain_epochs= (headrace run --retain N)"
@@ -257,30 +255,16 @@ def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]
     if prepared:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="headrace-replay-") as root:
-        for name, injector in topology.graph.injectors.items():
-            directory = os.path.join(root, paths.safe(name))
-            os.makedirs(directory)
-            if store.root is not None:
-                _mirror(
-                    Path(store.root, paths.SOURCES, paths.safe(name)),
-                    Path(directory),
-                    # Ours only read there. Others may write, and through a link into the original.
-                    links=type(injector.source).__module__.startswith("headrace.sources"),
-                )
-            try:
-                injector.source.look(Workspace(directory))
-            except HeadraceError as error:
-                raise SourceError(f"stream {name!r} cannot be read again: {error}") from error
+    for name, injector in topology.graph.injectors.items():
+        # Ours only read at a path. Others may write there, and so into the checkpoint.
+        is_ours = type(injector.source).__module__.startswith("headrace.sources")
+        copy = Overlay(store, gives_paths=is_ours).below(f"{paths.SOURCES}/{paths.safe(name)}")
         try:
-            yield
-        except SourceError as error:  # in the words of the checkpoint, not of the copy
-            real = os.path.join(store.root or "", paths.SOURCES)
-            raise SourceError(str(error).replace(root, real)) from error
+            injector.source.look(Workspace(copy))
+        except HeadraceError as error:
+            raise SourceError(f"stream {name!r} cannot be read again: {error}") from error
+    yield
 
 
-def _mirror(original: Path, copy: Path, *, links: bool) -> None:
-    """The same directories, with copies of the files, or links to them where they are only read."""
-    if original.is_dir():
-        how = os.symlink if links else shutil.copy2
-        shutil.copytree(original, copy, copy_function=how, dirs_exist_ok=True)
+def _has_answers(store: Store, first: int) -> bool:
+    return f"{first:012d}" in store.list(paths.DETERMINANTS)

@@ -7,7 +7,6 @@ sessions on this machine run this very Python and see its files, so nobody needs
 from __future__ import annotations
 
 import functools
-import os
 import secrets
 import shutil
 import subprocess
@@ -77,12 +76,11 @@ def _ask_workers(
     """A job that needs nothing but PySpark in workers, so that it can tell what else they lack."""
     from pyspark.sql.functions import udf
 
-    path, word = "", secrets.token_hex(16)
-    if store is not None and store.root is not None:
-        name = f".probe-{secrets.token_hex(6)}.tmp"
+    location, name, word = "", f".probe-{secrets.token_hex(6)}.tmp", secrets.token_hex(16)
+    if store is not None and store.is_shared:
         store.make_directory("")
         store.write(name, word.encode())
-        path = os.path.join(store.root, name)
+        location = store.location
 
     def look(_: int) -> str:
         import sys
@@ -91,11 +89,13 @@ def _ask_workers(
             import headrace.engine.spark.tasks  # noqa: F401
         except Exception as error:
             return f"{sys.executable}\n{type(error).__name__}: {error}"
-        if path:
+        if location:
+            from headrace.errors import StoreError
+            from headrace.store.location import open_store
+
             try:
-                with open(path, "rb") as file:
-                    seen = file.read() == word.encode()
-            except OSError:
+                seen = open_store(location).read(name) == word.encode()
+            except (OSError, StoreError):
                 seen = False
             return f"{sys.executable}\n{'' if seen else 'unseen'}"
         return f"{sys.executable}\n"
@@ -110,13 +110,13 @@ def _ask_workers(
             f"{reason_in(str(error).splitlines())[:500]}"
         ) from error
     finally:
-        if path and store is not None:
-            store.delete(os.path.basename(path))
+        if location and store is not None:
+            store.delete(name)
     for row in rows:
         where, _, trouble = row[0].partition("\n")
         if trouble == "unseen" and store is not None:
             raise StoreError(
-                f"executors do not see the checkpoint path {store.root}: choose a directory that "
+                f"executors do not see the checkpoint {store.where()}: choose a directory that "
                 "the driver and all executors share, such as a network filesystem"
             )
         if trouble:

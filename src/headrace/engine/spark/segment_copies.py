@@ -18,18 +18,19 @@ import xxhash
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.content import verify
-from headrace.store import files
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
+from headrace.store.store import ForwardingStore, Store
 
 _COPIED = f"{paths.STATE}/"
 
 
-class NearStore(DiskStore):
-    """The shared store, with near copies of segments."""
+class NearStore(ForwardingStore):
+    """The shared store, with copies of segments on the disk of this executor."""
 
-    def __init__(self, root: str, near: str | Path) -> None:
-        super().__init__(root)
-        self.near = DiskStore(Path(near) / xxhash.xxh3_64_hexdigest((self.root or "").encode()))
+    def __init__(self, far: Store, directory: str | Path) -> None:
+        super().__init__(far)
+        own = xxhash.xxh3_64_hexdigest(far.location.encode())
+        self.near = DiskStore(Path(directory) / own)
         self.near_reads = 0
         self.far_reads = 0
         self._swept: dict[str, int] = {}
@@ -62,14 +63,13 @@ class NearStore(DiskStore):
 
     def _keep(self, name: str, data: bytes | pa.Buffer) -> None:
         """A copy is a convenience: a full or failing local disk must not fail the task."""
-        path = os.path.join(self.near.root or "", name)
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            files.write(path, memoryview(data), durable=False)  # type: ignore[arg-type]
+            self.near.make_directory(name.rpartition("/")[0])
+            self.near.write_volatile(name, memoryview(data))  # type: ignore[arg-type]
         except (OSError, HeadraceError):
             pass
 
-    def sweep(self, directory: str, named: Iterable[str], before: int) -> None:
+    def drop_copies(self, directory: str, named: Iterable[str], before: int) -> None:
         """Drops copies of epochs `before` that no plan names any more; once in an epoch will do."""
         if self._swept.get(directory) == before:
             return

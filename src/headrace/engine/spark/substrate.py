@@ -143,9 +143,8 @@ class SparkSubstrate:
         pipeline = pickled(topology)
         digest = xxhash.xxh3_128_hexdigest(pipeline)
         order = msgspec.msgpack.encode(SparkOrder(task, []))
-        self._chain(
-            plan.short, sizes, Shipment(pipeline, digest, self._store.root or "", order)
-        ).collect()
+        shipment = Shipment(pipeline, digest, self._store.location, order)
+        self._chain(plan.short, sizes, shipment).collect()
 
     def _on_cluster(
         self, deadline: Deadline, sizes: tuple[int, ...], order: SparkOrder
@@ -245,11 +244,11 @@ class SparkSubstrate:
             pipeline = pickled(self._runtime.topology)
             digest = xxhash.xxh3_128_hexdigest(pipeline)
             near = self._replicas > 0 and self._anchors is not None
-            self._shipment = Shipment(pipeline, digest, self._store.root or "", near=near)
+            self._shipment = Shipment(pipeline, digest, self._store.location, near=near)
         if order is None:
             return self._shipment
         known = self._shipment
-        return Shipment(known.pipeline, known.pipeline_digest, known.root, order)
+        return Shipment(known.pipeline, known.pipeline_digest, known.location, order)
 
     def close(self) -> None:
         """The session belongs to the user; the anchors in it are ours, and the one beside it."""

@@ -26,7 +26,8 @@ from headrace.log.content import verify
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import WorkOrder
 from headrace.state.cache import WorkerCache
-from headrace.store.store import DiskStore, Store
+from headrace.store.location import open_store
+from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, Header, pack_header, unpack_header
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
@@ -74,40 +75,40 @@ _orders: dict[str, SparkOrder] = {}
 
 
 class Shipment:
-    """The pipeline and the place of its state; without local properties, the work order too."""
+    """The pipeline and the location of its store; without local properties, the work order too."""
 
-    __slots__ = ("near", "order", "pipeline", "pipeline_digest", "root")
+    __slots__ = ("location", "near", "order", "pipeline", "pipeline_digest")
 
     def __init__(
         self,
         pipeline: bytes,
         pipeline_digest: str,
-        root: str,
+        location: str,
         order: bytes | None = None,
         near: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self.pipeline_digest = pipeline_digest
-        self.root = root
+        self.location = location
         self.order = order
         self.near = near
 
     def open(self) -> tuple[Runtime, SparkOrder]:
         """The pipeline and the work order in this process."""
-        where = (self.pipeline_digest, self.root)
+        where = (self.pipeline_digest, self.location)
         runtime = _runtimes.get(where)
         if runtime is None:
             topology: Topology = cloudpickle.loads(self.pipeline)
             # Cached objects carry the code of their class, so each version of a pipeline has a
             # cache of its own, and the versions before it go.
-            for other in [known for known in _runtimes if known[1] == self.root]:
+            for other in [known for known in _runtimes if known[1] == self.location]:
                 del _runtimes[other]
             runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
         if self.order is not None:
             return runtime, _order_decoder.decode(self.order)
         context: Any = TaskContext.get()
         name = context.getLocalProperty(WORK_PROPERTY)
-        known = f"{self.root}/{name}"
+        known = f"{self.location}/{name}"
         order = _orders.get(known)
         if order is None:
             data = runtime.store.read(name)
@@ -118,7 +119,8 @@ class Shipment:
 
     def _store(self) -> Store:
         directory = near_directory() if self.near else None
-        return NearStore(self.root, directory) if directory else DiskStore(self.root)
+        store = open_store(self.location)
+        return NearStore(store, directory) if directory else store
 
 
 class ReadFunction:
@@ -221,7 +223,7 @@ def _sweep_copies(runtime: Runtime, task: WorkOrder, level: int) -> None:
         return
     for name in runtime.topology.levels[level]:
         named = (e.segment for base in task.bases.get(name, {}).values() for e in base.entries)
-        runtime.store.sweep(paths.state_directory(name), named, task.plan.epoch)
+        runtime.store.drop_copies(paths.state_directory(name), named, task.plan.epoch)
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:

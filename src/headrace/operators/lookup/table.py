@@ -23,6 +23,7 @@ from headrace.model.source import Source, Workspace
 from headrace.model.values.arrow import ipc_bytes, one_batch, python_list
 from headrace.model.values.codec import packed_exactly
 from headrace.operators.lookup.index import PACKED, lookup_form
+from headrace.store.disk import DiskStore
 
 BYTES_MAX = 1 << 30
 _READ_RECORDS = 100_000
@@ -165,7 +166,7 @@ def _read(source: Source, key: tuple[str, ...], where: str) -> pa.Table:
     tables: list[pa.Table] = []
     values: list[Any] = []
     with tempfile.TemporaryDirectory(prefix="headrace-side-") as directory:
-        source.prepare(Workspace(directory))
+        source.prepare(Workspace(DiskStore(directory)))
         try:
             for split in sorted(source.splits()):
                 at = source.first(split)

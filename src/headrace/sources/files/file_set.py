@@ -22,7 +22,7 @@ from headrace.sources.files.directories import (
     is_directory,
     is_file,
 )
-from headrace.store.location import mounted
+from headrace.store.location import filesystem_path
 
 LOOK_S = 0.001
 LOOK_SHARE = 0.05
@@ -166,7 +166,7 @@ class Listing:
 
 
 def _absolute(path: str, kind: str) -> str:
-    found = mounted(path)
+    found = filesystem_path(path)
     if found is None:
         raise InvalidPipeline(
             f"sources.{kind} reads paths that every executor can open, not {path!r}: "

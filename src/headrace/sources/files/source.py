@@ -20,7 +20,9 @@ from headrace.sources.files.file_set import FileSet, Listing, Paths
 from headrace.sources.files.format import FileFormat, changed, has_bytes, moved
 from headrace.sources.files.sequence import Extent, SequenceSource, decode_extents, encode_extents
 from headrace.sources.options import TimingOptions
-from headrace.store.files import make_directory, put_if_absent
+from headrace.store.store import Store
+
+_LAYOUT = "layout"
 
 
 def file_source(
@@ -172,7 +174,7 @@ class OrderedFileSource(SequenceSource):
         self.kind = kind
         self.files = files
         self.bounded = not files.watch
-        self._layout = ""
+        self._store: Store | None = None
         self._pages = 0
         self._laid_out: set[str] = set()
         """The paths of the files that have a place."""
@@ -181,8 +183,8 @@ class OrderedFileSource(SequenceSource):
         return {**super().__getstate__(), "_pages": 0, "_laid_out": set()}
 
     def prepare(self, workspace: Workspace) -> None:
-        self._layout = f"{workspace.directory}/layout"
-        make_directory(self._layout)
+        self._store = workspace.store
+        self._store.make_directory(_LAYOUT)
         self.extents = []
         self._pages = 0
         self._laid_out = set()
@@ -198,11 +200,11 @@ class OrderedFileSource(SequenceSource):
                 "watch=True, or start a new checkpoint"
             )
         self._append(unknown)
-        if self.bounded and not self._pages and put_if_absent(f"{self._layout}/{0:08d}", b"[]"):
+        if self.bounded and not self._pages and self._store.put_if_absent(_page_name(0), b"[]"):
             self._pages = 1  # nothing to read, and that is so for good
 
     def look(self, workspace: Workspace) -> None:
-        self._layout = f"{workspace.directory}/layout"
+        self._store = workspace.store
         self.root = self.files.base
         self._load()
 
@@ -269,7 +271,7 @@ class OrderedFileSource(SequenceSource):
                     base = page[-1].end
             if not page:
                 return
-            if put_if_absent(f"{self._layout}/{self._pages:08d}", encode_extents(page)):
+            if self._workspace().put_if_absent(_page_name(self._pages), encode_extents(page)):
                 self._lay_out(page)
                 return
             self._load()  # Another driver was faster: its layout counts.
@@ -277,13 +279,21 @@ class OrderedFileSource(SequenceSource):
     def _load(self) -> None:
         while True:
             try:
-                with open(f"{self._layout}/{self._pages:08d}", "rb") as file:
-                    page = decode_extents(file.read())
+                page = decode_extents(self._workspace().read(_page_name(self._pages)))
             except FileNotFoundError:
                 return
             self._lay_out(page)
+
+    def _workspace(self) -> Store:
+        if self._store is None:
+            raise SourceError(f"{self.describe()} was used before it was prepared")
+        return self._store
 
     def _lay_out(self, page: list[Extent]) -> None:
         self.extents.extend(page)
         self._laid_out.update(self.files.path(extent.name) for extent in page)
         self._pages += 1
+
+
+def _page_name(number: int) -> str:
+    return f"{_LAYOUT}/{number:08d}"

@@ -30,9 +30,9 @@ from headrace.model.values.time import Duration
 from headrace.sources.files.parquet_rows import ParquetFormat
 from headrace.sources.files.sequence import SequenceSource
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
-from headrace.sources.spark.spool import extents_of, spark_path, sync_files
+from headrace.sources.spark.spool import extents_of, spark_path, spool_directory, sync_files
 from headrace.sources.spark.streaming import StructuredSource
-from headrace.store.files import make_directory, put_if_absent
+from headrace.store.files import make_directory
 
 ROW_GROUP_RECORDS = 128 * 1024
 MARKER = "complete"
@@ -85,19 +85,21 @@ class DataFrameSource(SequenceSource):
         return {**super().__getstate__(), "_frame": None, "_spark": None, "_spooled": ""}
 
     def prepare(self, workspace: Workspace) -> None:
-        directory = Path(workspace.directory).absolute()
-        make_directory(directory)
-        marker = directory / MARKER
-        if not marker.exists():
+        store, directory = workspace.store, spool_directory(workspace.store)
+        store.make_directory("")
+        if MARKER not in store.list(""):
             name = f"spool-{secrets.token_hex(8)}"
             self._spool(directory / name)
-            put_if_absent(marker, f"{name} {self._digest()}".encode())
-        name, _, self._spooled = marker.read_text().partition(" ")
-        self.root = str(directory / name)
-        self._spark = workspace.spark
+            store.put_if_absent(MARKER, f"{name} {self._digest()}".encode())
+        self.look(workspace)
         for orphan in directory.glob("spool-*"):
             if str(orphan) != self.root:
                 shutil.rmtree(orphan, ignore_errors=True)
+
+    def look(self, workspace: Workspace) -> None:
+        name, _, self._spooled = workspace.store.read(MARKER).decode().partition(" ")
+        self.root = str(spool_directory(workspace.store) / name)
+        self._spark = workspace.spark
         self.extents = extents_of(self.root, "", 0)
 
     def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:

@@ -13,7 +13,7 @@ A micro-batch begins at the position where the one before it ended; its rows are
 of the files' names. Markers without `base` are older: it began at its id * 2**40 then.
 
 1. A micro-batch with a marker of the same query and the same Spark offsets is skipped. One
-   of other offsets is refused: ids have started anew, and skipping would lose its rows.
+   of other offsets is refused: ids have started again from 0, and skipping would lose its rows.
 2. The next micro-batch must be the one after the last marker, or the spool lost some.
 3. The callback holds Spark back while more than `ahead` micro-batches wait; after spooling,
    never before: what is spooled can be planned, so the two cannot wait for each other.
@@ -29,7 +29,6 @@ import os
 import secrets
 import shutil
 import threading
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,13 +36,15 @@ import msgspec
 from headrace.errors import SourceError
 from headrace.sources.files.sequence import Extent
 from headrace.sources.spark.query_checkpoint import SparkCheckpoint
-from headrace.sources.spark.spool import extents_of, spark_path, sync_files
-from headrace.store.files import make_directory, put_if_absent
+from headrace.sources.spark.spool import extents_of, spark_path, spool_directory, sync_files
+from headrace.store.store import Store
 
 POSITIONS_PER_BATCH_BEFORE = 2**40
 # Spark delivers only its latest again; older markers are kept to explain a refusal.
 MARKERS_KEPT = 100
 STOP_SECONDS_MAX = 30.0
+_BATCHES = "batches"
+_QUERY = "query"
 
 
 class BatchMarker(msgspec.Struct, frozen=True):
@@ -76,12 +77,12 @@ _decode = msgspec.json.Decoder(BatchMarker).decode
 class QueryRun:
     """One run of the query, on the driver. Spark calls `_on_batch` from threads of its own."""
 
-    def __init__(self, directory: Path, ahead: int, *, ends: bool) -> None:
+    def __init__(self, store: Store, ahead: int, *, ends: bool) -> None:
+        """Markers are files of the store; rows and Spark's checkpoint lie at its path."""
         self.ended = False
-        self._directory = directory
-        self._batches = directory / "batches"
-        self._checkpoint = SparkCheckpoint(directory / "spark")
-        self._identity = directory / "query"
+        self._store = store
+        self._directory = spool_directory(store)
+        self._checkpoint = SparkCheckpoint(self._directory / "spark")
         self._ahead = ahead
         self._ends = ends
         self._changed = threading.Condition()
@@ -97,11 +98,11 @@ class QueryRun:
 
     def start(self, frame: Any, trigger: dict[str, Any]) -> None:
         """Loads what is spooled, and starts the query."""
-        make_directory(self._batches)
+        self._store.make_directory(_BATCHES)
         self._load()
         self._checkpoint.sweep(max(self._markers, default=-1))
         self._check_query(self._spark_id())
-        if self._identity.exists() and not self._markers:
+        if self._fed_by() is not None and not self._markers:
             raise self._lost("nothing is left of what was spooled")
         writer = frame.writeStream.foreachBatch(self._on_batch).option(
             "checkpointLocation", spark_path(self._checkpoint.directory)
@@ -128,7 +129,7 @@ class QueryRun:
         if self._error is not None:
             raise SourceError(self._error)
         if self.ended and not self._ends and not self._stopping:
-            raise SourceError("the streaming query was stopped by somebody else: start again")
+            raise SourceError("the streaming query was stopped from outside: start again")
 
     def caught_up(self) -> bool:
         """Whether Spark has looked at its source, and nothing that it found is on its way."""
@@ -162,7 +163,7 @@ class QueryRun:
         for marker in done:
             shutil.rmtree(self._directory / marker.folder, ignore_errors=True)
         for batch in old:
-            self._marker_path(batch).unlink(missing_ok=True)
+            self._store.delete(_marker_name(batch))
 
     def _on_batch(self, frame: Any, batch: int) -> None:
         try:
@@ -186,17 +187,17 @@ class QueryRun:
         if known is None and batch == expected:
             known = self._spool(frame, batch, query, offsets)
             # After the first marker: that it is there without one tells of a deleted spool.
-            if not self._identity.exists():
-                put_if_absent(self._identity, query.encode())
+            if self._fed_by() is None:
+                self._store.put_if_absent(_QUERY, query.encode())
         if known is None or known.offsets != offsets:
             raise SourceError(
                 f"Spark delivers micro-batch {batch} a second time with other rows: its checkpoint "
-                f"{self._checkpoint} was deleted or rolled back, and its numbers started anew. "
-                "Put it back, or start a new checkpoint"
+                f"{self._checkpoint} was deleted or rolled back, and its numbers started again "
+                "from 0. Put it back, or start a new checkpoint"
             )
 
     def _spool(self, frame: Any, batch: int, query: str, offsets: str) -> BatchMarker:
-        folder = f"batches/{batch:012d}.{query}.{secrets.token_hex(4)}"
+        folder = f"{_BATCHES}/{batch:012d}.{query}.{secrets.token_hex(4)}"
         # The frame belongs to the query's private session, so this is nobody else's setting.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         frame.write.parquet(spark_path(self._directory / folder))
@@ -207,9 +208,9 @@ class QueryRun:
         self._checkpoint.sync()
         if not extents:
             shutil.rmtree(self._directory / folder, ignore_errors=True)
-        if not put_if_absent(self._marker_path(batch), _encode(marker)):
+        if not self._store.put_if_absent(_marker_name(batch), _encode(marker)):
             # A driver that is about to be fenced was faster with the same micro-batch.
-            marker = _decode(self._marker_path(batch).read_bytes())
+            marker = _decode(self._store.read(_marker_name(batch)))
         with self._changed:
             self._markers[batch] = marker
             if marker.extents:
@@ -219,19 +220,22 @@ class QueryRun:
 
     def _load(self) -> None:
         """Finds what is spooled, and sweeps what no marker names."""
-        for path in sorted(self._batches.glob("*.json")):
+        names = self._store.list(_BATCHES)
+        for name in names:
+            if not name.endswith(".json"):
+                continue
             try:
-                marker = _decode(path.read_bytes())
+                marker = _decode(self._store.read(f"{_BATCHES}/{name}"))
             except msgspec.MsgspecError as error:
-                raise self._lost(f"{path.name} is damaged ({error})") from error
+                raise self._lost(f"{name} is damaged ({error})") from error
             self._markers[marker.batch] = marker
             if marker.extents and (self._directory / marker.folder).is_dir():
                 self._waiting.add(marker.batch)
                 self._kept.add(marker.batch)
         named = {os.path.basename(marker.folder) for marker in self._markers.values()}
-        for entry in list(self._batches.iterdir()):
-            if entry.is_dir() and entry.name not in named:
-                shutil.rmtree(entry, ignore_errors=True)
+        for name in names:
+            if not name.endswith(".json") and name not in named:
+                shutil.rmtree(self._directory / _BATCHES / name, ignore_errors=True)
 
     def _watch(self) -> None:
         try:
@@ -247,7 +251,9 @@ class QueryRun:
 
     def _lost(self, found: str) -> SourceError:
         remedy = "Put it back, or start a new checkpoint"
-        return SourceError(f"{found}: the spool {self._batches} has lost rows. {remedy}")
+        return SourceError(
+            f"{found}: the spool {self._store.where(_BATCHES)} has lost rows. {remedy}"
+        )
 
     def _check_query(self, sparks: str) -> None:
         ours = self._known_id()
@@ -276,12 +282,21 @@ class QueryRun:
 
     def _known_id(self) -> str | None:
         """The id of the query that has fed the spool; None before the first micro-batch."""
-        if self._identity.exists():
-            return self._identity.read_text()
+        written = self._fed_by()
+        if written is not None:
+            return written
         return next((marker.query for marker in self._markers.values()), None)
 
-    def _marker_path(self, batch: int) -> Path:
-        return self._batches / f"{batch:012d}.json"
+    def _fed_by(self) -> str | None:
+        """What the file `query` says; None where it is not there yet."""
+        try:
+            return self._store.read(_QUERY).decode()
+        except FileNotFoundError:
+            return None
+
+
+def _marker_name(batch: int) -> str:
+    return f"{_BATCHES}/{batch:012d}.json"
 
 
 def _brief(error: Exception) -> str:

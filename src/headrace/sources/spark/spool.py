@@ -1,13 +1,32 @@
-"""Parquet files of our own: rows that came from elsewhere, kept until they are settled."""
+"""Parquet files of our own: rows that came from elsewhere, kept until they are committed.
+
+Spark writes them itself, and tasks read them by path. So a spool needs a store that lies on a
+filesystem which the driver and all executors share (`Store.local_path`); markers that name what
+counts are ordinary files of the store.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from headrace.errors import SourceError
 from headrace.sources.files.parquet_rows import footer
 from headrace.sources.files.sequence import Extent
 from headrace.store.files import explained, sync_directory
+from headrace.store.store import Store
+
+
+def spool_directory(store: Store) -> Path:
+    """The directory of a source's workspace, for Spark to write to; SourceError without one."""
+    path = store.local_path()
+    if path is None:
+        raise SourceError(
+            f"sources.dataframe copies rows into the checkpoint, and Spark must write there by "
+            f"itself, but {store.where()} has no path that Spark could use. Choose a checkpoint "
+            "on a filesystem that the driver and all executors share"
+        )
+    return Path(path)
 
 
 def extents_of(root: str | Path, folder: str, base: int) -> list[Extent]:

@@ -8,7 +8,6 @@ rows have reached, less the lateness, whichever micro-batch brought them. With
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from headrace.errors import InvalidPipeline, SourceError
@@ -17,6 +16,7 @@ from headrace.model.values.time import MILLISECOND, Duration, duration
 from headrace.sources.files.parquet_rows import ParquetFormat
 from headrace.sources.files.sequence import SequenceSource
 from headrace.sources.spark.micro_batches import QueryRun
+from headrace.sources.spark.spool import spool_directory
 
 
 class StructuredSource(SequenceSource):
@@ -56,10 +56,9 @@ class StructuredSource(SequenceSource):
         return {**super().__getstate__(), "_frame": None, "_run": None}
 
     def prepare(self, workspace: Workspace) -> None:
-        directory = Path(workspace.directory).absolute()
-        self.root = str(directory)
+        self.look(workspace)
         self.extents = []
-        self._run = QueryRun(directory, self._ahead, ends=self.bounded)
+        self._run = QueryRun(workspace.store, self._ahead, ends=self.bounded)
         self._run.start(self._frame, self._trigger)
 
     def close(self) -> None:
@@ -91,7 +90,7 @@ class StructuredSource(SequenceSource):
         self._running().release(position)
 
     def look(self, workspace: Workspace) -> None:
-        self.root = str(Path(workspace.directory).absolute())
+        self.root = str(spool_directory(workspace.store))
 
     def describe(self) -> str:
         return "dataframe(streaming)"

@@ -26,7 +26,7 @@ from headrace.model.source import Timing
 from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Finish
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.workers import Workers

@@ -16,7 +16,7 @@ from headrace.log.paths import safe
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.skips import skips
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.testing.simulator.checkers.consumer import Consumer
 from headrace.testing.simulator.checkers.deliveries import Deliveries
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headrace.pipeline.graph.topology import Topology
-from headrace.store.store import DiskStore
+from headrace.store.disk import DiskStore
 from headrace.testing.simulator.checkers.log_checker import LogChecker
 from headrace.testing.simulator.contract import Workload
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate

@@ -1,0 +1,123 @@
+"""`DiskStore`: a directory on a POSIX filesystem that the driver and all executors share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.errors import StoreError
+from headrace.store import files
+from headrace.store.store import Store, checked_name
+from headrace.system import REAL, System
+
+
+class DiskStore(Store):
+    """A directory. Links, renames and the syncing of directories stay inside."""
+
+    def __init__(self, root: str | Path, system: System = REAL) -> None:
+        self.system = system
+        self.location = str(Path(root).absolute())
+        self._was_present = False
+
+    def __reduce__(self) -> tuple[type[DiskStore], tuple[str]]:
+        return (DiskStore, (self.location,))
+
+    def is_present(self) -> bool:
+        return self.system.files.is_directory(self.location)
+
+    def local_path(self, name: str = "") -> str:
+        """The path of a name."""
+        return os.path.join(self.location, checked_name(name)) if name else self.location
+
+    def write(self, name: str, data: bytes) -> None:
+        files.write(self.local_path(name), data, self.system)
+
+    def write_volatile(self, name: str, data: bytes) -> None:
+        files.write(self.local_path(name), data, self.system, durable=False)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return files.put_if_absent(self.local_path(name), data, self.system)
+
+    def sync(self, directory: str) -> None:
+        path = self.local_path(directory)
+        with files.explained("sync", path):
+            files.sync_directory(path, self.system)
+
+    def read(self, name: str) -> bytes:
+        path = self.local_path(name)
+        with files.explained("read", path):
+            data = self.system.files.read(path)
+        self._was_present = True
+        return data
+
+    def map(self, name: str) -> pa.Buffer:
+        path = self.local_path(name)
+        with files.explained("read", path):
+            return self.system.files.map(path)
+
+    def list(self, directory: str) -> list[str]:
+        path = self.local_path(directory)
+        try:
+            with files.explained("list", path):
+                found = self.system.files.list(path)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if not name.startswith("."))
+
+    def delete(self, name: str) -> None:
+        path = self.local_path(name)
+        with files.explained("delete", path):
+            files.remove(path, self.system)
+
+    def move(self, old: str, new: str) -> None:
+        path = self.local_path(new)
+        with files.explained("rename", self.local_path(old)):
+            self.system.files.replace(self.local_path(old), path)
+            files.sync_directory(os.path.dirname(path), self.system)
+
+    def sweep(self, directory: str, older_than_s: float) -> int:
+        try:
+            found = self.system.files.modified_s(self.local_path(directory), ".tmp")
+        except FileNotFoundError:
+            return 0
+        until = self.system.wall_s() - older_than_s
+        old = [name for name, at in found if name.startswith(".") and at < until]
+        for name in old:
+            self.delete(f"{directory}/{name}" if directory else name)
+        return len(old)
+
+    def make_directory(self, name: str) -> None:
+        if self._was_present and not self.is_present():
+            # A new directory would be in the way when the old one comes back.
+            raise StoreError(f"the directory {self.location} has vanished: is it still mounted?")
+        files.make_directory(self.local_path(name), self.system)
+        self._was_present = True
+
+    def remove_directory(self, name: str) -> None:
+        self.sweep(name, older_than_s=-1.0)
+        try:
+            self.system.files.rmdir(self.local_path(name))
+        except OSError:
+            pass  # Missing, or a zombie is writing there: the next call tries again.
+
+    def retire_directory(self, name: str) -> bool:
+        retired = f"{name}.gone"
+        # What a crash left there would be in the way if a driver has made `name` again since.
+        self._empty(retired)
+        path = self.local_path(retired)
+        with files.explained("rename", self.local_path(name)):
+            try:
+                self.system.files.rename(self.local_path(name), path)
+                files.sync_directory(os.path.dirname(path), self.system)
+            except FileNotFoundError:
+                pass  # Renamed before a crash.
+        self._empty(retired)
+        return True
+
+    def _empty(self, directory: str) -> None:
+        """Removes a directory with its files, if it is there."""
+        for name in self.list(directory):
+            self.delete(f"{directory}/{name}")
+        self.remove_directory(directory)
