@@ -27,6 +27,7 @@ from headrace.model.source import Range, Reading, Seen, Source, Workspace
 from headrace.model.values.arrow import dicts
 from headrace.sources.files import format, parquet_rows
 from headrace.sources.files.lines import UNPACKED_BYTES_MAX, LineFormat
+from headrace.sources.generated import GeneratedSource
 from headrace.store.disk import DiskStore
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -280,7 +281,7 @@ def check_cut(source: Source, split: str, planned: Range, parts: int) -> None:
 def make_cuts_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LineFormat, "cut_from", 200)
     monkeypatch.setattr(parquet_rows.ParquetFormat, "cut_from", 10)
-    monkeypatch.setattr("headrace.sources.generated.CUT_FROM_RECORDS", 10)
+    monkeypatch.setattr(GeneratedSource, "cut_from", 10)
 
 
 def test_large_ranges_are_cut_into_as_many_parts_as_asked(

@@ -78,11 +78,11 @@ class Parcel:
             schema=self.rows.schema,
         )
 
-    def blobs(self) -> Iterator[bytes]:
+    def blobs(self, bytes_max: int = BLOB_BYTES_MAX) -> Iterator[bytes]:
         """This parcel as blobs of bounded size, each with the keys that its rows use."""
         origins = 0 if self.rows.origins is None else self.rows.origins.nbytes
         size = self.rows.nbytes + origins + sum(map(len, self.keys))
-        pieces = max(1, -(-size // BLOB_BYTES_MAX))
+        pieces = max(1, -(-size // bytes_max))
         step = max(1, -(-len(self.rows) // pieces))
         for start in range(0, len(self.rows), step):
             codes, keys = self.codes[start : start + step], self.keys

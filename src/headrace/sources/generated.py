@@ -25,7 +25,6 @@ from headrace.model.values.time import SECOND, Instant, instant
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 from headrace.store.store import Store
 
-CUT_FROM_RECORDS = 10_000
 _BEGAN = "began"
 
 
@@ -66,6 +65,9 @@ def generate(
 
 class GeneratedSource(Source):
     """Numbers dealt over splits; a position counts the records of one split."""
+
+    cut_from = 10_000
+    """A range of fewer records is read by one task."""
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class GeneratedSource(Source):
         return super().low_watermark(split, position)
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
-        if parts < 2 or range.end - range.start < CUT_FROM_RECORDS:
+        if parts < 2 or range.end - range.start < self.cut_from:
             return (range,)
         bounds = _even_bounds(range.start, range.end, parts)
         return tuple(

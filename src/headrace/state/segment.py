@@ -68,17 +68,19 @@ COLUMN_BYTES_MAX = 2**31 - 1
 """Arrow counts the bytes of such columns with 32 bits."""
 
 
-def encode_segment(cells: Sequence[Cell], where: str = "a slot") -> bytes:
+def encode_segment(
+    cells: Sequence[Cell], where: str = "a slot", column_bytes_max: int = COLUMN_BYTES_MAX
+) -> bytes:
     """The file of some cells; `where` they come from is told if they are too large for one."""
     ordered = sorted(cells)
     columns = list(zip(*ordered, strict=True)) if ordered else [()] * len(SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
     for array, field in zip(arrays, SCHEMA, strict=True):
         # What does not fit into one array comes as several.
-        if isinstance(array, pa.ChunkedArray) or array.nbytes > COLUMN_BYTES_MAX:
+        if isinstance(array, pa.ChunkedArray) or array.nbytes > column_bytes_max:
             raise EpochFailed(
                 f"{where}: {len(cells):,} changes of one epoch have {array.nbytes:,} bytes in "
-                f"{field.name!r}, and a segment holds {COLUMN_BYTES_MAX:,} at most: run with "
+                f"{field.name!r}, and a segment holds {column_bytes_max:,} at most: run with "
                 "smaller epochs (epoch_records=) or more slots, or keep less in one key"
             )
     return encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))

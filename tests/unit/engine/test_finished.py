@@ -24,7 +24,7 @@ from headrace.model.source import Range, Reading, Source, Timing
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import RecordFile
 from headrace.sinks import memory as memory_sink
-from headrace.sources.files import file_set
+from headrace.sources.files import directories, file_set
 from headrace.store.disk import DiskStore
 
 FEW = limited(sealed_rows_min=4)
@@ -223,9 +223,9 @@ def test_runs_of_files_no_larger_than_what_they_join_are_merged() -> None:
 def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.sources.files.directories.ENTRIES", 2)
-    monkeypatch.setattr(file_set, "LOOK_S", 0.0)
-    monkeypatch.setattr(file_set, "LOOK_SHARE", 0.0)
+    monkeypatch.setattr(directories, "ENTRIES", 2)
+    monkeypatch.setattr(file_set.Listing, "look_s", 0.0)
+    monkeypatch.setattr(file_set.Listing, "look_share", 0.0)
     folder = Folder(tmp_path)
     names = [f"{number:03d}.txt" for number in range(8)]
     folder.put(*names)

@@ -6,7 +6,6 @@ import pytest
 
 from headrace.model.values.keys import encode_key
 from headrace.model.values.rows import Rows
-from headrace.plan import parcel as parcels
 from headrace.plan.parcel import Parcel
 
 
@@ -55,23 +54,19 @@ def test_an_empty_parcel_has_no_blobs() -> None:
 
 @pytest.mark.parametrize("rows", [packed(1000), packed(1000, True), columnar(1000)])
 def test_large_parcels_come_in_pieces_of_bounded_size_in_their_order(
-    rows: Rows, monkeypatch: pytest.MonkeyPatch
+    rows: Rows,
 ) -> None:
-    monkeypatch.setattr(parcels, "BLOB_BYTES_MAX", 4096)
     parcel = parcel_of(rows, 50)
-    blobs = list(parcel.blobs())
+    blobs = list(parcel.blobs(4096))
     assert len(blobs) > 3
     assert max(map(len, blobs)) < 3 * 4096
     assert content(Parcel.merge([Parcel.read(blob) for blob in blobs])) == content(parcel)
 
 
-def test_large_keys_count_and_are_sent_only_with_their_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(parcels, "BLOB_BYTES_MAX", 4096)
+def test_large_keys_count_and_are_sent_only_with_their_rows() -> None:
     keys = [encode_key(f"{i} " + "k" * 1000) for i in range(40)]
     parcel = Parcel(keys, np.arange(40, dtype=np.int32), packed(40))
-    blobs = list(parcel.blobs())
+    blobs = list(parcel.blobs(4096))
     assert max(map(len, blobs)) < 3 * 4096
     assert content(Parcel.merge([Parcel.read(blob) for blob in blobs])) == content(parcel)
 

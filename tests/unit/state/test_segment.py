@@ -12,7 +12,6 @@ from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.identity import claim_identity
-from headrace.state import segment as segment_module
 from headrace.state.bloom import Bloom
 from headrace.state.segment import FORMAT, SCHEMA, Cell, Segment, encode_batch, encode_segment
 from headrace.store.disk import DiskStore
@@ -176,8 +175,7 @@ def test_a_batch_that_was_sorted_elsewhere_is_written_as_it_is() -> None:
     assert encode_batch(opened(data).batch) == data
 
 
-def test_more_than_a_column_holds_is_refused_with_a_way_out(monkeypatch):
-    monkeypatch.setattr(segment_module, "COLUMN_BYTES_MAX", 1000)
-    encode_segment([field(i, "n", b"x" * 90) for i in range(10)])
+def test_more_than_a_column_holds_is_refused_with_a_way_out():
+    encode_segment([field(i, "n", b"x" * 90) for i in range(10)], column_bytes_max=1000)
     with pytest.raises(EpochFailed, match=r"slot C/3: 20 changes .*'value'.*epoch_records"):
-        encode_segment([field(i, "n", b"x" * 90) for i in range(20)], "slot C/3")
+        encode_segment([field(i, "n", b"x" * 90) for i in range(20)], "slot C/3", 1000)

@@ -24,10 +24,6 @@ from headrace.sources.files.directories import (
 )
 from headrace.store.location import filesystem_path
 
-LOOK_S = 0.001
-LOOK_SHARE = 0.05
-"""A look into a large directory takes so long, or that share of the time since the last."""
-
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -127,6 +123,9 @@ class Listing:
     looked at; of up to a thousand files every look is a whole one.
     """
 
+    look_s, look_share = 0.001, 0.05
+    """A look into a large directory takes so long, or that share of the time since the last."""
+
     def __init__(self, files: FileSet) -> None:
         self._files = files
         self._walk: Iterator[str | None] | None = None
@@ -143,7 +142,7 @@ class Listing:
         began = time.monotonic()
         until = float("inf")
         if self._looked_at is not None:
-            until = began + max(LOOK_S, LOOK_SHARE * (began - self._looked_at))
+            until = began + max(self.look_s, self.look_share * (began - self._looked_at))
         is_new = self._walk is None
         if self._walk is None:
             self._walk, self._found = self._files.walk(skip), set()

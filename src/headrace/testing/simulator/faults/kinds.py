@@ -20,29 +20,35 @@ class FaultKind:
     """Whether only a run with a lease and retries meets it, as `headrace run` makes one."""
 
 
-DRIVER_DIES = FaultKind("driver dies", {"life": 0.8, "merge": 0.05})
-DRIVER_PAUSES = FaultKind(
+KINDS: list[FaultKind] = []
+
+
+def _kind(name: str, likely: Mapping[str, float], *, around: bool = False) -> FaultKind:
+    KINDS.append(kind := FaultKind(name, likely, around))
+    return kind
+
+
+DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05})
+DRIVER_PAUSES = _kind(
     "driver pauses", {"life": 0.7, "failpoint": 0.02, "call": 0.01, "unsynced name": 0.15}
 )
-RIVAL_DRIVER = FaultKind("rival driver", {"turn": 0.15})
-TASK_DIES = FaultKind("task dies", {"task": 0.15})
-TASK_RUNS_TWICE = FaultKind("task runs twice", {"task": 0.15})
-TASK_IS_A_ZOMBIE = FaultKind("task is a zombie", {"task": 0.15})
-OUTPUT_LOST = FaultKind("output lost", {"task": 0.1})
-MIXED_ATTEMPTS = FaultKind("mixed attempts", {"task": 0.2})
-JOB_ABORTED = FaultKind("job aborted", {"level": 0.1})
-WORKER_LOST = FaultKind("worker lost", {"task": 0.1})
-DISK_FAILS = FaultKind("disk fails", {"link or rename": 0.05, "other call": 0.004})
-POWER_FAILS = FaultKind("power fails", {"life": 0.15, "turn": 0.15, "unsynced read": 0.7})
-SINK_FAILS = FaultKind("sink fails", {"delivery": 0.2})
-RING_CHANGES = FaultKind("ring changes", {"life": 0.3, "step": 0.4})
-CLOCK_JUMPS = FaultKind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
-CODE_CHANGES = FaultKind("code changes", {"start": 0.4})
+RIVAL_DRIVER = _kind("rival driver", {"turn": 0.15})
+TASK_DIES = _kind("task dies", {"task": 0.15})
+TASK_RUNS_TWICE = _kind("task runs twice", {"task": 0.15})
+TASK_IS_A_ZOMBIE = _kind("task is a zombie", {"task": 0.15})
+OUTPUT_LOST = _kind("output lost", {"task": 0.1})
+MIXED_ATTEMPTS = _kind("mixed attempts", {"task": 0.2})
+JOB_ABORTED = _kind("job aborted", {"level": 0.1})
+WORKER_LOST = _kind("worker lost", {"task": 0.1})
+DISK_FAILS = _kind("disk fails", {"link or rename": 0.05, "other call": 0.004})
+POWER_FAILS = _kind("power fails", {"life": 0.15, "turn": 0.15, "unsynced read": 0.7})
+SINK_FAILS = _kind("sink fails", {"delivery": 0.2})
+RING_CHANGES = _kind("ring changes", {"life": 0.3, "step": 0.4})
+CLOCK_JUMPS = _kind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
+CODE_CHANGES = _kind("code changes", {"start": 0.4})
 
-STANDBY_DRIVER = FaultKind("standby driver", {"turn": 0.15}, around=True)
-LEASE_FAILS = FaultKind("lease fails", {"read": 0.2, "file": 0.1}, around=True)
-STORE_AWAY = FaultKind("store away", {"turn": 0.12}, around=True)
-SINK_AWAY = FaultKind("sink away", {"turn": 0.12}, around=True)
-READER_FROM_OUTSIDE = FaultKind("reader from outside", {"turn": 0.2}, around=True)
-
-KINDS = tuple(kind for kind in vars().copy().values() if isinstance(kind, FaultKind))
+STANDBY_DRIVER = _kind("standby driver", {"turn": 0.15}, around=True)
+LEASE_FAILS = _kind("lease fails", {"read": 0.2, "file": 0.1}, around=True)
+STORE_AWAY = _kind("store away", {"turn": 0.12}, around=True)
+SINK_AWAY = _kind("sink away", {"turn": 0.12}, around=True)
+READER_FROM_OUTSIDE = _kind("reader from outside", {"turn": 0.2}, around=True)
