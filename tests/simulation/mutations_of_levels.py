@@ -11,6 +11,7 @@ import msgspec
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.delivery import Deliverer
 from headrace.errors import SinkError
+from headrace.log.epochlog import FailAtOnce
 from headrace.plan.decisions import verdict as verdict_module
 from headrace.worker.records import ordered
 
@@ -52,8 +53,8 @@ def weak_rows_that_were_refused_are_let_go() -> AbstractContextManager[Any]:
     """At-least-once: a sink refuses what comes before the commit, and the epoch is committed."""
     deliver_weak = Deliverer.deliver_weak
 
-    def careless(self: Deliverer, commit: Any, through: Any) -> None:
-        with suppress(SinkError):
+    def careless(self: Deliverer, commit: Any) -> None:
+        with suppress(SinkError), _without_patience(self):
             deliver_weak(self, commit)
 
     return patch.object(Deliverer, "deliver_weak", careless)
@@ -63,10 +64,15 @@ def weak_rows_that_were_refused_run_their_job_again() -> AbstractContextManager[
     """At-least-once: what is away while weak rows are delivered begins the epoch anew."""
     deliver_weak = Deliverer.deliver_weak
 
-    def hasty(self: Deliverer, commit: Any, through: Any) -> None:
-        deliver_weak(self, commit)
+    def hasty(self: Deliverer, commit: Any) -> None:
+        with _without_patience(self):
+            deliver_weak(self, commit)
 
     return patch.object(Deliverer, "deliver_weak", hasty)
+
+
+def _without_patience(deliverer: Deliverer) -> AbstractContextManager[Any]:
+    return patch.object(deliverer, "_waiter", FailAtOnce())
 
 
 def skipped_records_are_not_counted() -> AbstractContextManager[Any]:

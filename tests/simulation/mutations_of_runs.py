@@ -146,7 +146,7 @@ def outages_are_not_told() -> AbstractContextManager[Any]:
 
 def patience_does_not_grow() -> AbstractContextManager[Any]:
     """Patience: what is away is tried ten times a second, for as long as it takes."""
-    return patch.object(retry, "delay_s", lambda tries, chance: 0.1)
+    return patch.object(retry, "delay_s", lambda tries, chance, limits: 0.1)
 
 
 def outages_void_plans() -> AbstractContextManager[Any]:
