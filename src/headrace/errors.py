@@ -13,7 +13,7 @@
     ├── Fenced                another driver has taken over this checkpoint
     ├── UserCodeError         a hook raised; carries computation, key and traceback
     ├── ServiceError          a call to the outside failed: the first time and on every replay
-    ├── CallUncertain         nobody knows whether a call that must not repeat got through
+    ├── CallUncertain         a call that must not repeat may have got through, or not
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
 
@@ -83,7 +83,7 @@ class ServiceError(HeadraceError):
 
 
 class CallUncertain(HeadraceError):
-    """A call that must not repeat was begun, and nobody knows whether it got through.
+    """A call that must not repeat was begun, and whether it got through is unknown.
 
     No `ServiceError`: who calls again after a failure must not do so after this. A function that
     `ctx.call` calls may raise it, where it cannot know.

@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True):
     merge_piece_bytes: int = 256 << 20
     """About how much of a run is merged at once: its memory lies in the driver's process."""
     merge_sample_bytes: int = 1 << 20
-    """One key hash is sampled per so many bytes, to cut a run into pieces of like size."""
+    """One key hash per this many bytes is sampled, to cut a run into pieces of like size."""
     merge_retry_epochs: int = 32
     """How long a slot is left alone after its merge failed; twice as long the next time."""
     chains_kept: int = 16
@@ -57,7 +57,7 @@ class Limits(msgspec.Struct, frozen=True):
     open_files_max: int = 64
     """How many files of an epoch are written before they are synced."""
 
-    # Waiting for what is away
+    # Waiting through an outage
     retry_quick_s: float = 0.1
     """The first pause; it doubles with each of the quick tries."""
     retry_slow_s: float = 2.0

@@ -370,12 +370,12 @@ def intents_are_everybodys() -> AbstractContextManager[Any]:
 
 def answers_are_used_before_they_are_logged() -> AbstractContextManager[Any]:
     """E2: a hook has the answer of its own call, whatever is read back."""
-    settle = Journal._settle
+    settle = Journal._put_result
 
     def hasty(self: Journal, file: str, outcome: Any) -> Any:
         return msgspec.structs.replace(settle(self, file, outcome), outcome=outcome)
 
-    return patch.object(Journal, "_settle", hasty)
+    return patch.object(Journal, "_put_result", hasty)
 
 
 def answers_are_not_logged() -> AbstractContextManager[Any]:
@@ -384,7 +384,7 @@ def answers_are_not_logged() -> AbstractContextManager[Any]:
     def unlogged(self: Journal, file: str, outcome: Any) -> Any:
         return CallResult(self._epoch, self._wall, outcome)
 
-    return patch.object(Journal, "_settle", unlogged)
+    return patch.object(Journal, "_put_result", unlogged)
 
 
 def existing_answers_count_as_durable() -> AbstractContextManager[Any]:

@@ -5,9 +5,9 @@ A call has two kinds of files, both put-if-absent, in a directory that the drive
     <name>-1.intent-1    who calls, until when, and what is asked
     <name>-1.result      what came of it, and in which plan
 
-1. A result that is there is the answer; nobody calls. Except a result of which nothing came
+1. A result that is there is the answer, and no call is made. Except a result of which nothing came
    (a failure, a refusal) in a plan that was voided since: no hook that happened has used it. It
-   is void, and the call is made anew, in its next round: `<name>-2.intent-1`. So is an
+   is void, and the call is made again, in its next round: `<name>-2.intent-1`. So is an
    uncertain one of such a plan for those who say that it may be repeated.
 2. The intent is put, and read back: only the owner of the nonce that lies there calls.
 3. What came of it, a failure too, is put as the result, and used only as read back, when
@@ -131,16 +131,16 @@ class Journal:
                     pass
                 else:
                     reach("after-call")
-                    return self._settle(file, outcome)
+                    return self._put_result(file, outcome)
             known = self._wait(file, intent.deadline)
             if known is not None:
                 return known
             if options.uncertain != AGAIN:
-                return self._settle(file, _uncertain(name, request))
+                return self._put_result(file, _uncertain(name, request))
         raise StoreError("unreachable")  # count() does not end
 
     def known(self, name: str, request: bytes, options: CallOptions) -> Determinant | None:
-        """The outcome of a call that was made before; None where none is logged. Nobody calls."""
+        """The outcome of a call that was made before; None if none is logged. Never calls."""
         for turn in count(1):
             found = self._result(self._file(name, turn))
             if found is None:
@@ -150,8 +150,7 @@ class Journal:
         above, _, own = self._directory.rpartition("/")
         if own not in self._store.list(above):
             raise StoreError(
-                f"{self._directory} is not there, so what was answered cannot be told: is the "
-                "checkpoint away?"
+                f"{self._directory} is not there, so the answer is unknown: is the checkpoint away?"
             )
         return None
 
@@ -201,7 +200,7 @@ class Journal:
                 continue
             raise self._gone()
 
-    def _settle(self, file: str, outcome: Determinant) -> CallResult:
+    def _put_result(self, file: str, outcome: Determinant) -> CallResult:
         """Puts a result; gives the one that counts."""
         full = f"{file}.result"
         result = CallResult(self._epoch, self._wall, outcome)
@@ -241,8 +240,8 @@ class Journal:
 
     def _gone(self) -> Fenced:
         return Fenced(
-            f"{self._directory} is gone: this task belongs to an epoch that is long closed, and "
-            "must not call the outside"
+            f"{self._directory} was removed: this task belongs to an epoch that is long closed, "
+            "and must not call the outside"
         )
 
 

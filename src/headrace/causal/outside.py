@@ -62,11 +62,11 @@ def tried(
         else:
             return Determinant(name, request, ANSWER, value)
         in_doubt = in_doubt or (options.doubts and reached)
-    told = f" ({tries} tries)" if tries > 1 else ""
+    counted = f" ({tries} tries)" if tries > 1 else ""
     if in_doubt:
-        message = f"{what}{told}: {failure[:3500]}; it {IN_DOUBT}"
+        message = f"{what}{counted}: {failure[:3500]}; it {IN_DOUBT}"
         return Determinant(name, request, UNCERTAIN, message=message)
-    message = f"{what} failed{told}: {failure}"[:4000]
+    message = f"{what} failed{counted}: {failure}"[:4000]
     return Determinant(name, request, FAILED, message=message, again=again)
 
 
@@ -101,7 +101,7 @@ def raised(outcome: Determinant) -> None:
 
 
 class Try:
-    """One try of a call: whether it came as far as the outside, and whether somebody waits.
+    """One try of a call: whether it came as far as the outside, and whether its caller still waits.
 
     Whoever takes the turn first decides: the call, when it begins, or the one who no longer waits.
     """
@@ -114,7 +114,7 @@ class Try:
         """Whether the outside may have been reached."""
 
     def begin(self) -> None:
-        """The outside is about to be reached; Abandoned where nobody waits for it any more."""
+        """The outside is about to be reached; Abandoned where its caller no longer waits."""
         if not self.begun:
             try:
                 self._turn.pop()
@@ -123,7 +123,7 @@ class Try:
             self.begun = True
 
     def leave(self) -> None:
-        """Nobody waits any more."""
+        """The caller no longer waits."""
         try:
             self._turn.pop()
         except IndexError:
@@ -139,7 +139,7 @@ class Unusable(Exception):
 
 
 class Unreachable(Exception):
-    """A try that failed, told without anything that may be a secret."""
+    """A try that failed; its message holds nothing that may be a secret."""
 
 
 class Refusal(Exception):

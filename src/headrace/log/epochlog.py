@@ -9,9 +9,9 @@
   position is occupied; nothing else is written meanwhile.
 - A driver takes over by appending a generation. After that, a foreign entry at
   its next position means that it was fenced.
-- How long it is repeated is for somebody else to say (`Waiter`). A writer that gives
-  up on an unsettled put writes nothing any more: its entry may still land, and a second
-  one with another nonce would be fenced by the first.
+- A `Waiter` decides how long it is repeated. A writer that gives up on a put whose outcome
+  is unknown writes no more: its entry may still land, and a second one with another nonce
+  would be fenced by the first.
 - Positions are never free again: a trimmed directory leaves a marker, and a writer
   looks for it after its put, when a name that trimming freed can no longer deceive it.
 """
@@ -36,7 +36,7 @@ _MAGIC = b"headrace-log"
 
 
 class Waiter(Protocol):
-    """Waits, after some quick tries, while the store is away."""
+    """Decides how long to wait while the store refuses, after some quick tries."""
 
     def wait(self, error: Exception) -> None:
         """Returns when it is time to try again; raises where it is time to give up."""
@@ -82,7 +82,7 @@ class EpochLog:
         self.position = 0
         """The last position read or written."""
         self.generation = 0
-        self._unsettled: int | None = None
+        self._in_doubt: int | None = None
         """A position whose put was given up without knowing who has it."""
 
     @property
@@ -91,9 +91,9 @@ class EpochLog:
         return self._limits
 
     @property
-    def settled(self) -> bool:
+    def knows_its_last_put(self) -> bool:
         """Whether it is known what became of this driver's last put."""
-        return self._unsettled is None
+        return self._in_doubt is None
 
     def last_position(self) -> int:
         """The highest position that is taken."""
@@ -158,7 +158,7 @@ class EpochLog:
             pass  # Trimmed meanwhile: the put finds out.
 
     def append(self, kind: str, body: object) -> int:
-        """Appends an entry of this driver; Fenced if somebody else was first."""
+        """Appends an entry of this driver; Fenced if another driver was first."""
         entry = self._entry(kind, self.generation, body)
         foreign = self._put(self.position + 1, entry)
         if foreign is not None:
@@ -168,7 +168,7 @@ class EpochLog:
 
     def check(self) -> None:
         """Raises Fenced if another driver has taken over: an idle driver would not notice."""
-        if self._unsettled is not None:
+        if self._in_doubt is not None:
             return  # What lies there may be this driver's own.
         foreign = self.read(self.position + 1)
         if foreign is not None:
@@ -206,12 +206,12 @@ class EpochLog:
 
     def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
         """Settles a position: None if `entry` lies there, otherwise what does."""
-        if self._unsettled is not None:
+        if self._in_doubt is not None:
             raise StoreError(
-                f"log position {self._unsettled} was given up unsettled, so this driver writes no "
-                "more: start the pipeline again"
+                f"the put at log position {self._in_doubt} was given up with an unknown outcome, "
+                "so this driver writes no more: start the pipeline again"
             )
-        self._unsettled = position
+        self._in_doubt = position
         data = seal(_MAGIC, msgspec.json.encode(entry))
         attempt, waited = 0, False
         while True:
@@ -230,13 +230,13 @@ class EpochLog:
             refused.__cause__ = failure
             self._waiter.wait(refused)
             waited = True
-        self._unsettled = None
+        self._in_doubt = None
         if waited:
             self._waiter.over()
         return None if found.nonce == entry.nonce else found
 
     def _attempt(self, position: int, entry: LogEntry, data: bytes) -> LogEntry | None:
-        """What lies at a position after one more put; None where that cannot be told."""
+        """What lies at a position after one more put; None where that is unknown."""
         try:
             found = entry if self._try_put(position, data) else self._found(position)
         except (OSError, StoreError):
@@ -256,7 +256,9 @@ class EpochLog:
             return self._store.put_if_absent(self._name(position), data)
         except FileNotFoundError:
             if self._is_trimmed(directory):
-                raise Fenced(f"the log was trimmed past this driver: {directory} is gone") from None
+                raise Fenced(
+                    f"the log was trimmed past this driver: {directory} was removed"
+                ) from None
             # Trimming leaves a marker: without one, the whole checkpoint is somewhere else.
             raise StoreError(
                 f"{self._store.where()} has lost its {directory}: is it still "
@@ -264,14 +266,14 @@ class EpochLog:
             ) from None
 
     def _read_back(self, position: int) -> LogEntry | None:
-        """What a put of unknown outcome left; None where that cannot be told now."""
+        """What a put of unknown outcome left; None where that is still unknown."""
         try:
             return self._found(position)
         except (OSError, StoreError):
             return None
 
     def _found(self, position: int) -> LogEntry | None:
-        """What somebody put at a position, on disk: a name that is only seen may vanish again."""
+        """The entry at a position, made durable: a name that is only seen may vanish again."""
         found = self.read(position)
         if found is not None:
             self._store.sync(self._directory(position))

@@ -49,7 +49,7 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
         store.put_if_absent(paths.IDENTITY, seal(_MAGIC, msgspec.json.encode(new)))
         found = read_identity(store)
     if found is None or found.pipeline != pipeline:
-        owner = found.pipeline if found else "nobody"
+        owner = found.pipeline if found else "no pipeline"
         raise IncompatibleState(
             f"the checkpoint {store.where()} belongs to pipeline {owner!r}, not {pipeline!r}: "
             "choose another checkpoint= directory"

@@ -9,7 +9,7 @@ staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
 read/<stream>/<epoch>-read-<digest>.arrow  what the stream has read to its end, out of the ledger
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
 determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
-determinants/<first epoch>.closed          says that it is gone, should somebody remake it
+determinants/<first epoch>.closed          says that it was removed, in case it is made again
 determinants/span-<n>.closed               says so of all directories of a span of epochs
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
@@ -93,7 +93,7 @@ def determinants_directory(first: int) -> str:
 
 
 def closed_marker(directory: str) -> str:
-    """What says that a directory of determinants was taken away, should somebody remake it."""
+    """Says that a directory of determinants was removed, should a late driver make it again."""
     return f"{directory}.closed"
 
 

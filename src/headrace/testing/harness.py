@@ -3,7 +3,7 @@
 It drives the same driver, log, worker and state code as a run on Spark; only the
 substrate is replaced, files live in memory, sources are fed by the test and every
 stream can be read. Each epoch runs twice, warm and cold, and the two must agree:
-that finds bare `random()`, state shared between keys, and a cache gone wrong.
+that finds bare `random()`, state shared between keys, and a wrong cache.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _TwiceSubstrate:
         if self._twice:
             warm, self.runtime.cache = self.runtime.cache, WorkerCache()
             try:
-                # What the outside answers is nobody's fault: both runs get the same.
+                # Answers from outside may differ: both runs get the same ones.
                 answers = {r.label: r.determinants for r in reports}
                 task = msgspec.structs.replace(task, answers=answers)
                 again = {r.label: r for r in run_epoch(self.runtime, task)}

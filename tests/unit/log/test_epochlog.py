@@ -201,7 +201,7 @@ def test_a_trimmed_position_is_never_free_again(tmp_path: Path, on_disk: bool) -
         successor.trim(25)
         with pytest.raises(Fenced):
             zombie.append(COMMIT, {})
-        zombie._unsettled = None
+        zombie._in_doubt = None
     assert [p for p, _ in EpochLog(store).backwards()] == list(range(35, 19, -1))
     assert EpochLog(store).last_position() == 35
 

@@ -53,7 +53,7 @@ class Follower:
             require_present(self.store, self.checkpoint)
         elif read_identity(self.store) is not None:
             self.checkpoint = claim_identity(self.store, self.graph.name).id
-        known = not self._must_recover and self.log.settled
+        known = not self._must_recover and self.log.knows_its_last_put
         if known:
             for position, entry in self.log.follow():
                 self.history.fold(position, entry)

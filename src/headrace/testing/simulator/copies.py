@@ -1,6 +1,6 @@
 """Two copies of one checkpoint that run at once, over one output: one goes on, one is refused.
 
-A driver dies somewhere; somebody copies its checkpoint, and starts a driver over each. They
+A driver dies somewhere; its checkpoint is copied, and a driver starts over each. They
 take turns in the middle of any call, die and start again. Their input is cut into epochs
 differently, so what one has published is never what the other would.
 

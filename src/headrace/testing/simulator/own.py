@@ -89,7 +89,7 @@ class _Own:
         self._timed = True
 
     def pipeline(self) -> PipelineBuilder:
-        """Made anew, so that no seed sees what another has left in it."""
+        """Made again, so that no seed sees what another has left in it."""
         made = self._pipeline()
         self.name = made.name
         injectors = made.freeze().graph.injectors

@@ -120,12 +120,12 @@ def run_seeds(
     parts = [(seeds[i : i + _AT_ONCE], workload) for i in range(0, len(seeds), _AT_ONCE)]
     # Spawned, not forked: the parent may hold a JVM and threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_settle_in) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_freeze_modules) as pool:
         for verdicts in pool.map(_run_part, parts):
             yield from verdicts
 
 
-def _settle_in() -> None:
+def _freeze_modules() -> None:
     """What is loaded stays loaded: the collector need not look at it again and again."""
     gc.collect()
     gc.freeze()

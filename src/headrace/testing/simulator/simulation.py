@@ -131,7 +131,7 @@ class Simulation:
             self._records_arrive(1_000_000)
 
     def _teller(self) -> tuple[int, int, int]:
-        """The driver at work: its number, its generation, and the rows it has told of as lost."""
+        """The driver at work: its number, its generation, and the rows it has reported as lost."""
         life = self._interference.running
         driver = life.follower.driver if life is not None and life.follower is not None else None
         if life is None or driver is None:
@@ -181,7 +181,7 @@ class Simulation:
 
     def _next_life(self) -> Life:
         alive = [life for life in self.lives if not life.fiber.done]
-        if not alive:  # the last one has given up; before somebody starts another, it is back
+        if not alive:  # all have given up; outages end before another driver starts
             self.outages.end(all_of_them=True)
         if not self.outages.is_vanished and (
             not alive or (len(alive) < 3 and self._rival_comes(alive[-1]))
@@ -197,7 +197,7 @@ class Simulation:
         return kinds.STANDBY_DRIVER in self.chance.kinds and self.chance.random.random() < 0.1
 
     def start(self, *, standby: bool) -> Life:
-        """Somebody starts a driver."""
+        """A driver is started."""
         if len(self.lives) == LIVES_MAX:
             raise Violation(f"there is no end after {LIVES_MAX} drivers")
         if self.chance.strikes(kinds.CODE_CHANGES, "start"):
@@ -216,7 +216,7 @@ class Simulation:
         return self.lives[-1]
 
     def _rival_comes(self, newest: Life) -> bool:
-        """Somebody starts another driver, most likely because this one seems dead."""
+        """Whether another driver is started, most likely because this one seems dead."""
         slept, newest.sleeps = newest.sleeps, False
         return (slept and self.chance.random.random() < 0.6) or self.chance.strikes(
             kinds.RIVAL_DRIVER, "turn"
@@ -280,7 +280,7 @@ class Simulation:
         try:
             act()
         except OSError:
-            pass  # somebody else was there first
+            pass  # another process was first
 
     def _lose_power(self) -> None:
         self.outages.end(all_of_them=True)

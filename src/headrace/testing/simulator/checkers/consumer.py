@@ -171,7 +171,7 @@ class Consumer:
         self._chance.note(f"a consumer takes epoch {epoch} of {output.name} away")
 
     def after_power_loss(self) -> None:
-        """Marks that were not on disk yet may be gone."""
+        """Marks that were not on disk yet may be lost."""
         for output in self.outputs.values():
             output.high_water = 0
             output.nodes = {}

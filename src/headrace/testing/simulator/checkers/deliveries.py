@@ -1,7 +1,7 @@
 """Watches what sinks are handed, and what drivers say of rows that they pass over (at-most-once).
 
 It knows commits from the log alone, and asks an engine for one number only: how many
-rows it has told its user to be undelivered.
+rows it has reported as undelivered.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class Deliveries:
     def __init__(
         self, log: LogChecker, consumer: Consumer, teller: Callable[[], tuple[int, int, int]]
     ) -> None:
-        """`teller` gives the driver at work: number, generation, rows it has told of so far."""
+        """`teller` gives the driver at work: number, generation, rows it has reported so far."""
         self._log, self._consumer, self._teller = log, consumer, teller
         self._handed: set[tuple[str, int]] = set()
-        """Epochs whose rows somebody began to hand over."""
+        """Epochs whose rows a driver began to hand over."""
         self.passed_over: set[tuple[str, int]] = set()
-        """Epochs that somebody told to be undelivered."""
+        """Epochs that a driver reported as undelivered."""
         self._told: dict[int, dict[tuple[str, int], int]] = {}
-        """Driver -> the epochs that it must have told of, with their rows."""
+        """Driver -> the epochs that it must have reported, with their rows."""
 
     def begins(self, sink: str, epoch: int, empty: bool) -> None:
         """A sink is handed an epoch; `empty` where it brings no rows."""
@@ -65,7 +65,7 @@ class Deliveries:
             )
 
     def check_lost(self) -> None:
-        """Every committed row has appeared, or its epoch was told to be undelivered."""
+        """Every committed row has appeared, or its epoch was reported as undelivered."""
         for name, output in self._consumer.outputs.items():
             for commit in self._log.commits if output.may_lose else ():
                 epoch = commit["epoch"]

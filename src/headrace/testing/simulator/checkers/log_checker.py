@@ -39,9 +39,9 @@ class LogChecker:
         """Files of the record of what was read, as they were when a commit named them."""
         self.note: Callable[[str], None] = lambda line: None
         self.away = False
-        """Whether nobody can see the log now."""
+        """Whether the log cannot be seen now."""
         self.promised = 0
-        """A driver was told that this position is on disk."""
+        """A driver relies on this position being on disk."""
         self._reset()
 
     def _reset(self) -> None:
@@ -94,7 +94,7 @@ class LogChecker:
             self._fold(len(self._files), self._entries[-1])
 
     def after_power_loss(self) -> None:
-        """What had been promised must be there; what had not may be gone."""
+        """What had been promised must be there; the rest may be lost."""
         kept = len(self._files)
         while kept and self._file(kept) is None and not self._trimmed(kept):
             kept -= 1
@@ -215,7 +215,7 @@ class LogChecker:
                 raise Violation(f"epoch {len(self.commits)} counts on {segment}, which is gone")
 
     def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
-        """Nobody deletes what somebody needs. `delivered`: sink -> its last epoch."""
+        """No driver deletes what is still needed. `delivered`: sink -> its last epoch."""
         name = path.removeprefix(f"{self._root}/")
         if self.needs(name):
             raise Violation(f"{name} is deleted, but a commit of the window counts on it")

@@ -1,4 +1,4 @@
-"""A life as `headrace run` starts one: the engine's own loop, with a lease and patience.
+"""A life as `headrace run` starts one: the engine's own loop, with a lease and retries.
 
 It may be a standby, which watches the lease before it leads. A process that is stopped
 (SIGSTOP) stops whole; one that hangs keeps on renewing its lease, for a while.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 STUCK_S = 20.0
 _HICCUPS = 7
-"""After so many waits in a row an outage must have been told, and be tried more seldom."""
+"""After this many waits in a row an outage must be announced, and retries be less frequent."""
 _SLACK_S = 60.0
-"""So long somebody may try on: its last wait, and others' turns before its own."""
+"""How much later it may give up: its last wait, and others' turns before its own."""
 
 
 class _Stopping(SimulatedEvent):
-    """Nobody ever asks a simulated run to stop; but between two steps others have their turns."""
+    """Is never set; but between two steps others have their turns."""
 
     def __init__(self, life: ConductedLife, scene: Scene) -> None:
         super().__init__(lambda: life, scene.uptime_s)
@@ -120,7 +120,7 @@ class ConductedLife(Life):
     # What it says of outages, and when it gives up ------------------------
 
     def refused(self) -> None:
-        """Something outside is away, and this driver has met it."""
+        """This driver was refused by an outage."""
         now = self._scene.uptime_s()
         self.unwell_at = now
         if not self.leads or self.current is not self.fiber:
@@ -130,8 +130,10 @@ class ConductedLife(Life):
             self._refused_since, self._waits = now, 0
         if (progress := self._scene.progress()) != self._progress:
             self._progress, self._progress_at, self._waits = progress, now, 0
-        told = any(kind == "away" and at >= self._refused_since for at, kind, _ in self._notices)
-        if self._waits > _HICCUPS and not told:
+        announced = any(
+            kind == "away" and at >= self._refused_since for at, kind, _ in self._notices
+        )
+        if self._waits > _HICCUPS and not announced:
             raise Violation(f"driver {self.number} waits for what is away and tells nobody why")
         away_s = now - max(self._refused_since, self._progress_at, self.woke_at)
         if self.give_up_s is not None and away_s > self.give_up_s + _SLACK_S:
@@ -141,7 +143,7 @@ class ConductedLife(Life):
             )
 
     def waits(self, seconds: float) -> None:
-        """It waits, perhaps for what is away: then it was refused in this very moment."""
+        """It waits, perhaps through an outage: then it was refused in this very moment."""
         now = self._scene.uptime_s()
         if self._refused_at != now:
             self._refused_since = None
@@ -152,13 +154,13 @@ class ConductedLife(Life):
             raise Violation(f"driver {self.number} tries again every {seconds:.2f} s, on and on")
 
     def _excused(self, error: BaseException) -> bool:
-        """A run that is patient does not end because something is away."""
+        """A run that retries does not end because of an outage."""
         if not self._led or isinstance(error, EpochFailed):
             return super()._excused(error)
         if not isinstance(error, SinkError | StoreError) or self.give_up_s is None:
             return False
         # Its own count may have begun before the refusal that was seen here last, though not
-        # before anything went away.
+        # before the outage began.
         since = self._scene.outages.since_s
         if self._refused_since is not None:
             since = min(since, self._refused_since)

@@ -59,7 +59,7 @@ class Life:
         self.calls = 0
         """How many system calls it has made in this turn."""
         self.asleep = False
-        """Whether the whole process was stopped, until somebody wakes it."""
+        """Whether the whole process was stopped, until it is woken."""
         self.follower: Follower | None = None
         self.finished = False
         self.remembered: set[str] = set()
@@ -102,7 +102,7 @@ class Life:
 
     @property
     def is_zombie(self) -> bool:
-        """Whether somebody has taken over since."""
+        """Whether another driver has taken over since."""
         follower = self.follower
         if follower is None or not follower.has_read:
             return False
@@ -175,11 +175,11 @@ class Life:
         self.current.pause()
 
     def wake(self, uptime_s: float) -> None:
-        """Somebody lets it go on."""
+        """It may go on."""
         self.asleep = False
 
     def refused(self) -> None:
-        """Something outside is away, and this driver has met it."""
+        """This driver was refused by an outage."""
 
     def kill(self) -> None:
         """The process dies, with all its threads."""
@@ -215,7 +215,7 @@ class Life:
                 self.die(what)
 
     def die(self, where: str) -> None:
-        """The process is gone."""
+        """The process dies."""
         self._scene.chance.note(f"driver {self.number} dies at {where}")
         self.fiber.dead = True
         raise Killed

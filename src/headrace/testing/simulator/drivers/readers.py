@@ -43,12 +43,12 @@ class Reader(Life):
                 list(found.scan(name))
             scene.chance.note(f"reader {self.number} has read the state of {found.epoch}")
             return
-        told = replay.replay_epoch(scene.topology, store, self.epoch, prepared=True)
+        again = replay.replay_epoch(scene.topology, store, self.epoch, prepared=True)
         repeats = getattr(scene.workload, "repeats", True)
-        if not told.equal and repeats:
+        if not again.equal and repeats:
             raise Violation(
                 f"reader {self.number}: epoch {self.epoch} is not what was committed: "
-                f"{told.differences[:1]}"
+                f"{again.differences[:1]}"
             )
         scene.chance.note(f"reader {self.number} has run epoch {self.epoch} again")
 
@@ -63,7 +63,7 @@ class Reader(Life):
             raise error
         scene.chance.note(f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
         if isinstance(error, StoreError) or self._was_away:
-            return  # a disk that fails, or is away
+            return  # a disk that fails, or an outage
         expired = scene.now - self._began >= replay.PIN_S * 1_000_000
         kept = self.epoch > len(scene.log.commits) - scene.tuning.retain_epochs + 1
         if isinstance(error, IncompatibleState) and (expired or not kept):
@@ -98,7 +98,7 @@ class Pins:
         self._seen.pop(life.number, None)
 
     def check(self, life: Life, call: str, path: str) -> None:
-        """Nobody takes away what was pinned before it looked."""
+        """No collection deletes what was pinned before it looked."""
         if call not in ("unlink", "rename"):
             return
         name = path.removeprefix(f"{self._root}/")

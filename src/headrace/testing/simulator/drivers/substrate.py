@@ -3,7 +3,7 @@
 A task may die before, in the middle of or after its user code, and is then run
 again, by another worker; it may run twice, both outputs arriving; a lost output is
 made again, and consumers that were faster have seen the first; a zombie runs to its
-end when nobody waits for it any more. Rows arrive in any order.
+end when the driver no longer waits for it. Rows arrive in any order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SimulatedSubstrate:
         self._workers = workers
         self._chance = chance
         self.zombies: list[tuple[str, Work]] = []
-        """Tasks that nobody waits for, which will run all the same."""
+        """Tasks that no driver waits for, which will run all the same."""
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
         """(epoch, label, digest) -> the hooks that made this output."""
         self.driver: Callable[[], object] = lambda: None
@@ -124,7 +124,7 @@ class SimulatedSubstrate:
             with self._workers.taken() as worker:
                 rows = work(worker)
         except Exception:
-            return  # Nobody waits for it, so nobody hears it fail.
+            return  # No driver waits for it, so its failure is not noticed.
         for row in rows:
             if row.header.kind == REPORT and decode_report(row.body).error == "Fenced":
                 self._chance.note(f"the zombie of {name} is turned away")

@@ -1,6 +1,6 @@
 """What goes on around drivers that run as the command starts them.
 
-Time passes while they wait; the outside goes away and comes back; the lease comes to harm;
+Time passes while they wait; outages begin and end; the lease is damaged;
 their threads come to their turns; standbys start; readers look into the checkpoint.
 """
 
@@ -23,7 +23,7 @@ class Schedule(Scene, Protocol):
     leases: Leases
 
     def start(self, *, standby: bool) -> Life:
-        """Somebody starts a driver."""
+        """A driver is started."""
 
     def resume(self, life: Life, fiber: Fiber) -> None:
         """One thread of a process runs until it pauses."""
@@ -40,7 +40,7 @@ class Surroundings:
         self.readers: list[Reader] = []
 
     def due(self, alive: list[Life]) -> Life:
-        """Somebody who wants to go on. Who was stopped stays so for a while."""
+        """A life that can go on. One that was stopped stays so for a while."""
         stopped = [life for life in alive if life.asleep]
         awake = [life for life in alive if not life.asleep]
         if stopped and (not awake or self._of.chance.random.random() < 0.07):
@@ -59,7 +59,7 @@ class Surroundings:
                     self._of.resume(life, fiber)
 
     def _readers_run(self) -> None:
-        """Somebody looks into the checkpoint from outside."""
+        """Readers look into the checkpoint from outside."""
         if self._of.log.commits and self._of.chance.strikes(kinds.READER_FROM_OUTSIDE, "turn"):
             self.readers.append(Reader(self._of, len(self.readers) + 1))
         for reader in self.readers:
@@ -94,7 +94,7 @@ class Surroundings:
             self._of.start(standby=True)
 
     def readers_end(self) -> None:
-        """Nobody disturbs them any more."""
+        """They run to their end undisturbed."""
         for reader in self.readers:
             while not reader.fiber.done:
                 self._read_on(reader)

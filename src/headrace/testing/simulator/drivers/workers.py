@@ -2,7 +2,7 @@
 
 A worker runs one task at a time; while a task is paused in the middle, its worker
 is busy and others take over. Each remembers the hooks that it runs: what was called,
-for which key, at what time. A task may be told to die at one of them.
+for which key, at what time. A task may die at one of them.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Chance:
 
     @property
     def only_the_outside(self) -> bool:
-        """Whether nothing goes wrong but that the outside is away, or looks on."""
+        """Whether there are only outages, standbys and readers, and no other faults."""
         return bool(self.kinds) and all(kind.around for kind in self.kinds)
 
     def strikes(self, kind: FaultKind, place: str) -> bool:

@@ -22,7 +22,7 @@ PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
 
 OUTAGE_CALLS_MAX = 40
 CALLS_MAX = 20_000
-"""So many system calls one turn takes at most."""
+"""A turn with more system calls goes round in a circle."""
 TAKEOVERS_MAX = 5
 """So often one driver may take over in one moment."""
 
@@ -122,7 +122,7 @@ class Interference:
             life.die(f"{call} {path}")  # few come there, and what is left there must not count
         unsynced = self._is_unsynced(call, path)
         if call == "read" and unsynced and self._chance.strikes(kinds.POWER_FAILS, "unsynced read"):
-            # What somebody has put, and not synced, is about to be believed by another.
+            # One process is about to rely on what another has put and not synced.
             life.power_fails_in = self._chance.random.randint(1, 2)
         place = "unsynced name" if call == "fsync" and unsynced else "call"
         if self._chance.strikes(kinds.DRIVER_PAUSES, place):
@@ -134,7 +134,7 @@ class Interference:
         return self._fault(call, path)
 
     def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:
-        """Whether what it calls is away; readers take their time."""
+        """Whether the call is refused by an outage; readers often pause first."""
         if isinstance(life, Reader) and self._chance.random.random() < 0.15:
             self._pause(life, f"before {call} {path}")
         if call == "read" and path == f"{self._root}/LEASE" and self._disk.find(path) is None:
@@ -172,7 +172,7 @@ class Interference:
             self.running.refused()
 
     def time_passes(self) -> None:
-        """A driver has stopped, and somebody looks why: an outage does not last for ever."""
+        """A driver has stopped; an outage does not last for ever."""
         self.outage //= 2
 
     def _is_unsynced(self, call: str, path: str) -> bool:

@@ -56,7 +56,7 @@ class Leases:
     # Faults ---------------------------------------------------------------
 
     def seen(self, life: Life | None, path: str, data: bytes) -> bytes:
-        """What somebody who reads the lease gets to see."""
+        """What a process that reads the lease gets to see."""
         if path != self._path or not isinstance(life, ConductedLife):
             return data
         if not self._past or self._past[-1] != data:
@@ -69,7 +69,7 @@ class Leases:
         return data
 
     def missing(self, life: Life) -> None:
-        """Somebody looks for a lease, and there is none."""
+        """A process looks for a lease, and there is none."""
         self._note(life, b"")
 
     def spoil(self, lives: Sequence[Life]) -> None:

@@ -1,7 +1,7 @@
-"""What is away for a while: the checkpoint's store, or a sink. Then it is back.
+"""Outages of the checkpoint's store or of a sink, each of which ends after a while.
 
-A store that is away refuses every call, or has vanished, as a filesystem does that was
-unmounted; nothing may be made anew in its place. Power and late writes are not simulated
+During an outage the store refuses every call, or has vanished like an unmounted filesystem;
+no driver may create anything in its place. Power and late writes are not simulated
 meanwhile.
 """
 
@@ -16,7 +16,7 @@ from headrace.testing.simulator.machine.disk import Node, SimulatedDisk
 
 
 class Outages:
-    """Places, and until when they are away."""
+    """Places with an outage, and until when."""
 
     log: LogChecker
 
@@ -29,15 +29,15 @@ class Outages:
         self._vanished: tuple[Node, float] | None = None
         """The checkpoint's directory, and when it is back."""
         self.since_s = 0.0
-        """When something went away last, while nothing else was."""
+        """When the last outage began, while there was no other."""
 
     @property
     def is_vanished(self) -> bool:
-        """Whether the checkpoint is gone: who starts now would begin a new one."""
+        """Whether the checkpoint has vanished: a driver that starts now would begin a new one."""
         return self._vanished is not None
 
     def begin(self, *, may_vanish: bool) -> None:
-        """Perhaps something goes away; `may_vanish` where every driver knows its checkpoint."""
+        """An outage may begin; `may_vanish` where every driver knows its checkpoint."""
         for kind, place in ((kinds.STORE_AWAY, self._root), (kinds.SINK_AWAY, "/out")):
             if place in self._until or not self._chance.strikes(kind, "turn"):
                 continue
@@ -55,7 +55,7 @@ class Outages:
         return any(path.startswith(place) for place in self._until)
 
     def end(self, *, all_of_them: bool = False) -> None:
-        """What has been away long enough is back."""
+        """Ends the outages that have lasted long enough."""
         now = self._uptime_s()
         for place, until in list(self._until.items()):
             if until <= now or all_of_them:

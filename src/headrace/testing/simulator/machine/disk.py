@@ -153,7 +153,7 @@ class SimulatedDisk:
             else:
                 kept.append(change)
         for change in reversed(settled):
-            _settle(change)
+            _make_durable(change)
         self._unsynced = kept[::-1]
 
     def is_unsynced(self, path: str, *, inside: bool = False) -> bool:
@@ -171,12 +171,12 @@ class SimulatedDisk:
         share = random.choice((0.0, 0.5, 1.0))
         for change in self._unsynced:
             if random.random() < share:
-                _settle(change)
+                _make_durable(change)
         self._unsynced = []
         _restore(self.root, random)
 
 
-def _settle(change: Change) -> None:
+def _make_durable(change: Change) -> None:
     for home, name, node in change:
         if node is None:
             home.durable.pop(name, None)

@@ -3,7 +3,7 @@
 Every call passes a gate first, where the simulation may kill or pause the process,
 or answer with a `Fault`. The faults are those of real filesystems, networked ones
 included: refused; done and reported as failed; done, repeated by the network and
-reported as done by somebody else; refused and done all the same, later.
+reported as done by another process; refused and done all the same, later.
 """
 
 from __future__ import annotations

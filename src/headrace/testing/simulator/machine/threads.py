@@ -1,7 +1,7 @@
 """What the engine takes for `threading`: events and threads of a simulated process.
 
 A thread is a fiber of its process and gets a turn when it is due. Waiting gives the turn
-back; it ends by the simulation's uptime, or when somebody sets the event.
+back; it ends by the simulation's uptime, or when the event is set.
 """
 
 from __future__ import annotations

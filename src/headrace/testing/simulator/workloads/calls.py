@@ -5,7 +5,7 @@ whoever called again is found out by what they publish:
 
 - `charge` must not repeat: a record reaches it at most once, whatever dies. Where nobody
   knows whether it did, that itself is the answer, and stays so.
-- What failed is told alike in all tries of a plan, and asked again by the plan after it where
+- What failed is reported alike in all tries of a plan, and asked again by the plan after it where
   that one was voided: nothing had happened. In some schedules a failure stops the run.
 - `lookup` may be called again, always under the same key; one answer counts.
 - `rate` is logged with the commit: any attempt may call, the commit says whose answer counts.
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from headrace.testing.simulator.simulation import Simulation
 
 UNCERTAIN, FAILED = "uncertain", "failed"
-Told = int | str
-"""What a hook was told: an answer, or what became of the call."""
+Reply = int | str
+"""What a hook got: an answer, or what became of the call."""
 
 
 class Outside:
@@ -59,8 +59,8 @@ class Outside:
         self.answers: dict[tuple[str, str], list[int]] = {}
         """(service, what was asked) -> every answer it gave."""
         self.keys: dict[tuple[str, str], set[str]] = {}
-        self.told: dict[tuple[str, str], dict[int, Told]] = {}
-        """The same -> what hooks were told, by the wall time of their plan."""
+        self.replies: dict[tuple[str, str], dict[int, Reply]] = {}
+        """The same -> what hooks got, by the wall time of their plan."""
         self._failed: dict[tuple[str, str], int] = {}
         """The same -> how often it has failed."""
         self._asked: dict[tuple[str, str], dict[int, int]] = {}
@@ -71,7 +71,7 @@ class Outside:
         self.note: Callable[[str], None] = lambda line: None
 
     def reach(self, name: str, what: str, key: str) -> int:
-        """Somebody calls."""
+        """A hook calls."""
         asked = (name, what)
         self.keys.setdefault(asked, set()).add(key)
         if self._fails_now(asked):
@@ -96,45 +96,45 @@ class Outside:
         self._failed[asked] = self._failed.get(asked, 0) + 1
         return True
 
-    def ask(self, name: str, what: str, wall: int, call: Callable[[], int]) -> Told:
-        """What a hook of the plan with this wall time is told."""
+    def ask(self, name: str, what: str, wall: int, call: Callable[[], int]) -> Reply:
+        """What a hook of the plan with this wall time gets."""
         before, asked = self._given, (name, what)
         self._asked.setdefault(asked, {}).setdefault(wall, self._failed.get(asked, 0))
-        told: Told
+        reply: Reply
         failure: ServiceError | None = None
         try:
-            told = call()
+            reply = call()
         except CallUncertain:
-            told = UNCERTAIN
+            reply = UNCERTAIN
             self.note(f"{name} {what} is uncertain")
         except ServiceError as error:
-            told, failure = FAILED, error
-        if self._given == before and asked in self.told:
+            reply, failure = FAILED, error
+        if self._given == before and asked in self.replies:
             self.note(f"{name} {what} is answered from the log")
         if name != "rate":
-            self._judge(asked, wall, told)
+            self._judge(asked, wall, reply)
         if failure is not None and self.stops:
             raise failure
-        return told
+        return reply
 
-    def _judge(self, asked: tuple[str, str], wall: int, told: Told) -> None:
-        """All tries of a plan are told the same; the plans after one that was told an answer, too.
+    def _judge(self, asked: tuple[str, str], wall: int, reply: Reply) -> None:
+        """All tries of a plan get the same; the plans after one that got an answer, too.
 
-        A failure is told to the plan in which it happened. Tasks of older plans, which nobody
+        A failure reaches the plan in which it happened. Tasks of older plans, which nobody
         waits for any more, may see it as well.
         """
-        by_plan = self.told.setdefault(asked, {})
-        others = {t for w, t in by_plan.items() if w == wall or FAILED not in (t, told)}
-        by_plan.setdefault(wall, told)
-        if others - {told}:
-            all_told = sorted(map(str, others | {told}))
-            self.broken = f"hooks that asked {' '.join(asked)} were told {all_told}"
+        by_plan = self.replies.setdefault(asked, {})
+        others = {t for w, t in by_plan.items() if w == wall or FAILED not in (t, reply)}
+        by_plan.setdefault(wall, reply)
+        if others - {reply}:
+            all_replies = sorted(map(str, others | {reply}))
+            self.broken = f"hooks that asked {' '.join(asked)} got {all_replies}"
         older = [t for w, t in by_plan.items() if w < wall and t != FAILED]
-        if told == FAILED and older:
-            self.broken = f"{' '.join(asked)} failed, though a plan before was told {older}"
+        if reply == FAILED and older:
+            self.broken = f"{' '.join(asked)} failed, though a plan before got {older}"
         known = self._asked[asked]
-        if told == FAILED and wall == max(known) and self._failed.get(asked, 0) == known[wall]:
-            self.broken = f"{' '.join(asked)}: a plan was told of a failure of a plan before it"
+        if reply == FAILED and wall == max(known) and self._failed.get(asked, 0) == known[wall]:
+            self.broken = f"{' '.join(asked)}: a plan got a failure of a plan before it"
 
     def check(self) -> None:
         """Raises what was broken."""
@@ -180,9 +180,9 @@ class Order(Computation):
     def _charge(self, what: str, ctx: Context) -> None:
         wall = ctx.now()
         found = _outside.ask("rate", what, wall, lambda: ctx.call(rate, what))
-        told = _outside.ask("charge", what, wall, lambda: ctx.call(charge, what))
-        self.charged.append(f"{told}")
-        ctx.produce({"id": what, "charge": told, "rate": found})
+        reply = _outside.ask("charge", what, wall, lambda: ctx.call(charge, what))
+        self.charged.append(f"{reply}")
+        ctx.produce({"id": what, "charge": reply, "rate": found})
 
 
 class Book(Computation):
@@ -192,9 +192,9 @@ class Book(Computation):
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
         what = record.value["id"]
-        told = _outside.ask("lookup", what, ctx.now(), lambda: ctx.call(lookup, what))
+        reply = _outside.ask("lookup", what, ctx.now(), lambda: ctx.call(lookup, what))
         self.looked += 1
-        ctx.produce({**record.value, "lookup": told})
+        ctx.produce({**record.value, "lookup": reply})
 
 
 class Calls:
@@ -211,7 +211,7 @@ class Calls:
         self.count = random.randint(4, 12)
         self.records = {"in": stamped(random, self.count, record)}
         self._published: dict[str, dict[str, Any]] = {}
-        self._rates: dict[int, list[Told]] = {}
+        self._rates: dict[int, list[Reply]] = {}
         self._simulation: Simulation | None = None
         self.stops_with = "ServiceError" if self.outside.stops else ""
 
@@ -259,20 +259,20 @@ class Calls:
         expected |= {f"{i}-again" for i in range(0, self.count, 3)}
         if self._published.keys() != expected:
             raise Violation(f"published {sorted(self._published)} of {sorted(expected)}")
-        kept = [told for _, s in outcome.checkpoint.scan("Order") for told in s["charged"]]
-        told = [str(row["charge"]) for row in self._published.values()]
-        if sorted(kept) != sorted(told):
-            raise Violation(f"charges {kept} are kept, {told} were published")
+        kept = [reply for _, s in outcome.checkpoint.scan("Order") for reply in s["charged"]]
+        shown = [str(row["charge"]) for row in self._published.values()]
+        if sorted(kept) != sorted(shown):
+            raise Violation(f"charges {kept} are kept, {shown} were published")
         self._check_commits(outcome)
         self._check_journal()
 
     def _check_commits(self, outcome: SimulationOutcome) -> None:
         """An answer that travels with the commit is the one that the epoch used."""
         for commit in outcome.commits:
-            logged: list[Told] = []
+            logged: list[Reply] = []
             for packed in commit.get("determinants", {}).values():
                 for _, _, kind, value, _ in msgspec.msgpack.decode(base64.b64decode(packed)):
-                    logged.append(_told({"kind": kind, "value": base64.b64encode(value)}))
+                    logged.append(_reply({"kind": kind, "value": base64.b64encode(value)}))
             used = self._rates.get(commit["epoch"], [])
             if sorted(map(str, logged)) != sorted(map(str, used)):
                 raise Violation(
@@ -284,7 +284,7 @@ class Calls:
         if self._simulation is None:
             return
         published = [row[name] for row in self._published.values() for name in ("charge", "lookup")]
-        waiting = [str(told) for told in published]
+        waiting = [str(reply) for reply in published]
         disk, root = self._simulation.disk, "/checkpoint/determinants"
         for directory in disk.list(root) if disk.find(root) is not None else ():
             last: dict[str, tuple[int, str]] = {}
@@ -292,18 +292,18 @@ class Calls:
                 if not file.endswith(".result"):
                     continue
                 data = bytes(disk.file(f"{root}/{directory}/{file}").data)
-                told = str(_told(json.loads(data.split(b"\n", 1)[1])["outcome"]))
+                reply = str(_reply(json.loads(data.split(b"\n", 1)[1])["outcome"]))
                 call, _, turn = file.removesuffix(".result").partition("-")
-                if (found := last.get(call)) and FAILED not in (told, found[1]):
-                    raise Violation(f"{file} says {told}, another round of it {found[1]}")
-                last[call] = max(last.get(call, (0, "")), (int(turn), told))
-            for call, (_, told) in last.items():
-                if told not in waiting:
-                    raise Violation(f"{call} says {told}, and nobody published that")
-                waiting.remove(told)
+                if (found := last.get(call)) and FAILED not in (reply, found[1]):
+                    raise Violation(f"{file} says {reply}, another round of it {found[1]}")
+                last[call] = max(last.get(call, (0, "")), (int(turn), reply))
+            for call, (_, reply) in last.items():
+                if reply not in waiting:
+                    raise Violation(f"{call} says {reply}, and nobody published that")
+                waiting.remove(reply)
 
 
-def _told(answer: dict[str, Any]) -> Told:
+def _reply(answer: dict[str, Any]) -> Reply:
     """What a logged outcome tells, decoded from JSON without the engine."""
     if answer["kind"] != "answer":
         return str(answer["kind"])

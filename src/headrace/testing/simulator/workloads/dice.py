@@ -1,6 +1,6 @@
 """Code that rolls bare dice: no two tries agree, yet every output must agree with itself.
 
-Nobody can say what the right answer is. But what level 1 published, what level 2
+There is no reference for the right answer. But what level 1 published, what level 2
 received, and what both keep must be the same story, after every epoch.
 """
 
