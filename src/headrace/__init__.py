@@ -43,8 +43,7 @@ from headrace.operators.windows.tumbling import tumbling
 from headrace.operators.windows.whole import whole
 from headrace.operators.windows.window import Window, every
 from headrace.pipeline.fluent import agg
-from headrace.pipeline.fluent.keyed_stream import KeyedStream
-from headrace.pipeline.fluent.stream import Stream
+from headrace.pipeline.fluent.stream import KeyedStream, Stream
 from headrace.pipeline.graph.graph import to
 from headrace.plan.progress import EpochProgress, RunSummary
 

@@ -19,7 +19,6 @@ from headrace import Computation, Pipeline, failpoints, hopping, sources, to
 from headrace.model.values.time import LATEST
 from headrace.operators.joins.bounds import Interval
 from headrace.operators.joins.combine import Side
-from headrace.operators.joins.windowed import CutWindows
 from headrace.pipeline.fluent.joins import join, join_asof
 from headrace.pipeline.fluent.lookups import lookup
 from headrace.testing import CRASH, Harness
@@ -175,7 +174,7 @@ def test_a_join_over_the_full_history_is_the_join_of_sql(
     schedule: Schedule, how: str, key: Any, late: Any
 ) -> None:
     p = pipeline()
-    join(p, *sides(key), how=how, select=SELECT, name="out", late=late, errors=to("dead"))
+    join(p.catalog, *sides(key), how=how, select=SELECT, name="out", late=late, errors=to("dead"))
     kept = "true" if late == "process" else ON_TIME
     expected = theirs(
         schedule,
@@ -195,7 +194,7 @@ def test_an_interval_join_is_the_range_join_of_sql_and_leaves_nothing_behind(
 ) -> None:
     p = pipeline()
     within, upper = Interval(lower, lower + width), lower + width
-    join(p, *sides(key), within=within, how=how, select=SELECT, name="out", late=late,
+    join(p.catalog, *sides(key), within=within, how=how, select=SELECT, name="out", late=late,
          errors=to("dead"))  # fmt: skip
     kept = "true" if late == "process" else ON_TIME
     # A late row meets what is kept: rows whose last partner on time may still come.
@@ -238,9 +237,9 @@ def test_a_window_join_is_a_join_by_key_and_window(
     size, every = shape
     p = pipeline()
     join(
-        p,
+        p.catalog,
         *sides(key),
-        window=CutWindows(hopping(f"{size}us", every=f"{every}us")),
+        window=hopping(f"{size}us", every=f"{every}us"),
         grace=f"{grace}us",
         how=how,
         select=SELECT,
@@ -292,7 +291,7 @@ def test_an_as_of_join_is_that_of_duckdb(
         apart.append((stream, kept))
     p = pipeline()
     tolerance = None if within is None else f"{within}us"
-    join_asof(p, *sides(key), how=how, within=tolerance, select=SELECT, name="out",
+    join_asof(p.catalog, *sides(key), how=how, within=tolerance, select=SELECT, name="out",
               errors=to("dead"))  # fmt: skip
     near = "true" if within is None else f"l.t - r.t <= {within}"
     cell = {c: f"CASE WHEN {near} THEN r.{c} END" for c in ("k", "t", "b")}
@@ -333,7 +332,7 @@ def test_a_look_up_is_the_join_of_sql_with_a_table(
     )
     p = Pipeline("looked up")
     p.read("in", sources.memory([], timestamp="t"))
-    lookup(p, "in", side, on={"x": "x", "y": "z"}, how=how, name="out")
+    lookup(p.catalog, "in", side, on={"x": "x", "y": "z"}, how=how, name="out")
     with Harness(p) as h:
         at = 0
         for count in [*cuts, len(values)]:

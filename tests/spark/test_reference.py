@@ -98,7 +98,7 @@ def test_a_diamond_of_five_slots_in_one_level_and_one_in_another_agrees(tmp_path
     topology = pipeline.freeze()
     assert [topology.level[n] for n in ("Book", "Volume", "Close", "Pay")] == [1, 1, 2, 3]
     for name, slots in {"Book": 5, "Volume": 1, "Close": 3, "Pay": 2}.items():
-        node = pipeline._nodes[name]
+        node = pipeline.catalog.nodes[name]
         object.__setattr__(node, "slots", slots)
     run_local(pipeline, tmp_path / "checkpoint", epoch_records=50)
     closed, payments, _ = plain_exchange(trades)

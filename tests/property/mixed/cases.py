@@ -66,7 +66,7 @@ class Failure:
 
 def put(step: Any, at: At, name: str) -> At:
     """One more step."""
-    before = set(at.wiring.pipeline._nodes)
+    before = set(at.wiring.pipeline.catalog.nodes)
     try:
         after: At = step.build(at, name)
     except InvalidPipeline as error:

@@ -23,7 +23,7 @@ from tests.property.mixed.shapes import DEAD, At, Shape, Unfit
 from tests.property.mixed.stateless_steps import a_column, settled
 
 from headrace import agg, every, hopping, same_window, session, sliding, to, tumbling, whole
-from headrace.pipeline.fluent.keyed_stream import KeyedStream
+from headrace.pipeline.fluent.stream import KeyedStream
 
 WINDOW = ("window_start", "window_end")
 SIZES = (1, 10, 40, 200, 200)

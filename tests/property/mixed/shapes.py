@@ -114,7 +114,7 @@ class At:
 
 def note_letters(before: set[str], at: At, after: At) -> None:
     """Which of the computations that a step has added have letters that can be compared."""
-    added = set(at.wiring.pipeline._nodes) - before
+    added = set(at.wiring.pipeline.catalog.nodes) - before
     if at.shape.last_by is not None:
         at.wiring.unsettled |= added
     if not after.shape.local:

@@ -24,7 +24,7 @@ CITIES = [{"city": "a", "country": 1}, {"city": "b", "country": 2}]
 def run(table: Any, values: list[dict[str, Any]], **options: Any) -> list[Any]:
     p = Pipeline("looked up")
     p.read("in", sources.memory([], timestamp="t"))
-    lookup(p, "in", table, name="out", **options)
+    lookup(p.catalog, "in", table, name="out", **options)
     with Harness(p) as h:
         h.send("in", *values)
         h.end()
@@ -144,7 +144,7 @@ def test_text_and_numbers_are_not_alike_and_are_told_apart(
     for errors in (to("dead"), to("dead", only=ValueError)):
         p = Pipeline("looked up")
         p.read("in", sources.memory([], timestamp="t"))
-        lookup(p, "in", table, on="n", name="out", errors=errors)
+        lookup(p.catalog, "in", table, on="n", name="out", errors=errors)
         with pytest.raises(InvalidRecord) if errors.only[0] is ValueError else nullcontext():
             with Harness(p) as h:
                 h.send("in", {"t": 0, "n": cell}, {"t": 1, "n": None}, {"t": 2})
@@ -186,7 +186,7 @@ def test_records_of_all_forms_look_the_same_however_the_input_is_cut() -> None:
     def found(cuts: list[int]) -> list[str]:
         p = Pipeline("looked up")
         p.read("in", sources.memory([], timestamp="t"))
-        lookup(p, "in", CITIES, on="city", name="out")
+        lookup(p.catalog, "in", CITIES, on="city", name="out")
         with Harness(p) as h:
             for start, end in zip([0, *cuts], cuts, strict=False):
                 h.send("in", *rows[start:end])
@@ -203,7 +203,7 @@ def test_a_side_input_is_part_of_the_fingerprint_and_unpacked_once() -> None:
     def prints(rows: Any) -> str:
         p = Pipeline("p")
         p.read("in", sources.memory([]))
-        lookup(p, "in", rows, on="city")
+        lookup(p.catalog, "in", rows, on="city")
         return fingerprint(p.freeze().graph)
 
     assert prints(CITIES) == prints(list(CITIES))

@@ -105,7 +105,7 @@ def _same_path(p):
 
 
 WHOLE = {
-    "nothing is read": (lambda p: p._injectors.clear(), "reads nothing"),
+    "nothing is read": (lambda p: p.catalog.injectors.clear(), "reads nothing"),
     "an unknown input": (
         wire(inputs={"inn": "k"}),
         "reads stream 'inn', which nobody produces.*in",

@@ -163,7 +163,7 @@ def test_many_short_hooks_are_never_stopped_however_long_they_take_together() ->
 
 
 def test_time_outside_of_hooks_does_not_count() -> None:
-    node = pipeline(Slow)._nodes["Slow"]
+    node = pipeline(Slow).catalog.nodes["Slow"]
     with watching(HookWatch(node)) as watch:
         watch.begin()
         watch.turn = None
@@ -172,7 +172,7 @@ def test_time_outside_of_hooks_does_not_count() -> None:
 
 
 def test_a_watch_counts_looks_and_so_a_process_that_was_suspended_is_not_blamed() -> None:
-    watch = HookWatch(pipeline(Slow)._nodes["Slow"])
+    watch = HookWatch(pipeline(Slow).catalog.nodes["Slow"])
     watch.begin()
     assert not watch.looked(0.1), "the first look sees it for the first time"
     assert not watch.looked(0.1)
@@ -183,7 +183,7 @@ def test_a_watch_counts_looks_and_so_a_process_that_was_suspended_is_not_blamed(
 
 
 def test_what_is_told_of_other_errors_is_the_error_itself() -> None:
-    watch = HookWatch(pipeline(Slow)._nodes["Slow"])
+    watch = HookWatch(pipeline(Slow).catalog.nodes["Slow"])
     error = ValueError("no")
     assert error_of(error, watch) is error
     assert isinstance(error_of(Interrupt(), watch), TimeoutError)

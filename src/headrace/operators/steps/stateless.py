@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.model.context import Context, TableContext
     from headrace.model.record import Record
 
-RECORD_TIME = "record_timestamp"
+TIME_BESIDE_VALUES = "record_timestamp"
 """The column of the records' times where the values have a column `timestamp` of their own."""
 
 
@@ -259,5 +259,5 @@ def _checked(made: pa.Table, columns: Mapping[str, Any], step: str) -> pa.Table:
 
 def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The times of a table's records, whatever their values call `timestamp`."""
-    name = RECORD_TIME if RECORD_TIME in table.schema.names else "timestamp"
+    name = TIME_BESIDE_VALUES if TIME_BESIDE_VALUES in table.schema.names else "timestamp"
     return table.column(name).to_numpy()

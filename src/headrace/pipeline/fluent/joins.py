@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,18 +20,15 @@ from headrace.operators.joins.interval import IntervalJoin
 from headrace.operators.joins.windowed import WindowJoin
 from headrace.operators.steps.stateless import PassOn
 from headrace.operators.windows.window import WINDOW_COLUMNS, Window
+from headrace.pipeline.fluent.catalog import Catalog
 from headrace.pipeline.graph.graph import To
-
-if TYPE_CHECKING:
-    from headrace.pipeline.fluent.builder import PipelineBuilder
-
 
 Made = tuple[str, tuple[str, ...] | None, tuple[str, ...]]
 """A step's name, its columns where they are known, and the names of steps that help it."""
 
 
 def join(
-    builder: PipelineBuilder,
+    catalog: Catalog,
     left: Side,
     right: Side,
     *,
@@ -62,15 +59,15 @@ def join(
             f'{where}: late= of a window join is "drop" or to(stream), not {late!r}: a closed '
             "window takes no more records; grace= keeps it open for longer"
         )
-    _check_keys(builder, left, right, where)
-    left, right = _typed(builder, left), _typed(builder, right)
+    _check_keys(catalog, left, right, where)
+    left, right = _typed(catalog, left), _typed(catalog, right)
     shared = () if window is None else WINDOW_COLUMNS
     pairing = Pairing(left, right, select=select, where=where, shared=shared)
     for column in () if window is None else window.columns:
         for side in (left, right):
             check_column(column, side.columns, where=f"{where}, same_window() of {side.stream!r}")
-    outputs: Any = (name := builder._free(name))
-    right, helpers = _apart(builder, left, right, name)
+    outputs: Any = (name := catalog.free(name))
+    right, helpers = _apart(catalog, left, right, name)
     columns = pairing.columns()
     computation: Computation
     if within is not None:
@@ -87,12 +84,12 @@ def join(
         computation = HistoryJoin(pairing, left.stream, how)
         late = "process" if late is None else late
     inputs = {left.stream: left.key, right.stream: right.key}
-    made = builder._add(name, computation, inputs, outputs, late=late, **options)
+    made = catalog.add_step(name, computation, inputs, outputs, late=late, **options)
     return made, columns, helpers
 
 
 def join_asof(
-    builder: PipelineBuilder,
+    catalog: Catalog,
     left: Side,
     right: Side,
     *,
@@ -108,15 +105,15 @@ def join_asof(
     where = f"as-of join {name!r}"
     _check_options(options, where)
     _check_how(how, ("inner", "left"), where)
-    _check_keys(builder, left, right, where)
+    _check_keys(catalog, left, right, where)
     tolerance = None if within is None else duration(within, what=f"{where}: within=")
     pairing = Pairing(left, right, select=select, where=where)
-    name = builder._free(name)
-    right, helpers = _apart(builder, left, right, name)
+    name = catalog.free(name)
+    right, helpers = _apart(catalog, left, right, name)
     # The right side first: of records of one instant, the table's change comes before the look-up.
     inputs = {right.stream: right.key, left.stream: left.key}
     computation = AsOfJoin(pairing, left.stream, how, tolerance)
-    made = builder._add(name, computation, inputs, name, late=late, **options)
+    made = catalog.add_step(name, computation, inputs, name, late=late, **options)
     return made, pairing.columns(), helpers
 
 
@@ -141,7 +138,7 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
         raise InvalidPipeline(f"{where} is by key: key_by(...) on both sides, instead of on=")
 
 
-def _check_keys(builder: PipelineBuilder, left: Side, right: Side, where: str) -> None:
+def _check_keys(catalog: Catalog, left: Side, right: Side, where: str) -> None:
     for side, name in ((left, "left"), (right, "right")):
         if side.key is None:
             raise InvalidPipeline(
@@ -158,7 +155,7 @@ def _check_keys(builder: PipelineBuilder, left: Side, right: Side, where: str) -
         kinds = [
             (side.stream, column, kind, _kind(kind))
             for side, column in ((left, mine), (right, theirs))
-            if (kind := _type(builder, side.stream, column)) is not None
+            if (kind := _type(catalog, side.stream, column)) is not None
         ]
         if len(kinds) == 2 and kinds[0][3] != kinds[1][3]:
             of = [f"{column!r} of {stream!r} is {kind}" for stream, column, kind, _ in kinds]
@@ -167,16 +164,16 @@ def _check_keys(builder: PipelineBuilder, left: Side, right: Side, where: str) -
             )
 
 
-def _typed(builder: PipelineBuilder, side: Side) -> Side:
+def _typed(catalog: Catalog, side: Side) -> Side:
     """The side with the types of its columns, where its stream has a schema."""
-    schema = builder._schemas.get(side.stream)
+    schema = catalog.schema_of(side.stream)
     if schema is None:
         return side
     return replace(side, kinds={field.name: field.type for field in schema.arrow})
 
 
-def _type(builder: PipelineBuilder, stream: str, column: str) -> pa.DataType | None:
-    schema = builder._schemas.get(stream)
+def _type(catalog: Catalog, stream: str, column: str) -> pa.DataType | None:
+    schema = catalog.schema_of(stream)
     known = schema is not None and column in schema.names
     return schema.arrow.field(column).type if schema is not None and known else None
 
@@ -190,12 +187,10 @@ def _kind(given: pa.DataType) -> str:
     return "number" if pa.types.is_integer(given) else str(given)
 
 
-def _apart(
-    builder: PipelineBuilder, left: Side, right: Side, name: str
-) -> tuple[Side, tuple[str, ...]]:
+def _apart(catalog: Catalog, left: Side, right: Side, name: str) -> tuple[Side, tuple[str, ...]]:
     """The right side under a name of its own, if it is the left side's stream; who gives it."""
     if left.stream != right.stream:
         return right, ()
     again = f"{name}.right"
-    builder.compute(PassOn(), inputs={right.stream: None}, outputs=again, name=again)
+    catalog.add_node(PassOn(), inputs={right.stream: None}, outputs=again, name=again)
     return replace(right, stream=again), (again,)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column
 from headrace.operators.lookup.lookup import Lookup, clashing, index_of
 from headrace.operators.lookup.table import lookup_table
-
-if TYPE_CHECKING:
-    from headrace.pipeline.fluent.builder import PipelineBuilder
+from headrace.pipeline.fluent.catalog import Catalog
 
 On = str | tuple[str, ...] | Mapping[str, str]
 
 
 def lookup(
-    builder: PipelineBuilder,
+    catalog: Catalog,
     stream: str,
     table: Any,
     *,
@@ -49,5 +47,5 @@ def lookup(
     if clash:
         raise InvalidPipeline(clashing(where, clash))
     index_of(side, tuple(pairs.values()))  # what cannot be looked up by fails here
-    name = builder._add(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
+    name = catalog.add_step(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
     return name, None if columns is None else (*columns, *added)

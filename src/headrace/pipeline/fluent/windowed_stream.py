@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column, check_numbers
@@ -15,10 +16,8 @@ from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggr
 from headrace.operators.windows.late_filter import LateAside
 from headrace.operators.windows.window import WINDOW_COLUMNS, Every, Window
 from headrace.operators.windows.withdrawals import WITHDRAWN, withdraws
+from headrace.pipeline.fluent.keyed_source import KeyedSource
 from headrace.pipeline.graph.graph import To
-
-if TYPE_CHECKING:
-    from headrace.pipeline.fluent.keyed_stream import KeyedStream
 
 CLOCKS = ("event", "ingestion", "processing")
 MODES = ("final", "on_time", "changes")
@@ -27,12 +26,16 @@ StepOption: TypeAlias = To | str | int | float | timedelta | None
 """What an option of `p.compute` may be; an aggregate is none of these."""
 
 
-class WindowedStream:
-    """Windows over a keyed stream, and when their rows are emitted."""
+K = TypeVar("K")
+
+
+class WindowedStream(Generic[K]):
+    """Windows over a keyed stream, and when their rows are emitted; K is the stream of rows."""
 
     def __init__(
         self,
-        stream: KeyedStream[Any],
+        stream: KeyedSource,
+        rows_of: Callable[..., K],
         window: Window,
         *,
         by: str = "event",
@@ -41,7 +44,7 @@ class WindowedStream:
         emit: str | Every = "final",
         **options: Any,
     ) -> None:
-        self._stream = stream
+        self._stream, self._rows_of = stream, rows_of
         where = f"{stream.name}.window"
         if not isinstance(window, Window):
             raise InvalidPipeline(
@@ -56,7 +59,7 @@ class WindowedStream:
                 f"{where}: emit= is one of {', '.join(MODES)}, or every(...), not {emit!r}"
             )
         self._grace_us = duration(grace, what=f"{where}: grace=")
-        keeper = stream._builder._kept_back(stream.name) if by == "ingestion" else None
+        keeper = stream.catalog.kept_back(stream.name) if by == "ingestion" else None
         if keeper is not None:
             raise InvalidPipeline(
                 f'{where}: by="ingestion" is the wall time at which a record was read, and '
@@ -86,13 +89,13 @@ class WindowedStream:
                 "each window: .count(), .aggregate(n=agg.count()) or .top(n, by=)"
             )
 
-    def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
+    def count(self, name: str = "count", **options: Any) -> K:
         """How many records each window has, as the column `name`."""
         if type(name) is not str or not name:
             raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
         return self._aggregate("count", {name: Count(None)}, options)
 
-    def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> KeyedStream[Any]:
+    def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> K:
         """Several aggregates at once, each as a column: `aggregate(n=agg.count())`.
 
         Options stand beside them, as in `errors=to("dead")`: they are never aggregates.
@@ -103,7 +106,7 @@ class WindowedStream:
         named = {name: one for name, one in aggregates.items() if isinstance(one, Aggregate)}
         options = {name: given for name, given in aggregates.items() if name not in named}
         for name, given in options.items():
-            if name not in self._stream._builder._step_options():
+            if name not in self._stream.catalog.step_options():
                 raise InvalidPipeline(
                     f"{where}: {name} is one of headrace.agg, such as agg.count(), "
                     f"not {given!r:.80}"
@@ -112,7 +115,7 @@ class WindowedStream:
             raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
         return self._aggregate("aggregate", named, options)
 
-    def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> KeyedStream[Any]:
+    def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> K:
         """The n rows of each window with the largest `by`, with their `rank` from 1 on.
 
         Of rows with equal values the order is that of their encoding; `ties=True` keeps all
@@ -134,45 +137,20 @@ class WindowedStream:
         aggregates: dict[str, Aggregate],
         options: dict[str, Any],
         kinds: tuple[type[WindowAggregate], type[WindowAggregate]] | None = None,
-    ) -> KeyedStream[Any]:
-        stream, window = self._stream, self._window
+    ) -> K:
+        stream, catalog, window = self._stream, self._stream.catalog, self._window
         where = f"{stream.name}.{step}"
-        if "late" in options and not window.endless:
-            raise InvalidPipeline(f"{where}: say it where windows are made: window(..., late=)")
-        windows = [] if window.endless else [*WINDOW_COLUMNS]
-        marks = [WITHDRAWN] if withdraws(window, self._emit) else []
-        lost = [c for c in stream.key_columns if c in [*windows, *marks] and not window.columns]
-        if lost:
-            raise InvalidPipeline(
-                f"{where}: the key is called {lost[0]!r}, as a column of the window's rows is. "
-                "Give it another name before: select(...), or key_by(name=function)"
-            )
-        for name in aggregates:
-            if name in [*stream.key_columns, *WINDOW_COLUMNS, *marks] and not kinds:
-                raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
-        known = stream._builder._columns_of(stream.name)
-        for column in window.columns:
-            if known is not None and column not in known:
-                raise InvalidPipeline(
-                    f"{where}: same_window() needs rows that come from a window, with a column "
-                    f"{column!r}; there are: {', '.join(known)}"
-                )
-        for column in [c for a in aggregates.values() for c in a.columns()]:
-            check_column(column, known, where=where)
-        schema = stream._builder._schemas.get(stream.name)
-        for one in aggregates.values():
-            if schema is not None and one.numeric and one.column in schema.names:
-                check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
-        if kinds is None:
-            kinds = window.computations(self._by, self._emit)
-            kinds = kinds or (CombinedAggregate, WindowAggregate)
-        options = {**stream._alone(), **self._options, **options}
+        ranks = kinds is not None
+        self._check(where, aggregates, options, ranks)
+        kinds = kinds or window.computations(self._by, self._emit)
+        combined, plain = kinds or (CombinedAggregate, WindowAggregate)
+        options = {**stream.slot_options, **self._options, **options}
         late = self._late if isinstance(self._late, To) else None
         # Windows that merge cannot be judged before their slot, and what goes aside as it is must
         # not have been combined before. The same holds where the window has its own watermark.
         judged_there = late is not None and (window.merging or "watermark" in options)
         apart = judged_there or isinstance(options.get("late"), To)
-        computation = kinds[1 if apart else 0](
+        computation = (plain if apart else combined)(
             window,
             aggregates,
             key_columns=stream.key_columns,
@@ -181,30 +159,69 @@ class WindowedStream:
             emit=self._emit,
             late=judged_there,
         )
-        builder = stream._builder
-        made = builder._free(where)
-        source, helpers = stream.name, []
-        outputs: dict[str, str] = {"": made}
+        made = catalog.free(where)
         if late is not None and late.stream == made:
             raise InvalidPipeline(f"{where}: late=to({made!r}) is the stream of its own rows")
-        if judged_there and late is not None:
+        source, outputs = stream.name, {"": made}
+        if late is not None and judged_there:
             outputs["late"] = late.stream
         elif late is not None:
-            source = f"{made}.judged"
+            source = self._judge(f"{made}.judged", late, options)
             computation.counts_late = False  # they were, there
-            helpers = [source]
-            aside = LateAside(window, self._grace_us)
-            ports = {"": source, "late": late.stream}
-            policy = {"errors": options["errors"]} if "errors" in options else {}
-            builder._add(source, aside, {stream.name: None}, ports, **policy)
-        builder._add(made, computation, {source: stream.key}, outputs, **options)
+        catalog.add_step(made, computation, {source: stream.key}, outputs, **options)
         if source != stream.name:
-            builder._alike(stream.name, source)
+            catalog.alike(stream.name, source)
         if late is not None:
-            builder._poured([stream.name], late.stream)
-        if known is not None or kinds[0] is not CombinedTop:
-            extra = (*(known or ()), "rank") if kinds[0] is CombinedTop else tuple(aggregates)
-            builder._known_columns[made] = tuple(
-                dict.fromkeys([*stream.key_columns, *windows, *extra, *marks])
+            catalog.pour([stream.name], late.stream)
+        known = catalog.columns_of(stream.name)
+        if known is not None or not ranks:
+            own = (*(known or ()), "rank") if ranks else tuple(aggregates)
+            columns = [*stream.key_columns, *self._window_columns(), *own, *self._marks()]
+            catalog.know_columns(made, list(dict.fromkeys(columns)))
+        return self._rows_of(made, *([] if source == stream.name else [source]))
+
+    def _check(
+        self, where: str, aggregates: dict[str, Aggregate], options: dict[str, Any], ranks: bool
+    ) -> None:
+        """Names of columns that are missing, taken, or of the wrong type."""
+        stream, window, marks = self._stream, self._window, self._marks()
+        if "late" in options and not window.endless:
+            raise InvalidPipeline(f"{where}: say it where windows are made: window(..., late=)")
+        taken = [*self._window_columns(), *marks]
+        lost = [c for c in stream.key_columns if c in taken and not window.columns]
+        if lost:
+            raise InvalidPipeline(
+                f"{where}: the key is called {lost[0]!r}, as a column of the window's rows is. "
+                "Give it another name before: select(...), or key_by(name=function)"
             )
-        return stream._rows_of(made, *helpers)
+        for name in aggregates:
+            if name in [*stream.key_columns, *WINDOW_COLUMNS, *marks] and not ranks:
+                raise InvalidPipeline(f"{where}: {name!r} is a column of its key or window already")
+        known = stream.catalog.columns_of(stream.name)
+        for column in window.columns:
+            if known is not None and column not in known:
+                raise InvalidPipeline(
+                    f"{where}: same_window() needs rows that come from a window, with a column "
+                    f"{column!r}; there are: {', '.join(known)}"
+                )
+        schema = stream.catalog.schema_of(stream.name)
+        for column in [c for one in aggregates.values() for c in one.columns()]:
+            check_column(column, known, where=where)
+        for one in aggregates.values():
+            if schema is not None and one.numeric and one.column in schema.names:
+                check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
+
+    def _judge(self, name: str, late: To, options: dict[str, Any]) -> str:
+        """A step before the window that sends late records aside; gives the others' stream."""
+        ports = {"": name, "late": late.stream}
+        policy = {"errors": options["errors"]} if "errors" in options else {}
+        judge = LateAside(self._window, self._grace_us)
+        return self._stream.catalog.add_step(
+            name, judge, {self._stream.name: None}, ports, **policy
+        )
+
+    def _window_columns(self) -> tuple[str, ...]:
+        return () if self._window.endless else WINDOW_COLUMNS
+
+    def _marks(self) -> tuple[str, ...]:
+        return (WITHDRAWN,) if withdraws(self._window, self._emit) else ()

@@ -50,10 +50,6 @@ class Topology:
 
     # What a task asks -----------------------------------------------------
 
-    def keyless_consumers(self, stream: str) -> list[tuple[Node, int]]:
-        """Computations that run where `stream` is made, with the input's index."""
-        return [(n, i) for n, i in self._subscriptions(stream) if n.keyless]
-
     def keyed_consumers(self, stream: str) -> list[tuple[Node, int, NodeInput]]:
         """Computations that `stream` is routed to."""
         return [(n, i, n.inputs[i]) for n, i in self._subscriptions(stream) if not n.keyless]
@@ -74,10 +70,6 @@ class Topology:
     def fed_levels(self, host: str) -> list[int]:
         """The levels that must hear of everything a host's task made."""
         return sorted({self.level[n.name] for n in self.keyed.values() if host in self.feeders(n)})
-
-    def streams_of(self, host: str) -> list[str]:
-        """Every stream that tasks of a host may emit."""
-        return [s for s, hosts in self.hosts.items() if host in hosts]
 
     def waits_only_for_cycle(self, node: Node) -> list[str]:
         """For a computation fed by feedback alone: the hosts outside that feed its cycle."""

@@ -1,12 +1,65 @@
-"""Checks of a whole graph: what no single call of the builder can see."""
+"""Checks of one computation, and of a whole graph: what no single call of the builder can see."""
 
 from __future__ import annotations
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column
 from headrace.model.values.names import did_you_mean
-from headrace.pipeline.graph.graph import Graph, To
+from headrace.pipeline.graph.checks import check_policy
+from headrace.pipeline.graph.graph import Graph, Node, To
 from headrace.pipeline.graph.guarantees import check_levels
+
+SLOTS_MAX = 10_000
+CONCURRENCY_MAX = 1_000
+
+
+def check_node(node: Node) -> None:
+    """Raises InvalidPipeline for an option of a computation that cannot work."""
+    where = f"computation {node.name!r}"
+    if not node.inputs:
+        raise InvalidPipeline(f"{where} has no inputs")
+    if len({given.key.keyless for given in node.inputs}) == 2:
+        raise InvalidPipeline(f"{where}: give every input a key, or none of them")
+    check_policy(node.late, ("process", "drop"), f"{where}: late=")
+    check_policy(node.errors, ("stop",), f"{where}: errors=")
+    if node.slots is not None and not 1 <= node.slots <= SLOTS_MAX:
+        raise InvalidPipeline(
+            f"{where}: slots= is a number from 1 to {SLOTS_MAX:,}, not {node.slots!r}"
+        )
+    if node.percentile is not None and not 0.0 < node.percentile < 1.0:
+        raise InvalidPipeline(f"{where}: watermark= is a share between 0 and 1, such as 0.99")
+    _check_concurrency(node, where)
+    _check_state(node, where)
+
+
+def _check_concurrency(node: Node, where: str) -> None:
+    given = node.concurrency
+    if type(given) is not int or not 1 <= given <= CONCURRENCY_MAX:
+        raise InvalidPipeline(
+            f"{where}: concurrency= is a number from 1 to {CONCURRENCY_MAX:,}, not {given!r}"
+        )
+    if given > 1 and (node.keyless or node.shape.takes_table):
+        why = "it has none" if node.keyless else "it takes tables of many keys"
+        raise InvalidPipeline(f"{where}: concurrency= runs keys at once; {why}")
+
+
+def _check_state(node: Node, where: str) -> None:
+    assigned = vars(node.template)
+    if "options" in assigned:
+        raise InvalidPipeline(
+            f"{where}: __init__ assigns 'options', which is a name of Computation itself; call "
+            "it otherwise, such as settings"
+        )
+    for field in node.shape.fields:
+        if field.name in assigned:
+            raise InvalidPipeline(
+                f"{where}: __init__ assigns {field.name!r}, which is state, and so would have "
+                f"no effect; give it there: `{field.name}: ... = state(default)`"
+            )
+    if node.keyless and node.shape.fields:
+        raise InvalidPipeline(f"{where} declares state, so it needs a key: inputs={{stream: key}}")
+    if node.keyless and (node.ordered or node.shape.takes_timers):
+        raise InvalidPipeline(f"{where} is ordered or has timers, so it needs a key")
 
 
 def check(graph: Graph) -> None:
