@@ -17,42 +17,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.computation import Computation
-from headrace.model.map import Map
 from headrace.model.state import state
 from headrace.model.values.time import END
 from headrace.operators.columns.groups import Ints, group
-from headrace.operators.joins.combine import Pairing
+from headrace.operators.joins.chunked import ChunkedJoin
 from headrace.operators.joins.rows import SideRows, matching, new_pairs
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
-SIDES = ("left", "right")
 WAIT = "wait"
 _PLACE = struct.Struct(">q")
 
 
-class HistoryJoin(Computation):
-    """Keeps every row of both sides."""
+class HistoryJoin(ChunkedJoin):
+    """Keeps every row of both sides; the place of a chunk is its epoch."""
 
-    reads_values = False  # it takes each side for itself
-
-    left: Map[bytes, bytes] = state()
-    """Epoch -> rows; see `SideRows.chunks`."""
-    right: Map[bytes, bytes] = state()
     oldest: int = state(END)
     """Of the rows that wait without any partner."""
-
-    def __init__(self, pairing: Pairing, left_stream: str, how: str) -> None:
-        self.pairing = pairing
-        self.left_stream = left_stream
-        self.outer = (how in ("left", "full"), how == "full")
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Pairs an epoch's rows with all of the other side."""
         new = self.pairing.new_rows(ctx, self.left_stream, self.outer)
-        stored = [_stored(ctx, i, np.unique(new[1 - i].key)) for i in (0, 1)]
+        stored = [self._stored(ctx, i, np.unique(new[1 - i].key)) for i in (0, 1)]
         both = (SideRows.concat([stored[0], new[0]]), SideRows.concat([stored[1], new[1]]))
         left, right = new_pairs(
             lambda a, b: matching(both[0].key[a], both[1].key[b]),
@@ -61,11 +48,10 @@ class HistoryJoin(Computation):
         )
         times = np.maximum(both[0].time[left], both[1].time[right])
         self.pairing.produce(ctx, both, (left, right), times)
+        place = _PLACE.pack(ctx.epoch)
         for i in (0, 1):
             if len(new[i]):
-                first, chunks = new[i].chunks(group([new[i].key]))
-                places = [_PLACE.pack(ctx.epoch)] * len(chunks)
-                ctx.put_entries(SIDES[i], new[i].key[first], places, chunks)
+                self._store(ctx, i, new[i], group([new[i].key]), lambda first: [place] * len(first))
         if self.outer[0]:
             self._wait(ctx, new, both)
 
@@ -90,20 +76,16 @@ class HistoryJoin(Computation):
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
         """The end: what has found no partner never will."""
         keys = np.unique(table.column("key_index").to_numpy())
-        sides = (_stored(ctx, 0, keys), _stored(ctx, 1, keys))
+        sides = (self._stored(ctx, 0, keys), self._stored(ctx, 1, keys))
         for i in (0, 1):
             self.pairing.produce_alone(ctx, sides, i)
             # Feedback may still come, but these have come out as having no partner.
-            gone = ctx.entries(SIDES[i], keys)
-            none = [None] * gone.num_rows
-            ctx.put_entries(SIDES[i], gone.column("key_index"), gone.column("entry"), none)
+            self._drop(ctx, i, *self._chunks(ctx, i, keys)[:2])
         ctx.write(oldest=np.full(len(ctx.keys()), END))
 
-
-def _stored(ctx: TableContext, side: int, keys: Ints) -> SideRows:
-    """A side's rows of these keys."""
-    if not len(keys):
-        return SideRows.empty()
-    found = ctx.entries(SIDES[side], keys)
-    owners = found.column("key_index").to_pylist()
-    return SideRows.of_chunks(owners, found.column("value").to_pylist())[0]
+    def _stored(self, ctx: TableContext, side: int, keys: Ints) -> SideRows:
+        """A side's rows of these keys."""
+        if not len(keys):
+            return SideRows.empty()
+        owners, _, data = self._chunks(ctx, side, keys)
+        return SideRows.of_chunks(owners, data.to_pylist())[0]

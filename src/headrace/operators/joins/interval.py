@@ -21,12 +21,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.state import state
 from headrace.model.values.time import END
 from headrace.operators.columns.groups import Groups, Ints, group, runs
 from headrace.operators.joins.bounds import Interval
+from headrace.operators.joins.chunked import NONE, ChunkedJoin
 from headrace.operators.joins.combine import Pairing
 from headrace.operators.joins.rows import SideRows, expand, new_pairs
 
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 SWEEPS = 8
 SWEEP, LEAVE = "sweep", "leave"
 """Tags: chunks are past; an unmatched row has no partner to come."""
-SIDES = ("left", "right")
 _PLACE = struct.Struct(">qq")
 """Entries: when the chunk is swept, and its epoch."""
-_NONE: Ints = np.zeros(0, np.int64)
 
 Chunk = tuple[int, int, bytes]
 """A chunk's key, side and place."""
@@ -55,22 +53,18 @@ class UnmatchedRows(msgspec.Struct, array_like=True):
 _decode = msgspec.msgpack.Decoder(UnmatchedRows).decode
 
 
-class IntervalJoin(Computation):
-    """Keeps rows of both sides until their last possible partner is in."""
+class IntervalJoin(ChunkedJoin):
+    """Keeps rows of both sides until their last possible partner is in.
 
-    reads_values = False  # it takes each side for itself
+    The place of a chunk is (sweep, epoch).
+    """
 
-    left: Map[bytes, bytes] = state()
-    """(sweep, epoch) -> rows; see `SideRows.chunks`."""
-    right: Map[bytes, bytes] = state()
     waiting: Map[bytes, bytes] = state()
     """Of an outer side, the side in one byte and the place of the chunk -> `UnmatchedRows`."""
 
     def __init__(self, pairing: Pairing, left_stream: str, within: Interval, how: str) -> None:
-        self.pairing = pairing
-        self.left_stream = left_stream
+        super().__init__(pairing, left_stream, how)
         self.lower_us, self.upper_us = within.lower_us, within.upper_us
-        self.outer = (how in ("left", "full"), how == "full")
         self.sweep_us = max(1, (within.upper_us - within.lower_us) // SWEEPS)
         self.last_us = (within.upper_us, -within.lower_us)
         """How long after a row of either side its last partner may be."""
@@ -154,10 +148,8 @@ class IntervalJoin(Computation):
         """A side's rows of these keys, and the chunks in which they lie, with their spans."""
         if not len(keys):
             return SideRows.empty(), []
-        found = ctx.entries(SIDES[side], keys)
-        owners = found.column("key_index").to_pylist()
-        places = found.column("entry").to_pylist()
-        rows, of = SideRows.of_chunks(owners, found.column("value").to_pylist())
+        owners, places, data = self._chunks(ctx, side, keys)
+        rows, of = SideRows.of_chunks(owners, data.to_pylist())
         starts = runs(of)
         ends = [*starts[1:].tolist(), len(of)][: len(starts)]
         return rows, [
@@ -188,18 +180,19 @@ class IntervalJoin(Computation):
             self.pairing.produce_alone(ctx, both, side, alone)
         kept = np.flatnonzero(new & stays)
         if not len(kept):
-            return _NONE, _NONE
+            return NONE, NONE
         rows, expires, matched = rows.take(kept), expires[kept], matched[kept]
         sweep = -(-expires // self.sweep_us)
         sweeps = np.where(sweep > END // self.sweep_us, END, sweep * self.sweep_us)
         groups = group([rows.key, sweeps])
-        first, chunks = rows.chunks(groups)
-        key, sweep = rows.key[first], sweeps[first]
-        places = [_PLACE.pack(at, ctx.epoch) for at in sweep.tolist()]
-        ctx.put_entries(SIDES[side], key, places, chunks)
+
+        def places_of(first: Ints) -> list[bytes]:
+            return [_PLACE.pack(at, ctx.epoch) for at in sweeps[first].tolist()]
+
+        first, places = self._store(ctx, side, rows, groups, places_of)
         if self.outer[side]:
             self._wait(ctx, side, rows, groups, matched, first, places, waiting)
-        return key, sweep
+        return rows.key[first], sweeps[first]
 
     # Rows of an outer side that have no partner yet -----------------------
 
@@ -297,10 +290,7 @@ class IntervalJoin(Computation):
     # Timers ---------------------------------------------------------------
 
     def _set_sweeps(self, ctx: TableContext, key: Ints, sweep: Ints) -> None:
-        keys = group([key])
-        owners = key[keys.one_row()]
-        at = -keys.newest(-sweep)
-        at = np.minimum(at, ctx.timers(SWEEP).take(pa.array(owners)).fill_null(END).to_numpy())
+        owners, at = self._earliest(ctx, SWEEP, key, sweep)
         ctx.set_timers(owners, at, tag=SWEEP, hold=np.full(len(at), END))
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
@@ -333,9 +323,7 @@ class IntervalJoin(Computation):
             places.append([start + row for c, start, _ in chunks for row in gone.get(c, ())])
             # Where all of a chunk leaves, it need not wait for the sweep.
             empty = [c for c, start, end in chunks if len(gone.get(c, ())) == end - start]
-            ctx.put_entries(
-                SIDES[i], [c[0] for c in empty], [c[2] for c in empty], [None] * len(empty)
-            )
+            self._drop(ctx, i, [c[0] for c in empty], [c[2] for c in empty])
         for i in (0, 1):
             rows_out = np.array(sorted(places[i]), np.int64)
             self.pairing.produce_alone(ctx, (sides[0], sides[1]), i, rows_out)
@@ -346,17 +334,16 @@ class IntervalJoin(Computation):
     def _sweep(self, ctx: TableContext, keys: Ints) -> None:
         """Chunks go that nobody can match any more."""
         left: list[tuple[int, int]] = []
-        for name in SIDES:
-            entries = ctx.entries(name, keys)
+        for i in (0, 1):
+            owners, places, _ = self._chunks(ctx, i, keys)
             gone = []
-            owners = entries.column("key_index").to_pylist()
-            for key, place in zip(owners, entries.column("entry").to_pylist(), strict=True):
+            for key, place in zip(owners, places, strict=True):
                 sweep = _PLACE.unpack(place)[0]
                 if sweep <= ctx.watermark:
                     gone.append((key, place))
                 else:
                     left.append((key, sweep))
-            ctx.put_entries(name, [k for k, _ in gone], [p for _, p in gone], [None] * len(gone))
+            self._drop(ctx, i, [k for k, _ in gone], [p for _, p in gone])
         if left and not ctx.final:
             owners_left, sweeps = np.array(left, np.int64).T
             self._set_sweeps(ctx, owners_left, sweeps)

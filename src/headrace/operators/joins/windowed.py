@@ -18,12 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import InvalidRecord
-from headrace.model.computation import Computation
-from headrace.model.map import Map
-from headrace.model.state import state
 from headrace.model.values.arrow import python_list
 from headrace.model.values.time import END, oldest_on_time
 from headrace.operators.columns.groups import Ints, group
+from headrace.operators.joins.chunked import NONE, ChunkedJoin, Chunks
 from headrace.operators.joins.combine import Pairing
 from headrace.operators.joins.rows import SideRows, matching, new_pairs
 from headrace.operators.windows.same_window import is_time
@@ -33,21 +31,14 @@ if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
 CLOSE = "close"
-SIDES = ("left", "right")
 FAR = 2**62
 """A produced record may have any time of 64 bits; windows are cut from minus this on."""
 _PLACE = struct.Struct(">qqq")
 """Entries: (end, start) of the window, and the epoch."""
 
 
-class WindowJoin(Computation):
-    """Keeps the rows of open windows."""
-
-    reads_values = False  # it takes each side for itself
-
-    left: Map[bytes, bytes] = state()
-    """(end, start, epoch) -> rows of that window; see `SideRows.chunks`."""
-    right: Map[bytes, bytes] = state()
+class WindowJoin(ChunkedJoin):
+    """Keeps the rows of open windows; the place of a chunk is (end, start, epoch)."""
 
     def __init__(
         self,
@@ -58,17 +49,15 @@ class WindowJoin(Computation):
         grace_us: int,
         late_port: str | None,
     ) -> None:
-        self.pairing = pairing
-        self.left_stream = left_stream
+        super().__init__(pairing, left_stream, how)
         self.window = window
-        self.outer = (how in ("left", "full"), how == "full")
         self.grace_us = self.lag_us = grace_us
         self.late_port = late_port
         self.port = None if late_port is None else "joined"
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Pairs the rows of an epoch within each of their windows that is still open."""
-        new, starts, ends = [SideRows.empty()] * 2, [_NONE] * 2, [_NONE] * 2
+        new, starts, ends = [SideRows.empty()] * 2, [NONE] * 2, [NONE] * 2
         for given in ctx.inputs():
             rows = self.pairing.side_rows(ctx, given)
             if self.window.columns:
@@ -174,9 +163,9 @@ class WindowJoin(Computation):
     ) -> tuple[SideRows, Ints, Ints]:
         """Rows of a side whose windows the other side's new rows fall into."""
         if not len(others):
-            return SideRows.empty(), _NONE, _NONE
+            return SideRows.empty(), NONE, NONE
         wanted = set(zip(others.key.tolist(), end.tolist(), start.tolist(), strict=True))
-        found = ctx.entries(SIDES[side], np.unique(others.key))
+        found = self._chunks(ctx, side, np.unique(others.key))
         return _decoded(found, lambda key, end, start: (key, end, start) in wanted)
 
     def _keep(
@@ -189,22 +178,18 @@ class WindowJoin(Computation):
             if not stays.all():
                 rows, start, end = rows.take(stays), start[stays], end[stays]
         if not len(rows):
-            return _NONE, _NONE
-        first, chunks = rows.chunks(group([rows.key, end, start]))
-        key, ends = rows.key[first], end[first]
-        places = [
-            _PLACE.pack(e, s, ctx.epoch)
-            for e, s in zip(ends.tolist(), start[first].tolist(), strict=True)
-        ]
-        ctx.put_entries(SIDES[side], key, places, chunks)
-        return key, ends
+            return NONE, NONE
+
+        def places_of(first: Ints) -> list[bytes]:
+            windows = zip(end[first].tolist(), start[first].tolist(), strict=True)
+            return [_PLACE.pack(*window, ctx.epoch) for window in windows]
+
+        first, _ = self._store(ctx, side, rows, group([rows.key, end, start]), places_of)
+        return rows.key[first], end[first]
 
     def _set_timers(self, ctx: TableContext, key: Ints, end: Ints) -> None:
         """Each key's next window; the key's other windows may close earlier."""
-        keys = group([key])
-        owners = key[keys.one_row()]
-        at = -keys.newest(-self._closes(end))
-        at = np.minimum(at, ctx.timers(CLOSE).take(pa.array(owners)).fill_null(END).to_numpy())
+        owners, at = self._earliest(ctx, CLOSE, key, self._closes(end))
         # Rows of the window that closes first are stamped first.
         ctx.set_timers(owners, at, tag=CLOSE, hold=np.maximum(at - self.grace_us - 1, 0))
 
@@ -214,23 +199,25 @@ class WindowJoin(Computation):
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
         """Windows close."""
         keys = np.unique(table.column("key_index").to_numpy())
-        found = [ctx.entries(name, keys) for name in SIDES]
+        found = [self._chunks(ctx, i, keys) for i in (0, 1)]
         closing: list[set[tuple[int, int, int]]] = []
         left_key: list[int] = []
         left_end: list[int] = []
-        for entries, name in zip(found, SIDES, strict=True):
+        for i, (owners, places, _) in enumerate(found):
             seen, gone = set(), []
-            for key, place in _places(entries):
+            ends = np.array([_PLACE.unpack(place)[0] for place in places], np.int64)
+            closed = (self._closes(ends) <= ctx.watermark).tolist()
+            for key, place, is_closed in zip(owners, places, closed, strict=True):
                 end, start, _ = _PLACE.unpack(place)
-                if min(end, END - self.grace_us) + self.grace_us <= ctx.watermark:
+                if is_closed:
                     seen.add((key, end, start))
                     gone.append((key, place))
                 else:
                     left_key.append(key)
                     left_end.append(end)
             closing.append(seen)
-            ctx.put_entries(name, [k for k, _ in gone], [p for _, p in gone], [None] * len(gone))
-        none = (SideRows.empty(), _NONE, _NONE)
+            self._drop(ctx, i, [k for k, _ in gone], [p for _, p in gone])
+        none = (SideRows.empty(), NONE, NONE)
         alone = [none, none]
         for i in (0, 1):
             if self.outer[i] and (lonely := closing[i] - closing[1 - i]):
@@ -241,9 +228,6 @@ class WindowJoin(Computation):
             self._set_timers(ctx, np.array(left_key), np.array(left_end))
 
 
-_NONE: Ints = np.zeros(0, np.int64)
-
-
 def _cells(rows: SideRows, name: str) -> list[Any]:
     """The cells that say where rows' windows begin or end."""
     if rows.columns is not None:
@@ -252,21 +236,17 @@ def _cells(rows: SideRows, name: str) -> list[Any]:
     return [row.get(name) for row in rows.objects]
 
 
-def _places(entries: pa.Table) -> list[tuple[int, bytes]]:
-    owners, places = entries.column("key_index").to_pylist(), entries.column("entry").to_pylist()
-    return list(zip(owners, places, strict=True))
-
-
-def _decoded(entries: pa.Table, wanted: Any) -> tuple[SideRows, Ints, Ints]:
-    """Rows of the entries whose (key, end, start) is wanted, and their starts and ends."""
+def _decoded(chunks: Chunks, wanted: Any) -> tuple[SideRows, Ints, Ints]:
+    """Rows of the chunks whose (key, end, start) is wanted, and their starts and ends."""
+    owners, places, column = chunks
     keys, windows, chosen = [], [], []
-    for i, (key, place) in enumerate(_places(entries)):
+    for i, (key, place) in enumerate(zip(owners, places, strict=True)):
         end, start, _ = _PLACE.unpack(place)
         if wanted(key, end, start):
             keys.append(key)
             windows.append((start, end))
             chosen.append(i)
-    data = entries.column("value").take(pa.array(chosen, pa.int64())).to_pylist()
+    data = column.take(pa.array(chosen, pa.int64())).to_pylist()
     rows, of = SideRows.of_chunks(keys, data)
     bounds = np.array(windows, np.int64).reshape(-1, 2)[of]
     return rows, bounds[:, 0], bounds[:, 1]
