@@ -45,7 +45,8 @@ from headrace.operators.windows.window import Window, every
 from headrace.pipeline.fluent import agg
 from headrace.pipeline.fluent.stream import KeyedStream, Stream
 from headrace.pipeline.graph.graph import to
-from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.plan.listener import Listener
+from headrace.plan.progress import EpochProgress, Notice, RunSummary, Status
 
 __version__ = "0.1.0"
 
@@ -70,8 +71,10 @@ __all__ = [
     "InvalidRecord",
     "Job",
     "KeyedStream",
+    "Listener",
     "Map",
     "NondeterministicCode",
+    "Notice",
     "Pipeline",
     "Record",
     "Replay",
@@ -81,6 +84,7 @@ __all__ = [
     "SinkError",
     "SourceError",
     "SparkError",
+    "Status",
     "StoreError",
     "Stream",
     "TableContext",

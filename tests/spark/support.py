@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from headrace import Checkpoint, Pipeline, RunSummary, failpoints
@@ -68,7 +67,7 @@ def run_local(
     pipeline: Pipeline, checkpoint: str | os.PathLike[str] | Store, **options: Any
 ) -> RunSummary:
     """Runs a pipeline to its end on the local substrate."""
-    return run_loop(local_follower(pipeline, checkpoint, **options), Event(), clock)
+    return run_loop(local_follower(pipeline, checkpoint, **options))
 
 
 # What comes out.

@@ -109,7 +109,7 @@ def test_a_second_driver_on_spark_takes_over_and_the_first_says_that_it_was_fenc
         "checkpoint": str(tmp_path / "checkpoint"), "spark": spark, "slots": 2, "epoch_records": 20,
     }  # fmt: skip
     first = exchange(trades_in(tmp_path / "in"), tmp_path / "out").start(until="end", **options)
-    while first.status()["epoch"] < 3:
+    while first.status().epoch < 3:
         assert first.running
         time.sleep(0.02)
     second = exchange(trades_in(tmp_path / "in"), tmp_path / "out").run(**options)

@@ -76,7 +76,7 @@ def test_a_file_stream_is_counted_over_three_runs_and_a_stop_in_the_middle(
     put(2)
     job = pipeline().start(**where)
     deadline = time.monotonic() + 60
-    while job.status().get("records", 0) < 10:
+    while job.status().records < 10:
         assert job.running and time.monotonic() < deadline
         time.sleep(0.05)
     job.stop()

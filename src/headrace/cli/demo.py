@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import click
 import msgspec
 
 from headrace.cli import options
-from headrace.cli.signals import graceful_stop
 from headrace.cli.spark import spark_session
 from headrace.demo.outcome import Tail, read_outcome
 from headrace.demo.queries import make_log, write_log
 from headrace.demo.show import Announcer, closing_lines, opening_lines
 from headrace.demo.zeitgeist import log_source, zeitgeist
+from headrace.engine.leading.signals import STOPPING, graceful_stop
 from headrace.errors import HeadraceError
-from headrace.observe.progress import watch
-from headrace.plan.progress import EpochProgress
+from headrace.observe.progress import ProgressView, terminal_view
+from headrace.plan.listener import Listener
+from headrace.plan.progress import EpochProgress, Notice, RunSummary
 
 DEMOS = {"zeitgeist": "spikes and dips in a stream of search queries"}
 
@@ -66,34 +68,49 @@ def demo(
     log = make_log(seed)
     files = [*(place / "input").glob("*.jsonl")] or write_log(log, place / "input")
     pipeline = zeitgeist(log_source(place / "input"), place / "output")
-    tail, announcer = Tail(place / "output"), Announcer()
     for line in opening_lines(log, len(files)):
         click.echo(line)
-    with spark_session(name, master) as spark, watch() as view:
-
-        def on_epoch(progress: EpochProgress) -> None:
-            view.show(progress)
-            for line in announcer.lines(tail.fresh()):
-                view.say(line)
-
+    with spark_session(name, master) as spark, terminal_view() as view:
         job = pipeline.start(
             checkpoint=str(place / "checkpoint"),
             spark=spark,
             until="end",
             slots=slots,
             epoch_target=epoch_target,
-            on_epoch=on_epoch,
+            listeners=[Findings(place / "output", view)],
         )
-        with graceful_stop(job):
+        with graceful_stop(partial(job.stop, False), STOPPING):
             summary = job.wait()
-        for line in announcer.lines(tail.fresh()):
-            view.say(line)
-        view.finish(summary)
     if summary.reason == "end":
         for line in closing_lines(log, read_outcome(place / "output"), place):
             click.echo(line)
     else:
         click.echo(f"Go on with: headrace demo {name} --seed {seed} --resume --dir {place}")
+
+
+class Findings(Listener):
+    """Says what the demo finds, between the lines of the view."""
+
+    def __init__(self, output: Path, view: ProgressView) -> None:
+        self._tail, self._announcer, self._view = Tail(output), Announcer(), view
+
+    def on_epoch(self, progress: EpochProgress) -> None:
+        """Says what an epoch has found."""
+        self._view.on_epoch(progress)
+        self._say_fresh()
+
+    def on_notice(self, notice: Notice) -> None:
+        """Hands it to the view."""
+        self._view.on_notice(notice)
+
+    def on_end(self, summary: RunSummary) -> None:
+        """Says what is left to say, then how the run ended."""
+        self._say_fresh()
+        self._view.on_end(summary)
+
+    def _say_fresh(self) -> None:
+        for line in self._announcer.lines(self._tail.fresh()):
+            self._view.say(line)
 
 
 def prepare(directory: Path | None, marker: DemoMarker, *, resume: bool) -> Path:

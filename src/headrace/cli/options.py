@@ -14,8 +14,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The text itself, if it is a duration."""
-    if value is None:
-        return None
     try:
         if value is not None:
             duration(value, what="it")
@@ -25,11 +23,11 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
-    """Takes `caught_up`, as Python writes it, as well."""
+    """Takes `caught_up`, as Python writes it, as well, and gives that."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = value.replace("_", "-") if isinstance(value, str) else value
-        return super().convert(text, param, ctx)
+        return str(super().convert(text, param, ctx)).replace("-", "_")
 
 
 until = _Until(["end", "caught-up"])

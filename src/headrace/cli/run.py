@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Unpack
+
 import click
 
 from headrace.cli import options
-from headrace.cli.signals import graceful_stop
 from headrace.cli.spark import spark_session
 from headrace.cli.targets import load_pipeline
-from headrace.observe.progress import watch
+from headrace.engine.driver.options import RunOptions
+from headrace.engine.leading.signals import STOPPING, graceful_stop
+from headrace.observe.progress import terminal_view
 from headrace.store.location import checkpoint_store
 
 
@@ -34,6 +38,7 @@ Examples:
 )
 @click.option(
     "--retain",
+    "retain_epochs",
     type=click.IntRange(min=1),
     default=16,
     show_default=True,
@@ -61,22 +66,7 @@ Examples:
     "the new file, or take it as read where it was read to its end. May be given several times; "
     "for a list or a generator, the stream's name.",
 )
-def run(
-    target: str,
-    checkpoint: str,
-    until: str | None,
-    retain: int,
-    master: str | None,
-    slots: int | None,
-    epoch_target: str,
-    epoch_records: int | None,
-    standby: bool,
-    lease: str,
-    give_up_after: str | None,
-    replicas: int,
-    epoch_timeout: str | None,
-    accept_changed: tuple[str, ...],
-) -> None:
+def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunOptions]) -> None:
     """Run a pipeline.
 
     MODULE:NAME names a Pipeline, or a function that returns one; modules are looked for in the
@@ -88,24 +78,8 @@ def run(
     pipeline = load_pipeline(target)
     checkpoint_store(checkpoint)
     pipeline.validate()  # What is wrong with it should not wait for Spark to start.
-    with spark_session(pipeline.name, master) as spark, watch() as view:
-        job = pipeline.start(
-            checkpoint=checkpoint,
-            spark=spark,
-            until="caught_up" if until == "caught-up" else until,
-            slots=slots,
-            epoch_target=epoch_target,
-            epoch_records=epoch_records,
-            retain_epochs=retain,
-            on_epoch=view.show,
-            standby=standby,
-            lease=lease,
-            give_up_after=give_up_after,
-            on_notice=view.note,
-            replicas=replicas,
-            epoch_timeout=epoch_timeout,
-            accept_changed=accept_changed,
-        )
-        with graceful_stop(job):
-            summary = job.wait()
-        view.finish(summary)
+    with spark_session(pipeline.name, master) as spark, terminal_view() as view:
+        options["listeners"] = [view]
+        job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)
+        with graceful_stop(partial(job.stop, False), STOPPING):
+            job.wait()

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
-import msgspec
-
 from headrace.engine.driver.follower import Follower
-from headrace.engine.leading.loop import Conduct, RunControl, run_loop
+from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.spark.tracebacks import brief
 from headrace.errors import InvalidPipeline
 from headrace.log.identity import read_identity
 from headrace.model.values.time import Duration, duration
-from headrace.plan.progress import RunSummary
+from headrace.plan.progress import RunSummary, Status
 from headrace.plan.summary import lowest_watermark
 
 
 class Job:
     """A pipeline that runs in the background. Use it as a context manager: leaving stops it."""
 
-    def __init__(
-        self, follower: Follower, clock: Callable[[], int], conduct: Conduct | None = None
-    ) -> None:
+    def __init__(self, follower: Follower, warm: Callable[[], None] = lambda: None) -> None:
+        """`warm` keeps what a standby will need warm."""
         self._follower = follower
-        self._conduct = conduct
+        self._warm = warm
         self._control = RunControl()
         self._summary: RunSummary | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(
-            target=self._run, args=(clock,), name=f"headrace-{follower.graph.name}", daemon=True
+            target=self._run, name=f"headrace-{follower.graph.name}", daemon=True
         )
         self._thread.start()
 
-    def _run(self, clock: Callable[[], int]) -> None:
+    def _run(self) -> None:
         try:
-            self._summary = run_loop(
-                self._follower, self._control.stopping, clock, self._conduct, self._control
-            )
+            self._summary = run_loop(self._follower, self._control, self._warm)
         except BaseException as error:
             self._error = error
 
@@ -92,31 +85,26 @@ class Job:
         names = [name for name in (computation, *node.aliases) if name in found.computations]
         return found.get(names[0], key) if names else None
 
-    def status(self) -> dict[str, Any]:
-        """Where it is: phase, epoch, watermark, records, state size; what it waits for.
-
-        `phase` is starting, standby, running, paused (as asked), waiting (something is away, and
-        `outage` says what, since when and why), ended, or failed (`error` says with what; `wait`
-        raises it). `records`, `late` and `dead` count since the checkpoint began.
-        """
+    def status(self) -> Status:
+        """Where it is: phase, epoch, watermark, records, state size; what it waits for."""
         graph, ledger = self._follower.graph, self._follower.ledger
         error = self._error or self._control.error
         outage = self._control.outage if error is None else None
         phase = "failed" if error is not None else self._control.phase
-        return {
-            "phase": "waiting" if outage is not None else phase,
-            "outage": None if outage is None else msgspec.structs.asdict(outage),
-            "error": None if error is None else f"{type(error).__name__}: {error}",
-            "pipeline": graph.name,
-            "epoch": ledger.epoch,
-            "generation": ledger.generation,
-            "watermark": lowest_watermark(graph, ledger),
-            "records": ledger.counters.records,
-            "late": ledger.counters.late,
-            "dead": ledger.counters.dead,
-            "state_bytes": ledger.state_bytes(),
-            "running": self.running,
-        }
+        return Status(
+            pipeline=graph.name,
+            phase="waiting" if outage is not None else phase,
+            running=self.running,
+            epoch=ledger.epoch,
+            generation=ledger.generation,
+            watermark=lowest_watermark(graph, ledger),
+            records=ledger.counters.records,
+            late=ledger.counters.late,
+            dead=ledger.counters.dead,
+            state_bytes=ledger.state_bytes(),
+            outage=outage,
+            error=None if error is None else f"{type(error).__name__}: {error}",
+        )
 
     def __enter__(self) -> Job:
         return self
@@ -126,27 +114,3 @@ class Job:
         self._thread.join()
         if exc[0] is None and self._error is not None:
             raise brief(self._error)
-
-
-class GracefulStop:
-    """While entered, SIGTERM or SIGINT stops a run after its epoch; a second one breaks in."""
-
-    def __init__(self, stopping: threading.Event) -> None:
-        self._stopping = stopping
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._handle)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._stopping.is_set():
-            signal.signal(number, self._before.get(number, signal.SIG_DFL))
-            raise KeyboardInterrupt
-        self._stopping.set()
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

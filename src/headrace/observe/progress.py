@@ -1,11 +1,10 @@
-"""A live view of a run, fed with one `EpochProgress` per committed epoch.
+"""A live view of a run: a listener.
 
 On a terminal it is a small table that stays in place; elsewhere (a log, a pipe) plain lines, about
 one a second, the last epoch always among them.
 
-    with watch() as view:
-        summary = pipeline.run(checkpoint=..., on_epoch=view.show)
-    view.finish(summary)
+    with terminal_view() as view:
+        pipeline.run(checkpoint=..., listeners=[view])
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from rich.live import Live
 from rich.table import Table
 
 from headrace.observe.text import show_bytes, show_lag, show_rate, show_span, show_time
+from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
 
 Clock = Callable[[], float]
@@ -31,7 +31,7 @@ LINE_EVERY_S = 1.0
 RATE_OVER_S = 5.0
 
 
-class ProgressView(ABC):
+class ProgressView(Listener, ABC):
     """Shows a run while it goes on. A context manager: leaving it ends the live part."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -50,17 +50,17 @@ class ProgressView(ABC):
     ) -> None:
         self.close()
 
-    def show(self, progress: EpochProgress) -> None:
+    def on_epoch(self, progress: EpochProgress) -> None:
         """Takes note of a committed epoch."""
         now = self._clock()
         self._rate.add(now, progress.records)
         self._show(progress, now)
 
-    def note(self, notice: Notice) -> None:
+    def on_notice(self, notice: Notice) -> None:
         """Says what happened between epochs: an outage, a standby's news."""
         self.say(f"{notice.pipeline}: {notice.text}")
 
-    def finish(self, summary: RunSummary) -> None:
+    def on_end(self, summary: RunSummary) -> None:
         """Ends the live part and says how the run ended."""
         self.close()
         for line in summary_lines(summary, self._clock() - self._started):
@@ -146,8 +146,6 @@ class LiveView(ProgressView):
         table.add_row("watermark", f"{show_time(progress.watermark)}  [dim]{lag}[/dim]")
         table.add_row("state", show_bytes(progress.state_bytes))
         table.add_row("late, dead", f"{progress.late:,}, {progress.dead:,}")
-        if progress.backlog is not None:
-            table.add_row("backlog", f"{progress.backlog:,} records")
         return table
 
 
@@ -168,7 +166,7 @@ class RecentRate:
         return show_rate(records, self._points[-1][0] - self._points[0][0])
 
 
-def watch(output: TextIO | None = None) -> ProgressView:
+def terminal_view(output: TextIO | None = None) -> ProgressView:
     """The view that suits where the output goes."""
     output = output or sys.stdout
     console = Console(file=output)
@@ -187,8 +185,6 @@ def progress_line(progress: EpochProgress, rate: RecentRate) -> str:
         f"late {progress.late:,}",
         f"dead {progress.dead:,}",
     ]
-    if progress.backlog is not None:
-        parts.append(f"backlog {progress.backlog:,}")
     return " | ".join(parts)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.plan.decisions.transient import Outage
+
 
 class EpochProgress(msgspec.Struct, frozen=True):
     """One committed epoch, for progress views and tests."""
@@ -27,8 +29,6 @@ class EpochProgress(msgspec.Struct, frozen=True):
     """Late records since this run began."""
     dead: int
     """Dead letters since this run began."""
-    backlog: int | None
-    """Records known to be waiting in the sources, where a source can tell."""
     ended: bool = False
     counts: dict[str, int] = {}
     """`ctx.count` metrics since this run began, as computation.metric."""
@@ -39,8 +39,31 @@ class Notice(msgspec.Struct, frozen=True):
 
     pipeline: str
     kind: str
-    """away, back (an outage), paused, resumed (as asked), standby, leading, doubt (a mistake?)."""
+    """away, back (an outage), paused, resumed (as asked), standby, leading, doubt (a likely
+    mistake), listener (one has raised)."""
     text: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Where a run is, as `Job.status` gives it. Counts are those since the checkpoint began."""
+
+    pipeline: str
+    phase: str
+    """starting, standby, running, paused (as asked), waiting (for the end of an outage, see
+    `outage`), ended, or failed (see `error`; `Job.wait` raises it)."""
+    running: bool
+    epoch: int
+    """The last committed epoch."""
+    generation: int
+    watermark: int
+    """The lowest input watermark of all computations, microseconds."""
+    records: int
+    late: int
+    dead: int
+    state_bytes: int
+    outage: Outage | None = None
+    """What is not available, since when, and why, while the run waits for it."""
+    error: str | None = None
 
 
 def counted(number: int, what: str) -> str:

@@ -31,7 +31,6 @@ def progress_of(
         state_bytes=ledger.state_bytes(),
         late=counters.late,
         dead=counters.dead,
-        backlog=None,
         ended=watermark == END,
         counts=counters.metrics,
     )

@@ -57,13 +57,13 @@ def main(directory: Path, bare: str) -> None:
 
     endless = sources.generate(lambda n, random: {"a": n % 3}, rate=100.0, paced=True)
     job = counting(endless).start(checkpoint=directory / "killed", spark=spark)
-    while job.status()["epoch"] < 1:
+    while job.status().epoch < 1:
         time.sleep(0.1)
     spark.sparkContext._gateway.proc.kill()
     try:
         job.wait(60)
     except HeadraceError as error:
-        tell(kind=type(error).__name__, text=str(error), phase=job.status()["phase"])
+        tell(kind=type(error).__name__, text=str(error), phase=job.status().phase)
 
 
 if __name__ == "__main__":

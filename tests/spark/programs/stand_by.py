@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from pathlib import Path
 
 from tests.spark.pipelines import exchange, trades_in
-from tests.spark.support import clock, local_follower
+from tests.spark.support import local_follower
 
 from headrace import EpochProgress, HeadraceError
-from headrace.engine.job import GracefulStop
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import RunControl, run_loop
+from headrace.engine.leading.signals import graceful_stop
+from headrace.plan.listener import EpochCallback, NoticeCallback
 from headrace.plan.progress import Notice
 
 
@@ -58,16 +58,15 @@ def main() -> int:
             )  # fmt: skip
             spark.stop()
         else:
-            stopping = threading.Event()
             follower = local_follower(
-                pipeline, where / "checkpoint", slots=2, epoch_records=25, on_epoch=tell
-            )
-            conduct = Conduct(
-                give_up_s=None, lease_s=given.lease, standby=given.standby, on_notice=note
-            )
+                pipeline, where / "checkpoint", slots=2, epoch_records=25,
+                give_up_s=None, lease_s=given.lease, standby=given.standby,
+                listeners=(EpochCallback(tell), NoticeCallback(note)),
+            )  # fmt: skip
             say("ready")
-            with GracefulStop(stopping):
-                summary = run_loop(follower, stopping, clock, conduct)
+            control = RunControl()
+            with graceful_stop(control.stopping.set):
+                summary = run_loop(follower, control)
     except HeadraceError as error:
         say(f"error {type(error).__name__}")
         return 1

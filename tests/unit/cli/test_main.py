@@ -34,10 +34,11 @@ class Engine:
     def wait(self) -> RunSummary:
         if self.fails is not None:
             raise self.fails
-        self.asked["on_epoch"](
-            EpochProgress("shop", 1, 10, 10, 1, 0.1, 0, 0, 0, 0, 0, None, ended=True)
-        )
-        return RunSummary("shop", 1, 10, 0, 0, "end")
+        summary = RunSummary("shop", 1, 10, 0, 0, "end")
+        for listener in self.asked["listeners"]:
+            listener.on_epoch(EpochProgress("shop", 1, 10, 10, 1, 0.1, 0, 0, 0, 0, 0, ended=True))
+            listener.on_end(summary)
+        return summary
 
     def stop(self, wait: bool = True) -> None:
         pass
@@ -85,7 +86,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         *("--retain", "99", "--accept-changed", "a.txt", "--accept-changed", "b.txt"),
     )
     assert answer.exit_code == 0, answer.output
-    assert engine.asked.pop("on_epoch") and engine.asked.pop("on_notice")
+    assert len(engine.asked.pop("listeners")) == 1
     assert engine.asked == {
         "name": "shop",
         "master": "local[1]",

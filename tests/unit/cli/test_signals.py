@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headrace.cli.signals import graceful_stop
+from headrace.engine.leading.signals import STOPPING, graceful_stop
 
 
 class Job:
@@ -25,7 +25,7 @@ def test_the_first_signal_asks_the_job_to_stop(
     number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job = Job()
-    with graceful_stop(job):
+    with graceful_stop(job.stop, STOPPING):
         os.kill(os.getpid(), number)
         assert job.stopped.wait(5)
     assert "Stopping after the current epoch" in capfd.readouterr().err
@@ -33,7 +33,7 @@ def test_the_first_signal_asks_the_job_to_stop(
 
 def test_the_second_signal_interrupts() -> None:
     with pytest.raises(KeyboardInterrupt):
-        with graceful_stop(Job()):
+        with graceful_stop(Job().stop):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -42,6 +42,6 @@ def test_the_second_signal_interrupts() -> None:
 
 def test_the_former_handlers_come_back() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with graceful_stop(Job()):
+    with graceful_stop(Job().stop):
         assert signal.getsignal(signal.SIGTERM) is not before[0]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before

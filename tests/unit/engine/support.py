@@ -18,6 +18,8 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.listener import EpochCallback, NoticeCallback
+from headrace.plan.progress import EpochProgress, Notice
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
@@ -108,9 +110,15 @@ def follower_of(
     *,
     clock: Callable[[], int] | None = None,
     code: str | None = None,
+    on_epoch: Callable[[EpochProgress], None] | None = None,
+    on_notice: Callable[[Notice], None] | None = None,
     **options: Any,
 ) -> Follower:
     """A follower that can take over; `code` stands for the pipeline's fingerprint."""
+    if on_epoch is not None:
+        options["listeners"] = (*options.get("listeners", ()), EpochCallback(on_epoch))
+    if on_notice is not None:
+        options["listeners"] = (*options.get("listeners", ()), NoticeCallback(on_notice))
     store = MemoryStore() if store is None else store
     options = {"slots": 2, "epoch_records": 3, "background": False, **options}
     setup = Setup(

@@ -14,12 +14,12 @@ import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.engine.support import Clock, Crash, die, driver_of, follower_of, run
+from tests.unit.engine.support import Crash, die, driver_of, follower_of, run
 
 from headrace import failpoints, sources
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import run_loop
 from headrace.engine.replay.replay import replay_epoch
 from headrace.errors import SourceError
 from headrace.model.source import Source
@@ -62,12 +62,7 @@ class Place:
     def told(self, source: Source, **options: Any) -> list[str]:
         """The notices of a run to the end."""
         found: list[Any] = []
-        run_loop(
-            self.follower(source, **options),
-            threading.Event(),
-            Clock(),
-            Conduct(on_notice=found.append),
-        )
+        run_loop(self.follower(source, on_notice=found.append, **options))
         return [notice.text for notice in found if notice.kind == "doubt"]
 
 

@@ -1,12 +1,10 @@
 """A run asks, once, about what is probably a mistake."""
 
-import threading
-
 import pytest
-from tests.unit.engine.support import Clock, Count, counting, driver_of, follower_of
+from tests.unit.engine.support import Count, counting, driver_of, follower_of
 
 from headrace import Computation, session, to, tumbling, whole
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import run_loop
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks import memory as memory_sink
 from headrace.sources import generate, memory
@@ -15,8 +13,7 @@ from headrace.store.memory import MemoryStore
 
 def told_by(topology, store=None, **options):
     notices = []
-    driver = follower_of(topology, store or MemoryStore(), **options)
-    run_loop(driver, threading.Event(), Clock(), Conduct(on_notice=notices.append))
+    run_loop(follower_of(topology, store, on_notice=notices.append, **options))
     return [notice.text for notice in notices if notice.kind == "doubt"]
 
 

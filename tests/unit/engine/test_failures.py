@@ -4,11 +4,11 @@ import sys
 import threading
 
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of, follower_of, run
+from tests.unit.engine.support import counting, driver_of, follower_of, run
 
 from headrace import SparkError, StoreError, UserCodeError
 from headrace.engine.driver.failures import ended, final_failure
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.plan.decisions.next_step import Run
 from headrace.sinks import foreach
 from headrace.sources import memory
@@ -116,10 +116,10 @@ def test_an_outage_without_spark_is_not_waited_for():
     def refuse(rows, epoch):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    follower = follower_of(counting([1], foreach(refuse)))
+    follower = follower_of(counting([1], foreach(refuse)), give_up_s=None)
     follower.substrate.gone = lambda: ended(-9)
     with pytest.raises(SparkError, match="by signal 9"):
-        run_loop(follower, threading.Event(), Clock(), Conduct(give_up_s=None))
+        run_loop(follower)
 
 
 def test_a_stop_that_ended_spark_as_well_is_a_stop():
@@ -132,7 +132,7 @@ def test_a_stop_that_ended_spark_as_well_is_a_stop():
         raise ConnectionResetError(104, "Connection reset by peer")
 
     follower.substrate.run = die
-    summary = run_loop(follower, stopping, Clock(), Conduct())
+    summary = run_loop(follower, RunControl(stopping))
     assert (summary.reason, summary.epochs) == ("stopped", 0)
     assert run(driver_of(counting([1, 2, 1]), store)) >= 1, "the next start goes on"
 
@@ -143,4 +143,4 @@ def test_whatever_fails_because_spark_is_gone_is_told_as_that():
     follower = follower_of(counting(source))
     follower.substrate.gone = lambda: ended(None)
     with pytest.raises(SparkError, match="Spark's JVM has ended"):
-        run_loop(follower, threading.Event(), Clock(), Conduct())
+        run_loop(follower)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.engine.support import Clock, Crash, die, follower_of, run
+from tests.unit.engine.support import Crash, die, follower_of, run
 from tests.unit.systems import limited
 
 from headrace import failpoints, sources
@@ -17,7 +16,7 @@ from headrace.engine.driver import finished_input
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.finished_input import to_merge
 from headrace.engine.driver.follower import Follower
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import run_loop
 from headrace.errors import CorruptCheckpoint, SourceError
 from headrace.log.epochlog import EpochLog
 from headrace.model.source import Range, Reading, Source, Timing
@@ -229,12 +228,10 @@ def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(
     folder = Folder(tmp_path)
     names = [f"{number:03d}.txt" for number in range(8)]
     folder.put(*names)
-    driver = folder.follower()
-    summary = run_loop(driver, threading.Event(), Clock(), Conduct())
+    summary = run_loop(folder.follower())
     assert summary.reason == "caught_up"
     folder.put("x.txt", "y.txt")
-    again = folder.follower()
-    run_loop(again, threading.Event(), Clock(), Conduct())
+    run_loop(folder.follower())
     assert sorted(folder.rows()) == sorted([*names, "x.txt", "y.txt"])
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.unit.engine.support import Clock, counting, follower_of
+from tests.unit.engine.support import counting, follower_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_lease import begun, standby_of
 from tests.unit.engine.test_outages import (
@@ -21,10 +21,8 @@ from tests.unit.engine.test_outages import (
 )
 
 from headrace import Pipeline, sources
-from headrace.engine.driver.driver import Driver
 from headrace.engine.job import Job
 from headrace.engine.leading.lease import Lease, read_lease, write_lease
-from headrace.engine.leading.loop import Conduct
 from headrace.errors import StoreError
 from headrace.model.sink import Delivery, Opening, Sink
 from headrace.pipeline.graph.topology import Topology
@@ -78,32 +76,27 @@ class Weak(Diary):
 @pytest.mark.parametrize("away", ["store", "sink"])
 def test_an_outage_while_weak_rows_are_delivered_runs_no_job_again(away: str) -> None:
     store, told, first, second = Away(QUICK), Told(), Weak(), Weak()
-    driver = follower_of(weak(first, second), store, clock=Clock())
+    follower = follower_of(weak(first, second), store, give_up_s=None, on_notice=told)
 
     def disturb(task, reports):
         if task.plan.epoch == 3:
             (store if away == "store" else second).refusals = 12
         return reports
 
-    driver.substrate.disturb = disturb
-    job = _run(driver, told)
-    assert job.wait(60).reason == "end"
+    follower.substrate.disturb = disturb
+    assert Job(follower).wait(60).reason == "end"
     assert told.kinds == ["away", "back"]
-    epochs = [task.plan.epoch for task in driver.substrate.tasks]
+    epochs = [task.plan.epoch for task in follower.substrate.tasks]
     assert epochs == list(range(1, len(epochs) + 1)), "each job ran once: it had lost nothing"
     assert first.early == second.early == list(range(1, 21)), "no sink was shown its rows twice"
     assert epochs_of(first) == epochs
-
-
-def _run(driver: Driver, told: Told) -> Job:
-    return Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told))
 
 
 def test_a_stop_while_weak_rows_wait_ends_the_run_and_the_next_delivers_them() -> None:
     store, told, diary = MemoryStore(QUICK), Told(), Weak()
     diary.refusals = 1_000_000
     job = job_of(weak(diary), store, told)
-    until(lambda: job.status()["phase"] == "waiting")
+    until(lambda: job.status().phase == "waiting")
     assert job.stop().reason == "stopped"  # type: ignore[union-attr]
     assert diary.early == [] and epochs_of(diary) == []
     diary.refusals = 0

@@ -16,7 +16,7 @@ from headrace import failpoints
 from headrace.causal.journal import Journal
 from headrace.causal.outside import ANSWER
 from headrace.engine.leading.lease import Pulse
-from headrace.engine.leading.loop import Conduct, RunControl, run_loop
+from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.engine.leading.retry import Retry
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, SinkError, StoreError
@@ -74,9 +74,16 @@ def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> 
             stopping.set()
 
     topology = counting(VALUES, jsonl(tmp_path / "out"))
-    standby = follower_of(topology, DiskStore(tmp_path / "state"))
-    conduct = Conduct(give_up_s=None, lease_s=0.1, standby=True, on_notice=hear)
-    run_loop(standby, stopping, lambda: 1, conduct, RunControl(stopping))
+    standby = follower_of(
+        topology,
+        DiskStore(tmp_path / "state"),
+        clock=lambda: 1,
+        give_up_s=None,
+        lease_s=0.1,
+        standby=True,
+        on_notice=hear,
+    )
+    run_loop(standby, RunControl(stopping))
     tries = [n for n in notices if "cannot take over" in n.text]
     assert 2 <= len(tries) <= 7
     assert "the checkpoint is away" in notices[-1].text or "the sink is away" in notices[-1].text

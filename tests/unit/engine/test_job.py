@@ -15,7 +15,7 @@ from headrace.store.memory import MemoryStore
 
 def job_of(store, topology=None, **options):
     topology = topology or counting([1, 2, 1])
-    return Job(follower_of(topology, store, **options), lambda: 0)
+    return Job(follower_of(topology, store, **options))
 
 
 def test_the_state_of_a_key_can_be_asked_for_from_the_first_moment_on():
@@ -71,15 +71,15 @@ def test_a_job_that_failed_says_so_and_with_what():
     with pytest.raises(UserCodeError, match="ValueError: nope"):
         job.wait(60)
     status = job.status()
-    assert (status["phase"], status["running"], status["outage"]) == ("failed", False, None)
-    assert status["error"].startswith("UserCodeError: computation 'Refuses', key '1'")
+    assert (status.phase, status.running, status.outage) == ("failed", False, None)
+    assert status.error.startswith("UserCodeError: computation 'Refuses', key '1'")
 
 
 def test_a_job_that_ended_has_no_error():
     job = job_of(MemoryStore())
     job.wait(60)
-    assert job.status()["phase"] == "ended"
-    assert job.status()["error"] is None
+    assert job.status().phase == "ended"
+    assert job.status().error is None
 
 
 def test_a_job_that_could_not_open_its_checkpoint_failed():
@@ -88,5 +88,5 @@ def test_a_job_that_could_not_open_its_checkpoint_failed():
     other = job_of(store, counting([1], name="another"))
     with pytest.raises(IncompatibleState):
         other.wait(60)
-    assert other.status()["phase"] == "failed"
-    assert "IncompatibleState" in other.status()["error"]
+    assert other.status().phase == "failed"
+    assert "IncompatibleState" in other.status().error

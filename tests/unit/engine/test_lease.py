@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of, follower_of, run
+from tests.unit.engine.support import counting, driver_of, follower_of, run
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_outages import Told, until
 from tests.unit.systems import Stopwatch, limited
@@ -28,7 +30,6 @@ from headrace.engine.leading.lease import (
     read_lease,
     write_lease,
 )
-from headrace.engine.leading.loop import Conduct
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.store.memory import MemoryStore
@@ -138,10 +139,15 @@ def test_a_keeper_renews_until_a_newer_leader_writes_and_ends_with_a_last_word()
 # Standbys over one checkpoint in this process -------------------------------
 
 
-def standby_of(store: MemoryStore, diary: Diary, told: Told, **conduct: object) -> Job:
-    driver = follower_of(counting(VALUES, diary), store, clock=Clock())
-    options = {"lease_s": 0.3, "standby": True, "on_notice": told, **conduct}
-    return Job(driver, Clock(), Conduct(**options))
+def standby_of(
+    store: MemoryStore,
+    diary: Diary,
+    told: Told,
+    warm: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> Job:
+    options = {"lease_s": 0.3, "standby": True, "on_notice": told, **options}
+    return Job(follower_of(counting(VALUES, diary), store, **options), warm)
 
 
 def begun(store: MemoryStore, diary: Diary, epochs: int = 5):
@@ -203,16 +209,15 @@ def test_a_standby_writes_and_deletes_nothing_while_it_waits() -> None:
     told = Told()
     job = standby_of(store, diary, told, warm=warmed.set)
     until(lambda: told.notices and warmed.is_set())
-    assert job.status()["phase"] == "standby"
+    assert job.status().phase == "standby"
     assert job.stop().reason == "stopped"  # type: ignore[union-attr]
     assert store.files == before
 
 
 def test_a_leader_that_is_stopped_hands_over_at_once() -> None:
     store, diary, told = MemoryStore(), Diary(), Told()
-    driver = follower_of(counting(VALUES, diary), store, clock=Clock(), until=None)
-    leader = Job(driver, Clock(), Conduct(lease_s=600.0))
-    until(lambda: leader.status()["epoch"] >= 20)
+    leader = Job(follower_of(counting(VALUES, diary), store, until=None, lease_s=600.0))
+    until(lambda: leader.status().epoch >= 20)
     job = standby_of(store, diary, told)
     until(lambda: told.notices)
     leader.stop()
@@ -223,9 +228,9 @@ def test_a_leader_that_is_stopped_hands_over_at_once() -> None:
 def test_a_standby_of_another_pipeline_is_refused_at_once() -> None:
     store, diary = MemoryStore(), Diary()
     begun(store, diary)
-    driver = follower_of(counting(VALUES, diary, name="other"), store)
+    topology = counting(VALUES, diary, name="other")
     with pytest.raises(IncompatibleState, match="belongs to pipeline"):
-        Job(driver, Clock(), Conduct(lease_s=600.0, standby=True)).wait(60)
+        Job(follower_of(topology, store, lease_s=600.0, standby=True)).wait(60)
 
 
 def test_a_standby_does_not_begin_anew_where_the_checkpoint_has_gone() -> None:

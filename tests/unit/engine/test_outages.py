@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.support import Clock, counting, driver_of, follower_of
+from tests.unit.engine.support import counting, driver_of, follower_of
 from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.systems import Stopwatch, limited
 
 from headrace.engine.job import Job
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import run_loop
 from headrace.engine.leading.retry import Retry, StopAsked
 from headrace.errors import (
     CorruptCheckpoint,
@@ -206,9 +206,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def job_of(topology, store, told: Told, **options: object) -> Job:
-    gate = options.pop("on_epoch", None)
-    driver = follower_of(topology, store, clock=Clock(), on_epoch=gate, **options)
-    return Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told))
+    return Job(follower_of(topology, store, give_up_s=None, on_notice=told, **options))
 
 
 @pytest.mark.parametrize("where", ["before-commit-write", "before-job", "before-plan-write"])
@@ -226,9 +224,9 @@ def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(tmp_path: Path, 
     failpoints.arm(where, vanish)
     try:
         job = job_of(counting(VALUES, diary), DiskStore(here, QUICK), told)
-        until(lambda: job.status()["phase"] == "waiting")
-        outage = job.status()["outage"]
-        assert outage["part"] == "checkpoint" and str(here) in outage["error"]
+        until(lambda: job.status().phase == "waiting")
+        outage = job.status().outage
+        assert outage.part == "checkpoint" and str(here) in outage.error
         assert not here.exists(), "nothing is made anew in its place"
         there.rename(here)
         summary = job.wait(60)
@@ -239,7 +237,7 @@ def test_a_checkpoint_that_is_moved_away_and_back_is_waited_for(tmp_path: Path, 
     assert epochs_of(diary) == list(range(1, summary.epochs + 1))
     assert sum(rows for _, rows in diary.delivered) == len(VALUES)
     calm = Diary()
-    run_loop(follower_of(counting(VALUES, calm)), threading.Event(), Clock())
+    run_loop(follower_of(counting(VALUES, calm)))
     assert diary.delivered == calm.delivered, "no plan was voided or cut otherwise"
 
 
@@ -251,9 +249,9 @@ def test_a_sink_whose_directory_vanishes_is_waited_for_and_loses_nothing(tmp_pat
             out.rename(tmp_path / "elsewhere")
 
     job = job_of(counting(VALUES, jsonl(out)), MemoryStore(QUICK), told, on_epoch=vanish)
-    until(lambda: job.status()["phase"] == "waiting")
-    assert job.status()["outage"]["part"] == "sink"
-    assert job.status()["epoch"] == 6, "the epoch is committed, and the next does not begin"
+    until(lambda: job.status().phase == "waiting")
+    assert job.status().outage.part == "sink"
+    assert job.status().epoch == 6, "the epoch is committed, and the next does not begin"
     (tmp_path / "elsewhere").rename(out)
     assert job.wait(60).reason == "end"
     assert told.kinds == ["away", "back"]
@@ -323,7 +321,7 @@ def test_a_task_that_cannot_write_is_run_again_by_the_same_plan() -> None:
 
 def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says() -> None:
     told, diary, store = Told(), Diary(), MemoryStore(QUICK)
-    driver = follower_of(counting(VALUES, diary), store, clock=Clock())
+    follower = follower_of(counting(VALUES, diary), store, give_up_s=None, on_notice=told)
     left = [10]
 
     def disturb(task, reports):
@@ -335,8 +333,8 @@ def test_a_refusal_that_a_task_could_not_report_is_found_in_what_spark_says() ->
             )
         return reports
 
-    driver.substrate.disturb = disturb
-    assert Job(driver, Clock(), Conduct(give_up_s=None, on_notice=told)).wait(60).reason == "end"
+    follower.substrate.disturb = disturb
+    assert Job(follower).wait(60).reason == "end"
     assert told.kinds == ["away", "back"] and "stale file handle" in told.notices[0].text
     assert epochs_of(diary) == list(range(1, 22))
 
@@ -350,7 +348,7 @@ def test_a_stop_during_an_outage_ends_the_run_cleanly_and_the_next_goes_on(tmp_p
             here.rename(there)
 
     job = job_of(counting(VALUES, diary), DiskStore(here, QUICK), told, on_epoch=vanish)
-    until(lambda: job.status()["phase"] == "waiting")
+    until(lambda: job.status().phase == "waiting")
     summary = job.stop()
     assert summary is not None and summary.reason == "stopped"
     there.rename(here)
@@ -368,7 +366,7 @@ def test_a_driver_overtaken_while_its_sink_is_away_notices_and_stops() -> None:
 
     gone = Gone()
     job = job_of(counting(VALUES, gone), store, Told())
-    until(lambda: job.status()["phase"] == "waiting")
+    until(lambda: job.status().phase == "waiting")
     driver_of(counting(VALUES, diary), store)
     with pytest.raises(Fenced):
         job.wait(60)
@@ -387,7 +385,7 @@ def test_a_run_that_somebody_pauses_holds_after_its_epoch_and_goes_on_when_asked
     job = job_of(counting(VALUES, diary), MemoryStore(), told, on_epoch=pause)
     holder.append(job)
     ready.set()
-    until(lambda: job.status()["phase"] == "paused")
+    until(lambda: job.status().phase == "paused")
     assert epochs_of(diary) == [1, 2, 3]
     time.sleep(0.05)
     assert epochs_of(diary) == [1, 2, 3]

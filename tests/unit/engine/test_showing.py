@@ -46,7 +46,7 @@ def write(rows, epoch):
 def fails_in_a_sink():
     p = Pipeline("sink")
     p.read("in", sources.memory([1])).write(sinks.foreach(write))
-    Job(follower_of(p.freeze()), lambda: 0).wait(60)
+    Job(follower_of(p.freeze())).wait(60)
 
 
 def test_a_cause_keeps_the_frames_of_the_user_and_loses_those_of_the_engine(monkeypatch):
@@ -57,13 +57,13 @@ def test_a_cause_keeps_the_frames_of_the_user_and_loses_those_of_the_engine(monk
     assert "headrace/sinks/foreach.py" not in text
     assert "headrace/engine/driver.py" not in text
     monkeypatch.setenv(DEBUG, "1")
-    assert "headrace/engine/driver.py" in shown(raised_by(fails_in_a_sink))
+    assert "headrace/engine/driver/driver.py" in shown(raised_by(fails_in_a_sink))
 
 
 def test_a_job_raises_the_same_error_as_often_as_it_is_asked():
     store = MemoryStore()
-    Job(follower_of(counting([1]), store), lambda: 0).wait(60)
-    job = Job(follower_of(counting([1], name="another"), store), lambda: 0)
+    Job(follower_of(counting([1]), store)).wait(60)
+    job = Job(follower_of(counting([1], name="another"), store))
     first, second = (shown(raised_by(lambda: job.wait(60))) for _ in range(2))
     assert second == first
     assert first.count("headrace/engine") == 1, "only the frame of wait()"

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from headrace.model.values.time import SECOND
-from headrace.observe.progress import LiveView, PlainView, summary_lines, watch
+from headrace.observe.progress import LiveView, PlainView, summary_lines, terminal_view
 from headrace.plan.progress import EpochProgress, RunSummary
 
 
@@ -33,7 +33,6 @@ def epoch(number: int, **changes: Any) -> EpochProgress:
         "state_bytes": 1_500,
         "late": 2,
         "dead": 1,
-        "backlog": None,
     }
     return EpochProgress(**(facts | changes))
 
@@ -43,7 +42,7 @@ def test_plain_lines_come_about_once_a_second_and_the_last_epoch_always() -> Non
     with PlainView(output, clock) as view:
         for number in range(1, 28):
             clock.now += 0.125
-            view.show(epoch(number))
+            view.on_epoch(epoch(number))
     shown = [line.split(" | ")[0] for line in output.getvalue().splitlines()]
     assert shown == ["epoch 1", "epoch 9", "epoch 17", "epoch 25", "epoch 27"]
 
@@ -52,7 +51,7 @@ def test_an_epoch_is_never_shown_twice() -> None:
     output, clock = io.StringIO(), Clock()
     view = PlainView(output, clock)
     clock.now += 0.1
-    view.show(epoch(1))
+    view.on_epoch(epoch(1))
     view.close()
     view.close()
     assert len(output.getvalue().splitlines()) == 1
@@ -62,10 +61,10 @@ def test_a_plain_line_tells_what_an_operator_asks_for() -> None:
     output, clock = io.StringIO(), Clock()
     view = PlainView(output, clock)
     clock.now += 0.5
-    view.show(epoch(1, backlog=12_000))
+    view.on_epoch(epoch(1))
     assert output.getvalue() == (
         "epoch 1 | 500 records | 1,000/s | watermark 2026-03-02T00:00:00Z (15s behind) | "
-        "state 1.5 kB | late 2 | dead 1 | backlog 12,000\n"
+        "state 1.5 kB | late 2 | dead 1\n"
     )
 
 
@@ -73,10 +72,10 @@ def test_the_rate_forgets_what_is_long_past() -> None:
     output, clock = io.StringIO(), Clock()
     view = PlainView(output, clock)
     clock.now += 1
-    view.show(epoch(1, records=1_000_000))
+    view.on_epoch(epoch(1, records=1_000_000))
     for number in range(2, 12):
         clock.now += 1
-        view.show(epoch(number, records=100))
+        view.on_epoch(epoch(number, records=100))
     assert output.getvalue().splitlines()[-1].split(" | ")[2] == "100/s"
 
 
@@ -85,8 +84,8 @@ def test_on_a_terminal_the_table_goes_and_the_last_line_stays() -> None:
     console = Console(file=output, force_terminal=True, width=100)
     with LiveView(console, clock) as view:
         clock.now += 0.5
-        view.show(epoch(1, backlog=7))
-        assert "backlog" in output.getvalue()
+        view.on_epoch(epoch(1))
+        assert "watermark" in output.getvalue()
         view.say("a finding [in brackets]")
     text = output.getvalue()
     assert "a finding [in brackets]" in text
@@ -95,14 +94,14 @@ def test_on_a_terminal_the_table_goes_and_the_last_line_stays() -> None:
 
 def test_a_view_that_saw_no_epoch_ends_in_silence() -> None:
     output = io.StringIO()
-    with watch(output) as view:
+    with terminal_view(output) as view:
         pass
     view.close()
     assert output.getvalue() == ""
 
 
 def test_watch_is_plain_where_nobody_watches() -> None:
-    assert isinstance(watch(io.StringIO()), PlainView)
+    assert isinstance(terminal_view(io.StringIO()), PlainView)
 
 
 def test_the_summary_says_how_it_ended_and_what_was_left_behind() -> None:
@@ -125,9 +124,9 @@ def test_the_summary_counts_as_people_do() -> None:
 def test_finish_shows_the_last_epoch_before_the_summary() -> None:
     output, clock = io.StringIO(), Clock()
     view = PlainView(output, clock)
-    view.show(epoch(1))
-    view.show(epoch(2, ended=True))
-    view.finish(RunSummary("p", 2, 1_000, 0, 0, "end"))
+    view.on_epoch(epoch(1))
+    view.on_epoch(epoch(2, ended=True))
+    view.on_end(RunSummary("p", 2, 1_000, 0, 0, "end"))
     lines = output.getvalue().splitlines()
     assert [line.split(" | ")[0] for line in lines[:2]] == ["epoch 1", "epoch 2"]
     assert lines[2] == "p: all input was read."

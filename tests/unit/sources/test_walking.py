@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.engine.support import Clock, driver_of, follower_of, run
+from tests.unit.engine.support import driver_of, follower_of, run
 
 from headrace import sources
-from headrace.engine.leading.loop import Conduct, run_loop
+from headrace.engine.leading.loop import run_loop
 from headrace.errors import SourceError
 from headrace.model.source import Workspace
 from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -109,8 +108,7 @@ def test_a_run_waits_for_a_directory_that_cannot_be_listed_for_a_while(
 ) -> None:
     topology, store = pipeline_of(data, tmp_path, watch=True)
     asked = failing(monkeypatch, errno.EIO, times=3, after=3)
-    driver = follower_of(topology, store, until="caught_up")
-    summary = run_loop(driver, threading.Event(), Clock(), Conduct(give_up_s=60.0))
+    summary = run_loop(follower_of(topology, store, until="caught_up", give_up_s=60.0))
     assert summary.records == 2 and summary.reason == "caught_up"
     assert len(asked) > 6
 

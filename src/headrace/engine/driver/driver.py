@@ -42,6 +42,7 @@ from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
+from headrace.plan.listener import Listeners
 from headrace.plan.progress import RunSummary
 from headrace.plan.summary import lowest_watermark, progress_of, summary_of
 
@@ -60,6 +61,7 @@ class Driver:
         checkpoint: str,
         log: EpochLog,
         history: History,
+        listeners: Listeners,
         waiter: Waiter,
         on_job: Callable[[bool], None],
     ) -> None:
@@ -76,6 +78,7 @@ class Driver:
         self._clock = setup.clock
         self._seeds = setup.seeds
         self._fingerprint = setup.fingerprint
+        self._listeners = listeners
         self._waiter = waiter
         self._on_job = on_job
         self._before = self.ledger.counters.copy()
@@ -311,9 +314,9 @@ class Driver:
     # What it says ---------------------------------------------------------
 
     def _report(self, commit: Commit, seconds: float) -> None:
-        if self.options.on_epoch is None:
+        if not self._listeners:
             return
-        self.options.on_epoch(
+        self._listeners.epoch(
             progress_of(
                 self.graph.name, commit, self.ledger, self.counted(), seconds, self.watermark()
             )

@@ -17,6 +17,7 @@ from headrace.failpoints import reach
 from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
 from headrace.log.identity import claim_identity, read_identity
 from headrace.plan.ledger import Ledger
+from headrace.plan.listener import Listeners
 
 
 class StoodBack(Exception):
@@ -32,6 +33,7 @@ class Follower:
         self.graph = setup.topology.graph
         self.store = setup.store
         self.substrate = setup.substrate
+        self.listeners = Listeners(self.graph.name, setup.options.listeners)
         self.checkpoint = ""
         """The checkpoint's id; empty until a first look has found one."""
         self.log = EpochLog(setup.store)
@@ -98,7 +100,9 @@ class Follower:
         self.ledger.generation = self.log.generation
         reach("after-takeover")
         on_lead()
-        driver = Driver(self.setup, self.checkpoint, self.log, self.history, waiter, on_job)
+        driver = Driver(
+            self.setup, self.checkpoint, self.log, self.history, self.listeners, waiter, on_job
+        )
         self.driver = driver
         try:
             driver.begin()

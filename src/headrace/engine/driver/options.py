@@ -1,27 +1,130 @@
-"""What a run was asked for."""
+"""The options of a run: as users give them, and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 import msgspec
 
-from headrace.plan.progress import EpochProgress
+from headrace.errors import InvalidPipeline
+from headrace.model.values.time import Duration, duration
+from headrace.plan.listener import EpochCallback, Listener, NoticeCallback
+from headrace.plan.progress import EpochProgress, Notice
 
 SHORT_RECORDS_MAX = 20_000
 """Up to this many records the driver reads and routes an epoch itself: the short way."""
+LEASE_S_MIN = 0.2
+"""A shorter lease would lapse while a busy machine does something else."""
+
+AnyPath = str | os.PathLike[str]
 
 
-class Options(msgspec.Struct, frozen=True):
-    """What a run was asked for."""
+class RunOptions(TypedDict, total=False):
+    """What `run` and `start` take, and `headrace run` as well; `Pipeline.run` explains each."""
+
+    until: str | None
+    slots: int | None
+    epoch_target: Duration
+    epoch_records: int | None
+    epoch_timeout: Duration | None
+    retain_epochs: int
+    replicas: int
+    standby: bool
+    lease: Duration
+    stuck_after: Duration | None
+    give_up_after: Duration | None
+    accept_changed: AnyPath | Sequence[AnyPath]
+    listeners: Sequence[Listener]
+    on_epoch: Callable[[EpochProgress], None] | None
+    on_notice: Callable[[Notice], None] | None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a run, checked. The defaults here are those of a run in tests."""
 
     until: str | None = "end"
     slots: int | None = None
     epoch_target_s: float = 1.0
     epoch_records: int | None = None
+    epoch_timeout_s: float | None = None
     retain_epochs: int = 16
-    short_records_max: int = SHORT_RECORDS_MAX
-    background: bool = True
+    """How many commits to keep: one more than epochs can run again."""
+    replicas: int = 0
+    standby: bool = False
+    lease_s: float | None = None
+    """The length of the lease that a leader keeps; None: it keeps none."""
+    stuck_s: float | None = None
+    """Without a step for this long, outside of jobs, a leader no longer renews its lease."""
+    give_up_s: float | None = 0.0
+    """How long to wait for what is not available; None: for ever."""
     accept_changed: tuple[str, ...] = ()
     """Files (or streams) that may have changed since they were read."""
-    on_epoch: Callable[[EpochProgress], None] | None = None
+    listeners: tuple[Listener, ...] = ()
+    short_records_max: int = SHORT_RECORDS_MAX
+    background: bool = True
+    """Whether segments are merged in a thread of their own."""
+
+
+def check_options(given: RunOptions) -> Options:
+    """The options, checked, with the defaults of `Pipeline.run`."""
+    if unknown := sorted(set(given) - set(RunOptions.__annotations__)):
+        known = ", ".join(RunOptions.__annotations__)
+        raise TypeError(f"there is no option {unknown[0]!r} of a run; there are: {known}")
+    until = given.get("until", "end")
+    until = "caught_up" if until == "caught-up" else until  # as the command calls it
+    if until not in ("end", "caught_up", None):
+        raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
+    slots = given.get("slots")
+    if slots is not None and not 1 <= slots <= 10_000:
+        raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
+    replicas = given.get("replicas", 0)
+    if not 0 <= replicas <= 100:
+        raise InvalidPipeline(f"replicas= is a number from 0 to 100, not {replicas!r}")
+    epoch_records = given.get("epoch_records")
+    if epoch_records is not None and (type(epoch_records) is not int or epoch_records < 1):
+        raise InvalidPipeline(f"epoch_records= is a number from 1 on, not {epoch_records!r}")
+    retain_epochs = given.get("retain_epochs", 16)
+    if type(retain_epochs) is not int or retain_epochs < 1:
+        raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
+    lease = given.get("lease", "3s")
+    lease_s = duration(lease, what="lease=") / 1e6
+    if lease_s < LEASE_S_MIN:
+        raise InvalidPipeline(f"lease= is at least {LEASE_S_MIN} s, not {lease!r}")
+    return Options(
+        until=until,
+        slots=slots,
+        epoch_target_s=duration(given.get("epoch_target", "1s"), what="epoch_target=") / 1e6,
+        epoch_records=epoch_records,
+        epoch_timeout_s=_seconds(given.get("epoch_timeout"), "epoch_timeout="),
+        retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
+        replicas=replicas,
+        standby=given.get("standby", False),
+        lease_s=lease_s,
+        stuck_s=_seconds(given.get("stuck_after", "10m"), "stuck_after="),
+        give_up_s=_seconds(given.get("give_up_after"), "give_up_after="),
+        accept_changed=_names(given.get("accept_changed", ())),
+        listeners=_listeners(given),
+    )
+
+
+def _listeners(given: RunOptions) -> tuple[Listener, ...]:
+    found = list(given.get("listeners", ()))
+    for listener in found:
+        if not isinstance(listener, Listener):
+            raise InvalidPipeline(f"listeners= holds Listeners, not {listener!r}")
+    if (on_epoch := given.get("on_epoch")) is not None:
+        found.append(EpochCallback(on_epoch))
+    if (on_notice := given.get("on_notice")) is not None:
+        found.append(NoticeCallback(on_notice))
+    return tuple(found)
+
+
+def _names(given: AnyPath | Sequence[AnyPath]) -> tuple[str, ...]:
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    return tuple(os.fspath(path) for path in paths)
+
+
+def _seconds(given: Duration | None, what: str) -> float | None:
+    return None if given is None else duration(given, what=what) / 1e6

@@ -1,17 +1,14 @@
-"""The loop of a run: wait for one's turn, take over, epoch after epoch, let go.
+"""The loop of a run: wait for its turn, take over, run epoch after epoch, release the lease.
 
-Opening fails at once: a path without permission or a full disk is told before anything runs.
-After that, what is away is waited for (`Conduct.give_up_s` says how long).
+Taking over fails at once: the user hears of a path without permission or of a full disk before
+anything runs. After that, an outage is waited for (`Options.give_up_s` says how long).
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-
-import msgspec
 
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower, StoodBack
@@ -30,28 +27,11 @@ from headrace.errors import Fenced, SparkError
 from headrace.plan.decisions.hints import after_reading, before_running
 from headrace.plan.decisions.next_step import Finish, Run, Wait
 from headrace.plan.decisions.transient import Outage, is_outage
-from headrace.plan.progress import Notice, RunSummary
+from headrace.plan.progress import RunSummary
 
 POLL_S = 0.2
 """How often sources are asked for news while there is nothing to do."""
 POLL_STANDBY_S = 1.0
-
-_logger = logging.getLogger("headrace.run")
-
-
-class Conduct(msgspec.Struct, frozen=True):
-    """How a run behaves towards others: leaders, standbys and what is away."""
-
-    give_up_s: float | None = 0.0
-    """How long to wait for what is away; None: for ever."""
-    lease_s: float | None = None
-    """The length of the lease that a leader keeps; None: it keeps none."""
-    stuck_s: float | None = None
-    """Without a step for so long, outside of jobs, a leader no longer renews its lease."""
-    standby: bool = False
-    warm: Callable[[], None] = lambda: None
-    """Keeps what a standby will need warm."""
-    on_notice: Callable[[Notice], None] | None = None
 
 
 class RunControl:
@@ -74,29 +54,32 @@ class RunControl:
 
 def run_loop(
     follower: Follower,
-    stopping: threading.Event,
-    clock: Callable[[], int],
-    conduct: Conduct | None = None,
     control: RunControl | None = None,
+    warm: Callable[[], None] = lambda: None,
 ) -> RunSummary:
-    """Epoch after epoch until the end, or until asked to stop."""
-    return _Loop(follower, clock, conduct or Conduct(), control or RunControl(stopping)).run()
+    """Epoch after epoch until the end, or until asked to stop; `warm` is called by a standby."""
+    try:
+        summary = _Loop(follower, control or RunControl(), warm).run()
+    except Exception as error:
+        follower.listeners.failure(error)
+        raise
+    follower.listeners.end(summary)
+    return summary
 
 
 class _Loop:
     """One run."""
 
-    def __init__(
-        self, follower: Follower, clock: Callable[[], int], conduct: Conduct, control: RunControl
-    ) -> None:
+    def __init__(self, follower: Follower, control: RunControl, warm: Callable[[], None]) -> None:
         self._follower = follower
-        self._clock = clock
-        self._conduct = conduct
+        self._options = options = follower.setup.options
         self._control = control
+        self._warm = warm
+        self._tell = follower.listeners.notice
         system = follower.store.system
-        self._pulse = Pulse(conduct.stuck_s, system)
+        self._pulse = Pulse(options.stuck_s, system)
         self._retry = Retry(
-            conduct.give_up_s,
+            options.give_up_s,
             control.stopping,
             self._tell,
             resting=self._pulse.rest,
@@ -155,16 +138,16 @@ class _Loop:
 
         Where it is not to lead, the reason.
         """
-        conduct = self._conduct
-        if not conduct.standby:
+        options = self._options
+        if not options.standby:
             return self._take_over()
         self._control.phase = "standby"
-        length_s = conduct.lease_s or POLL_STANDBY_S
+        length_s = options.lease_s or POLL_STANDBY_S
         observer = LeaseObserver(length_s)
         poll_s = min(POLL_STANDBY_S, length_s / RENEWALS)
         stopping = self._control.stopping
         while True:
-            verdict = stand_by(self._follower, observer, poll_s, stopping, self._tell, conduct.warm)
+            verdict = stand_by(self._follower, observer, poll_s, stopping, self._tell, self._warm)
             if verdict is None:
                 return "stopped"
             if isinstance(verdict, LeaderFinished):
@@ -197,14 +180,14 @@ class _Loop:
 
     def _begin_to_lead(self) -> None:
         """The generation is in the log: from now on others wait for this driver."""
-        follower, conduct = self._follower, self._conduct
+        follower, lease_s = self._follower, self._options.lease_s
         self._pulse.beat()  # a standby has made no step, and is not stuck for that
         self._leads = True
-        if conduct.lease_s is not None:
+        if lease_s is not None:
             self._keeper = LeaseKeeper(
                 follower.store,
                 follower.log.generation,
-                conduct.lease_s,
+                lease_s,
                 lambda: follower.ledger.epoch,
                 self._pulse,
             )
@@ -234,7 +217,9 @@ class _Loop:
                 if isinstance(step, Wait):
                     pause = POLL_S
                     if step.until is not None:
-                        pause = min(pause, max(0.001, (step.until - self._clock()) / 1e6))
+                        pause = min(
+                            pause, max(0.001, (step.until - self._follower.setup.clock()) / 1e6)
+                        )
                     control.stopping.wait(pause)
             driver.stop()
         except StopAsked:
@@ -267,10 +252,3 @@ class _Loop:
 
     def _nothing_done(self, reason: str) -> RunSummary:
         return RunSummary(self._follower.graph.name, 0, 0, 0, 0, reason)
-
-    def _tell(self, kind: str, text: str) -> None:
-        if self._conduct.on_notice is not None:
-            self._conduct.on_notice(Notice(self._follower.graph.name, kind, text))
-        else:
-            level = logging.WARNING if kind in ("away", "doubt") else logging.INFO
-            _logger.log(level, "%s: %s", self._follower.graph.name, text)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from headrace.engine.driver.follower import Follower
+from headrace.engine.driver.options import Options
 from headrace.engine.leading import loop
 from headrace.errors import EpochFailed, SinkError, StoreError
+from headrace.plan.listener import NoticeCallback
 from headrace.plan.progress import Notice
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.life import Life
@@ -78,18 +82,18 @@ class ConductedLife(Life):
         decided = any("taking over" in text for _, _, text in self._notices)
         return self.standby and not decided
 
-    def _lead(self, follower: Follower) -> None:
-        conduct = loop.Conduct(
+    def _options(self, slots: int | None) -> Options:
+        return msgspec.structs.replace(
+            super()._options(slots),
             give_up_s=self.give_up_s,
             lease_s=self.lease_s,
             stuck_s=STUCK_S,
             standby=self.standby,
-            on_notice=self._hear,
+            listeners=(NoticeCallback(self._hear),),
         )
-        scene = self._scene
-        summary = loop.run_loop(
-            follower, self._control.stopping, lambda: scene.now, conduct, self._control
-        )
+
+    def _lead(self, follower: Follower) -> None:
+        summary = loop.run_loop(follower, self._control)
         self.reason = summary.reason
         self.finished = summary.reason not in ("stopped", "not_needed")
 

@@ -120,12 +120,7 @@ class Life:
         slots = None
         if scene.chance.strikes(kinds.RING_CHANGES, "life"):
             slots = scene.chance.random.randint(1, 4)
-        options = Options(
-            slots=slots,
-            epoch_records=scene.epoch_records,
-            retain_epochs=scene.tuning.retain_epochs,
-            background=False,
-        )
+        options = self._options(slots)
         setup = Setup(
             scene.topology,
             f"code-{scene.code_version}",
@@ -138,6 +133,14 @@ class Life:
         )
         self.follower = follower = Follower(setup)
         self._lead(follower)
+
+    def _options(self, slots: int | None) -> Options:
+        return Options(
+            slots=slots,
+            epoch_records=self._scene.epoch_records,
+            retain_epochs=self._scene.tuning.retain_epochs,
+            background=False,
+        )
 
     def _lead(self, follower: Follower) -> None:
         """Takes over and steps, without a retry: the first refusal is the end."""

@@ -1,0 +1,124 @@
+"""What a run says, and to whom: any number of listeners, which all get the same in one order.
+
+1. `on_notice` and `on_epoch`, in the order in which things happen, from the thread of the run;
+2. at the end either `on_end` or `on_failure`, once.
+
+A listener cannot harm the run: where it raises, that is logged and the other listeners get a
+notice of it, and the run goes on. It can delay the run, which waits until it returns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from headrace.plan.progress import EpochProgress, Notice, RunSummary
+
+_logger = logging.getLogger("headrace.run")
+
+_WARNINGS = ("away", "doubt", "listener")
+"""Kinds of notices that are logged as warnings where no listener takes notices."""
+
+
+class Listener:
+    """Base class of what follows a run; override what you need."""
+
+    def on_epoch(self, progress: EpochProgress) -> None:
+        """An epoch is committed and delivered."""
+
+    def on_notice(self, notice: Notice) -> None:
+        """Something happened between epochs, such as an outage."""
+
+    def on_end(self, summary: RunSummary) -> None:
+        """The run has ended as it should, or was stopped."""
+
+    def on_failure(self, error: Exception) -> None:
+        """The run has ended with an error."""
+
+
+class EpochCallback(Listener):
+    """A function that is called with every epoch: `on_epoch=`."""
+
+    def __init__(self, call: Callable[[EpochProgress], None]) -> None:
+        self._call = call
+
+    def on_epoch(self, progress: EpochProgress) -> None:
+        """Calls it."""
+        self._call(progress)
+
+
+class NoticeCallback(Listener):
+    """A function that is called with every notice: `on_notice=`."""
+
+    def __init__(self, call: Callable[[Notice], None]) -> None:
+        self._call = call
+
+    def on_notice(self, notice: Notice) -> None:
+        """Calls it."""
+        self._call(notice)
+
+
+class Listeners:
+    """All listeners of one run."""
+
+    def __init__(self, pipeline: str, listeners: Sequence[Listener] = ()) -> None:
+        self._pipeline = pipeline
+        self._listeners = tuple(listeners)
+        self._take_notices = any(type(x).on_notice is not Listener.on_notice for x in listeners)
+        self._reported: set[tuple[int, str]] = set()
+        """(place of a listener, method) whose failure was reported: once is enough."""
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def epoch(self, progress: EpochProgress) -> None:
+        """An epoch is committed and delivered."""
+        self._each("on_epoch", lambda listener: listener.on_epoch(progress))
+
+    def notice(self, kind: str, text: str) -> None:
+        """Something happened between epochs. It is logged where no listener takes notices."""
+        notice = Notice(self._pipeline, kind, text)
+        if self._take_notices:
+            self._each("on_notice", lambda listener: listener.on_notice(notice))
+        else:
+            self._log(notice)
+
+    def end(self, summary: RunSummary) -> None:
+        """The run has ended."""
+        self._each("on_end", lambda listener: listener.on_end(summary))
+
+    def failure(self, error: Exception) -> None:
+        """The run has failed."""
+        self._each("on_failure", lambda listener: listener.on_failure(error))
+
+    def _each(self, method: str, call: Callable[[Listener], None]) -> None:
+        failed: list[tuple[int, Exception]] = []
+        for place, listener in enumerate(self._listeners):
+            try:
+                call(listener)
+            except Exception as error:
+                failed.append((place, error))
+        for place, raised in failed:  # afterwards, so that all get what happened first
+            if (place, method) not in self._reported:
+                self._reported.add((place, method))
+                self._report(place, method, raised)
+
+    def _report(self, place: int, method: str, error: Exception) -> None:
+        name = type(self._listeners[place]).__name__
+        text = (
+            f"listener {name} raised in {method}: {type(error).__name__}: {error}. The run goes "
+            "on; further errors of it there are not reported"
+        )
+        notice = Notice(self._pipeline, "listener", text)
+        self._log(notice, error)
+        for other, listener in enumerate(self._listeners):
+            if other == place:
+                continue
+            try:
+                listener.on_notice(notice)
+            except Exception as again:
+                _logger.debug("a listener raised in on_notice: %s", again)
+
+    def _log(self, notice: Notice, error: Exception | None = None) -> None:
+        level = logging.WARNING if notice.kind in _WARNINGS else logging.INFO
+        _logger.log(level, "%s: %s", self._pipeline, notice.text, exc_info=error)
