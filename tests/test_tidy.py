@@ -47,7 +47,28 @@ LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS_IN_ORDER) for r
 
 # Rooms that hold programs like a user's, and so may use headrace's own public face.
 ROOMS_THAT_USE_THE_PUBLIC_FACE = {"bench", "demo", "cli"}
-ROOMS_THAT_KNOW_SPARK = {"engine", "bench", "sources", "sinks", "cli"}
+PACKAGES_THAT_KNOW_SPARK = (
+    "headrace.engine.spark",
+    "headrace.sources",
+    "headrace.sinks",
+    "headrace.bench",
+    "headrace.cli",
+)
+
+# Inside engine/: a sub-room imports only itself and sub-rooms before it; the face comes last.
+ENGINE_FACE = "the modules that lie directly in engine/"
+ENGINE_ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
+    ("driver",),
+    ("leading",),
+    ("replay", "spark"),
+    (ENGINE_FACE,),
+)
+LEVEL_OF_ENGINE_ROOM = {
+    room: level for level, rooms in enumerate(ENGINE_ROOMS_IN_ORDER) for room in rooms
+}
+MODULES_BESIDE_EACH_OTHER_MAX = 14
+# Knots that are still tied; each entry goes when its knot is undone.
+CIRCLES_STILL_TIED: tuple[str, ...] = ("headrace.pipeline.fluent.",)
 
 PUBLIC_NAMESPACES = ("headrace", "headrace.sources", "headrace.sinks", "headrace.testing")
 # What the outside world starts, so that nothing inside needs to import it.
@@ -57,6 +78,12 @@ LINES_PER_FILE_MAX = 400
 # Spark's private doors, the RDD interface, and a number that differs between attempts of one task.
 FORBIDDEN_ATTRIBUTES = {"_jvm", "_jdf", "_jsc", "rdd", "attemptNumber"}
 # Catching NotImplementedError is fine: libraries raise it.
+PATCH_BY_STRING = re.compile(r"(setattr|setitem|patch)\(\s*\"headrace\.")
+# As comments cite rules: "(A6)", "(D1, D4)", "protocol C8", "Rules D1, D4".
+RULE = re.compile(r"\b[A-H][0-9]{1,2}\b")
+CITED_RULES = re.compile(
+    r"\([A-H][0-9]{1,2}(?:, [A-H][0-9]{1,2})*\)|(?i:protocol|rules?) [A-H][0-9]{1,2}[^.)]*"
+)
 UNFINISHED_WORK = re.compile(r"\b(TODO|FIXME|XXX)\b|\braise NotImplementedError\b")
 
 
@@ -111,15 +138,95 @@ def test_every_room_has_its_place_in_the_order() -> None:
     fail_with("Give these rooms a place in ROOMS_IN_ORDER, or move their code", sorted(unknown))
 
 
-def test_pyspark_is_imported_only_in_rooms_that_know_spark() -> None:
+def test_pyspark_is_imported_only_where_spark_is_known() -> None:
     complaints = [
         f"{module.at(found.line)}: imports {found.target}"
         for module in modules()
-        if module.room not in ROOMS_THAT_KNOW_SPARK
+        if not module.name.startswith(PACKAGES_THAT_KNOW_SPARK)
         for found in imports_of(module)
         if found.target.split(".")[0] == "pyspark"
     ]
-    fail_with(f"Only {sorted(ROOMS_THAT_KNOW_SPARK)} may import pyspark", complaints)
+    fail_with(f"Only {', '.join(PACKAGES_THAT_KNOW_SPARK)} may import pyspark", complaints)
+
+
+def test_a_sub_room_of_the_engine_imports_only_itself_and_sub_rooms_before_it() -> None:
+    complaints = []
+    for module in modules():
+        own = engine_room_of(module.name)
+        for found in imports_of(module) if own else ():
+            other = engine_room_of(found.target)
+            if other in (own, None):
+                continue
+            if LEVEL_OF_ENGINE_ROOM[other] >= LEVEL_OF_ENGINE_ROOM[own]:
+                complaints.append(f"{module.at(found.line)}: {own} imports {found.target}")
+    fail_with("Imports inside engine/ must point to earlier sub-rooms", complaints)
+
+
+def test_no_room_has_more_modules_than_a_reader_can_survey() -> None:
+    beside = Counter(module.path.parent for module in modules() if not module.is_package)
+    complaints = [
+        f"{directory.relative_to(SOURCE_ROOT.parent)}: {count} modules"
+        for directory, count in beside.items()
+        if count > MODULES_BESIDE_EACH_OTHER_MAX
+    ]
+    fail_with(f"Cut rooms of more than {MODULES_BESIDE_EACH_OTHER_MAX} modules", complaints)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    complaints = [
+        " <-> ".join(circle)
+        for circle in circles()
+        if not all(name.startswith(CIRCLES_STILL_TIED) for name in circle)
+    ]
+    fail_with("These modules need each other, and so cannot be read one by one", complaints)
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in modules():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module.at(node.lineno))
+    complaints = [f"{name}: {', '.join(at)}" for name, at in homes.items() if len(at) > 1]
+    fail_with("Give two ideas two names", complaints)
+
+
+def test_no_object_asks_which_attributes_it_has() -> None:
+    complaints = [
+        module.at(node.lineno)
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "hasattr"
+        and getattr(node.args[0], "id", "") == "self"
+    ]
+    fail_with("An object that is two objects by turns should be two classes", complaints)
+
+
+def test_nothing_is_patched_by_a_string() -> None:
+    tests = Path(__file__).parent / "unit" / "engine"
+    complaints = [
+        f"{path.relative_to(SOURCE_ROOT.parent)}:{text.count(chr(10), 0, found.start()) + 1}"
+        for place in (SOURCE_ROOT / "headrace" / "testing", tests)
+        for path in sorted(place.rglob("*.py"))
+        for text in (path.read_text(encoding="utf-8"),)
+        for found in PATCH_BY_STRING.finditer(text)
+    ]
+    fail_with("Pass what a test changes as an argument (System, Limits, Setup)", complaints)
+
+
+def test_every_rule_that_the_source_cites_is_in_the_protocol() -> None:
+    protocol = SOURCE_ROOT.parent / "docs" / "internals" / "protocol.md"
+    known = set(RULE.findall(protocol.read_text(encoding="utf-8")))
+    complaints = [
+        f"{module.at(number)}: {label}"
+        for module in modules()
+        for number, line in enumerate(module.text.splitlines(), start=1)
+        for cited in CITED_RULES.findall(line)
+        for label in RULE.findall(cited)
+        if label not in known
+    ]
+    fail_with(f"{protocol.name} does not have these rules", complaints)
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
@@ -289,6 +396,44 @@ def layering_complaint(module: Module, found: Import) -> str | None:
     if LEVEL_OF_ROOM[target_room] < LEVEL_OF_ROOM[module.room]:
         return None
     return f"{module.room} imports {found.target}, but {target_room} is not before {module.room}"
+
+
+def engine_room_of(name: str) -> str | None:
+    """The sub-room of engine/ that a dotted name lies in; None outside of engine/."""
+    parts = name.split(".")
+    if parts[:2] != ["headrace", "engine"]:
+        return None
+    return parts[2] if len(parts) > 2 and parts[2] in LEVEL_OF_ENGINE_ROOM else ENGINE_FACE
+
+
+def circles() -> list[list[str]]:
+    """Modules that need each other, by Tarjan's algorithm; packages do not count."""
+    plain = {module.name: module for module in modules() if not module.is_package}
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = lowest[name] = len(index)
+        stack.append(name)
+        for target in sorted({i.target for i in imports_of(plain[name])} & set(plain)):
+            if target not in index:
+                visit(target)
+                lowest[name] = min(lowest[name], lowest[target])
+            elif target in stack:
+                lowest[name] = min(lowest[name], index[target])
+        if lowest[name] == index[name]:
+            at = stack.index(name)
+            circle = stack[at:]
+            del stack[at:]
+            if len(circle) > 1:
+                found.append(sorted(circle))
+
+    for name in plain:
+        if name not in index:
+            visit(name)
+    return found
 
 
 def is_imported(module: Module) -> bool:

@@ -7,13 +7,13 @@ import pytest
 from tests.unit.engine.support import Count, counting, follower_of
 
 from headrace import EpochProgress, HeadraceError, Listener, Notice, RunSummary, UserCodeError
-from headrace.engine.driver.options import check_options
 from headrace.engine.job import Job
 from headrace.engine.leading.loop import run_loop
 from headrace.errors import InvalidPipeline
 from headrace.observe.progress import PlainView
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.options import check_options
 from headrace.sinks import foreach
 from headrace.sources import memory
 

@@ -16,10 +16,10 @@ from typing import Any
 from headrace import Checkpoint, Pipeline, RunSummary, failpoints
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.engine.job import run_loop
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.options import Options
 from headrace.state.cache import WorkerCache
 from headrace.store.disk import DiskStore
 from headrace.store.store import Store

@@ -28,7 +28,6 @@ from headrace.bench.frame.rounds import Say
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.errors import HeadraceError
 from headrace.limits import LIMITS, Limits
@@ -40,6 +39,7 @@ from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.options import Options
 from headrace.sources.files.text_lines import text
 from headrace.state.cache import WorkerCache
 from headrace.store.disk import DiskStore

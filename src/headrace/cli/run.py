@@ -10,9 +10,9 @@ import click
 from headrace.cli import options
 from headrace.cli.spark import spark_session
 from headrace.cli.targets import load_pipeline
-from headrace.engine.driver.options import RunOptions
 from headrace.engine.leading.signals import STOPPING, graceful_stop
 from headrace.observe.progress import terminal_view
+from headrace.plan.options import RunOptions
 from headrace.store.location import checkpoint_store
 
 

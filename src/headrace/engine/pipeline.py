@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import msgspec
 
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.options import Options, RunOptions, check_options
 from headrace.engine.driver.setup import Setup
 from headrace.engine.job import Job
 from headrace.engine.leading.loop import RunControl, run_loop
@@ -24,6 +23,7 @@ from headrace.failpoints import arm_from_environment
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.options import Options, RunOptions, check_options
 from headrace.plan.progress import RunSummary
 from headrace.store.location import checkpoint_store
 

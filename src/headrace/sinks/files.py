@@ -9,7 +9,7 @@
 Readers ignore names that start with `_`, as Spark and pyarrow do; to a reader
 of plain patterns give `out/epoch=*/**`.
 
-Invariants (ARCHITECTURE.md, F1-F3):
+Invariants (protocol F1 to F3):
 - Only the directory that the claim names is ever renamed into place, so two
   drivers may race, or one may wake late: they finish one delivery, never repeat it.
 - The high-water rises after the rename is on disk and before the claim goes. A

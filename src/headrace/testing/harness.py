@@ -18,7 +18,6 @@ from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import run_epoch
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.replay.difference import first_unlike
@@ -36,6 +35,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.options import Options
 from headrace.plan.progress import RunSummary
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache

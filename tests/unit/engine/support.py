@@ -9,7 +9,6 @@ from headrace import Computation, state
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import run_epoch
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.model.sink import Sink
 from headrace.model.source import Source
@@ -19,6 +18,7 @@ from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.listener import EpochCallback, NoticeCallback
+from headrace.plan.options import Options
 from headrace.plan.progress import EpochProgress, Notice
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory

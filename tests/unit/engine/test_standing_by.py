@@ -13,7 +13,6 @@ from headrace import Computation, Context, Pipeline, Record, sinks, sources, sta
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import read_all, reports_in
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.engine.spark.segment_copies import NearStore
 from headrace.engine.spark.tasks import SparkOrder, _run
@@ -21,6 +20,7 @@ from headrace.errors import CorruptCheckpoint
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.options import Options
 from headrace.state.cache import WorkerCache
 from headrace.store.disk import DiskStore
 from headrace.worker.exchange.envelope import Envelope

@@ -5,10 +5,10 @@ import numpy as np
 from headrace import SECOND, Computation, Pipeline, state
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.model.source import Range, Reading, Source, Timing
 from headrace.plan.decisions.next_step import Run
+from headrace.plan.options import Options
 from headrace.state.cache import WorkerCache
 from headrace.store.memory import MemoryStore
 from headrace.worker.runtime import Runtime

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.engine.driver.options import Options
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.options import Options
 from headrace.state.compaction import ChooseRun
 from headrace.store.store import Store
 

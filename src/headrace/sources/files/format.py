@@ -8,7 +8,7 @@ Invariants:
 - `next_end` and `cuts` return ends of records only, so that any two neighbouring
   ranges together hold the same records as the range that covers both.
 - `fingerprint` covers the file's size, its first and last block and, where
-  positions are bytes, the first and last block of the range (PROTOCOL A7).
+  positions are bytes, the first and last block of the range (protocol A7).
 - `read` digests what it reads, and `sum_of` finds the same sum again, however the
   file was cut into ranges: a block counts for the range in which it ends.
 """

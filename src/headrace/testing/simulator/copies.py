@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
@@ -26,6 +25,7 @@ from headrace.model.source import Timing
 from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Finish
+from headrace.plan.options import Options
 from headrace.store.disk import DiskStore
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.options import Options
 from headrace.engine.leading import loop
 from headrace.errors import EpochFailed, SinkError, StoreError
 from headrace.plan.listener import NoticeCallback
+from headrace.plan.options import Options
 from headrace.plan.progress import Notice
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.life import Life

@@ -9,11 +9,11 @@ import msgspec
 from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.options import Options
 from headrace.engine.driver.setup import Setup
 from headrace.errors import EpochFailed, Fenced, HeadraceError, SinkError, StoreError, UserCodeError
 from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
+from headrace.plan.options import Options
 from headrace.plan.ring import Ring
 from headrace.testing.simulator.checkers.log_checker import POINTS, Violation
 from headrace.testing.simulator.drivers.scene import Scene
