@@ -18,7 +18,7 @@ from headrace.model.values.codec import Codec
 from headrace.model.values.keys import encode_key, encode_part, hash_key
 from headrace.model.values.time import END
 from headrace.state.segment import ENTRY, FIELD, Cell, Segment, encode_segment
-from headrace.state.view import MapCells, Stored
+from headrace.state.view import MapCells
 
 KEY, OTHER = encode_key("key"), encode_key("other")
 FIELDS = ("m", "l", "m\0", "ma", "n")
@@ -56,9 +56,8 @@ class Segments:
         self._segments.insert(0, Segment(name, _buffer(data)))
 
     def map(self, *, ttl_us: int | None = None) -> Map[Any, Any]:
-        stored = Stored()
-        stored.runs = [(segment, 0, len(segment.hashes)) for segment in self._segments]
-        return Map(self.codec, MapCells(stored, KEY, "m"), ttl_us)
+        ranges = [(segment, 0, len(segment.hashes)) for segment in self._segments]
+        return Map(self.codec, MapCells(ranges, KEY, "m"), ttl_us)
 
 
 def _buffer(data: bytes) -> Any:

@@ -11,7 +11,7 @@ from tests.property.slots import KEYS, NAME, Slots, State, random_changes
 
 from headrace.model.values.keys import hash_key
 from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
-from headrace.state.view import MapCells, SlotView
+from headrace.state.view import SlotView
 
 
 def read(slots: Slots, clock: int) -> State:
@@ -29,7 +29,7 @@ def read(slots: Slots, clock: int) -> State:
                     assert slots.owner(key) == slot
                     found[key, FIELD, field, b""] = (cell[0], 0, cell[1])
             for field in "nm":
-                cells = MapCells(stored, key, field)
+                cells = stored.map_of(key, field)
                 for entry, cell in cells.scan(None, None):
                     assert cells.get(entry) == cell
                     found[key, ENTRY, field, entry] = (cell[0], 0, cell[1])

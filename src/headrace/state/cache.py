@@ -206,5 +206,5 @@ class WorkerCache:
         for name, found in changes.items():
             cached.indexes[name].apply(found)
         if len(cached.objects):
-            for _, key in newer.all_keys():
+            for _, key in newer.scan():
                 cached.objects.drop(key)

@@ -10,8 +10,9 @@ share their last epoch, and so are taken together by whatever merges them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,11 @@ import pyarrow.compute as pc
 
 from headrace.limits import LIMITS, Limits
 from headrace.model.values.arrow import one_batch
-from headrace.model.values.time import END
+from headrace.model.values.time import BEGINNING, END
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import KeyInterval
-from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment
+from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment, encode_batch
+from headrace.store.store import Store
 
 GROWTH = 4
 """A segment joins a run if it is at most this many times as large as what is newer."""
@@ -100,6 +102,56 @@ def is_bottom(run: Sequence[SegmentSlice], entries: Sequence[SegmentSlice]) -> b
 def hull_of(run: Sequence[SegmentSlice]) -> KeyInterval:
     """The smallest interval around a run."""
     return KeyInterval(min(e.interval.low for e in run), max(e.interval.last for e in run))
+
+
+class Merged(NamedTuple):
+    """A merged part of a run's hull, as a file that is not written yet."""
+
+    interval: KeyInterval
+    data: bytes
+    rows: int
+
+
+def merge_run(
+    store: Store,
+    run: Sequence[SegmentSlice],
+    *,
+    bottom: bool,
+    expired_before: int,
+    limits: Limits = LIMITS,
+) -> Iterator[Merged]:
+    """Merges a run, newest first, in pieces. Only the last one of all may have no rows."""
+    segments = {entry.segment: Segment.open(store, entry.segment) for entry in run}
+    intervals = pieces(run, segments, limits)
+    some = False
+    for number, interval in enumerate(intervals, 1):
+        parts = [
+            (segments[entry.segment], shared)
+            for entry in run
+            if (shared := entry.interval.overlap(interval)) is not None
+        ]
+        batch = merge(parts, bottom=bottom, expired_before=expired_before)
+        if not batch.num_rows and (some or number < len(intervals)):
+            continue  # one entry is enough to say that the run is gone
+        some = True
+        yield Merged(interval, encode_batch(batch), batch.num_rows)
+
+
+def merge_without(
+    store: Store, entries: Sequence[SegmentSlice], keys: set[bytes]
+) -> tuple[bytes, int, dict[bytes, int]]:
+    """All of a slot's segments (newest first) as one file without some keys, its rows, and how
+    many live cells each of the keys had."""
+    parts = [(Segment.open(store, e.segment), e.interval) for e in entries]
+    # Nothing lies beneath all of them: deletions need not be kept.
+    merged = merge(parts, bottom=True, expired_before=BEGINNING)
+    named = pc.is_in(merged.column("key"), pa.array(sorted(keys), pa.binary()))
+    counts = {
+        row["values"]: row["counts"]
+        for row in pc.value_counts(merged.column("key").filter(named)).to_pylist()
+    }
+    kept = merged.filter(pc.invert(named))
+    return encode_batch(kept), kept.num_rows, counts
 
 
 _LARGE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}

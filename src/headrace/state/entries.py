@@ -6,18 +6,12 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.model.map import check_key
 from headrace.model.state import Field
 from headrace.model.values.keys import decode_key, encode_part
-from headrace.state.segment import ENTRY
-from headrace.state.view import SlotView
-
-Entries = dict[int, dict[bytes, bytes | None]]
-"""Key's index -> entry -> its bytes, or None where it is gone. Keys without any are not there."""
+from headrace.state.backend import Entries, Hashes, StateView
 
 
 class MapEntries:
@@ -25,10 +19,10 @@ class MapEntries:
 
     def __init__(
         self,
-        view: SlotView,
+        view: StateView,
         fields: Sequence[Field],
         keys: Sequence[bytes],
-        hashes: np.ndarray[Any, np.dtype[np.uint64]],
+        hashes: Hashes,
     ) -> None:
         self._view, self._keys, self._hashes = view, keys, hashes
         self._fields = {field.name: field for field in fields}
@@ -120,40 +114,8 @@ class MapEntries:
         if len(missing):
             loaded.update(missing)
             keys = [self._keys[i] for i in missing]
-            found = stored_entries(self._view, name, keys, self._hashes[missing])
+            found = self._view.entries(name, keys, self._hashes[missing])
             self._stored[name].update((missing[owner], found[owner]) for owner in found)
-
-
-def stored_entries(
-    view: SlotView,
-    name: str,
-    keys: Sequence[bytes],
-    hashes: np.ndarray[Any, np.dtype[np.uint64]],
-) -> Entries:
-    """The entries of a map for all keys, by their positions, from all segments at once."""
-    found: Entries = {}
-    asked = pa.array(keys, pa.binary())
-    for segment, candidates, lows, highs in view.runs(hashes):
-        counts = highs - lows
-        starts = np.repeat(lows - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        rows = starts + np.arange(int(counts.sum()))
-        owners = np.repeat(candidates, counts)
-        chosen = segment.kinds[rows] == ENTRY
-        rows, owners = rows[chosen], owners[chosen]
-        if not len(rows):
-            continue
-        # The hash only finds candidates. Other maps' entries are not made into objects.
-        key, field = (segment.batch.column(c).take(pa.array(rows)) for c in (1, 3))
-        same = pc.and_(pc.equal(field, name), pc.equal(key, asked.take(pa.array(owners))))
-        chosen = same.to_numpy(zero_copy_only=False)
-        columns = segment.rows(rows[chosen], (4, 5, 9))
-        for owner, entry, value, gone in zip(owners[chosen].tolist(), *columns, strict=True):
-            # Parts come newest first, so the first version of an entry counts.
-            if owner in found:
-                found[owner].setdefault(entry, None if gone else value)
-            else:
-                found[owner] = {entry: None if gone else value}
-    return found
 
 
 def _column(entries: list[Any]) -> pa.Array:

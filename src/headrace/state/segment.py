@@ -71,7 +71,7 @@ COLUMN_BYTES_MAX = 2**31 - 1
 def encode_segment(
     cells: Sequence[Cell], where: str = "a slot", column_bytes_max: int = COLUMN_BYTES_MAX
 ) -> bytes:
-    """The file of some cells; `where` they come from is told if they are too large for one."""
+    """The file of some cells; an error names `where` they come from."""
     ordered = sorted(cells)
     columns = list(zip(*ordered, strict=True)) if ordered else [()] * len(SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
@@ -88,7 +88,7 @@ def encode_segment(
 
 def encode_batch(batch: pa.RecordBatch) -> bytes:
     """The file of a batch that is sorted already."""
-    hashes = batch.column(0).to_numpy()
+    hashes = batch.column("hash").to_numpy()
     metadata = {b"headrace": b"segment", b"format": str(FORMAT).encode()}
     metadata[b"bloom"] = Bloom.of(np.unique(hashes)).to_bytes()
     out = pa.BufferOutputStream()
@@ -97,10 +97,31 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     return out.getvalue().to_pybytes()
 
 
+def read_cells(store: Store, name: str | None) -> list[Cell]:
+    """The cells of a segment of a checkpoint, in their order; none where there is no segment."""
+    if name is None:
+        return []
+    batch = Segment.open(store, name).batch
+    return [Cell(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+
+
 class Segment:
     """An open segment: numbers as numpy views of the file, the rest on demand."""
 
-    __slots__ = ("batch", "bloom", "expires", "hashes", "kinds", "name", "times")
+    __slots__ = (
+        "batch",
+        "bloom",
+        "entries",
+        "expires",
+        "fields",
+        "hashes",
+        "keys",
+        "kinds",
+        "name",
+        "times",
+        "tombstones",
+        "values",
+    )
 
     def __init__(self, name: str, data: pa.Buffer) -> None:
         """`name` is the file's whole name in the store; its digest is checked here."""
@@ -124,10 +145,13 @@ class Segment:
         if not reader.schema.equals(SCHEMA) or b"bloom" not in metadata:
             raise CorruptCheckpoint(f"{name} has other columns than a segment")
         self.batch = reader.get_batch(0)
-        self.hashes = self.batch.column(0).to_numpy()
-        self.kinds = self.batch.column(2).to_numpy()
-        self.times = self.batch.column(6).to_numpy()
-        self.expires = self.batch.column(7).to_numpy()
+        column = self.batch.column
+        self.hashes = column("hash").to_numpy()
+        self.kinds = column("kind").to_numpy()
+        self.times = column("time").to_numpy()
+        self.expires = column("expires").to_numpy()
+        self.keys, self.fields, self.entries = column("key"), column("field"), column("entry")
+        self.values, self.tombstones = column("value"), column("tombstone")
         self.bloom = Bloom.from_bytes(metadata[b"bloom"])
 
     @staticmethod
@@ -144,18 +168,17 @@ class Segment:
 
     def identity(self, row: int) -> tuple[bytes, int, str, bytes]:
         """(key, kind, field, entry) of a row."""
-        batch = self.batch
         return (
-            batch.column(1)[row].as_py(),
+            self.keys[row].as_py(),
             int(self.kinds[row]),
-            batch.column(3)[row].as_py(),
-            batch.column(4)[row].as_py(),
+            self.fields[row].as_py(),
+            self.entries[row].as_py(),
         )
 
-    def rows(self, indices: np.ndarray[Any, Any], columns: Sequence[int]) -> list[list[Any]]:
+    def rows(self, indices: np.ndarray[Any, Any], *names: str) -> list[list[Any]]:
         """The named columns of some rows, as lists."""
         chosen = pa.array(indices)
-        return [self.batch.column(c).take(chosen).to_pylist() for c in columns]
+        return [self.batch.column(name).take(chosen).to_pylist() for name in names]
 
     def bisect(self, low: int, high: int, identity: tuple[bytes, int, str, bytes]) -> int:
         """The first row in [low, high) at or after `identity`, where all share one hash."""

@@ -13,32 +13,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.values.time import BEGINNING
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import KeyInterval
+from headrace.state.backend import Entries, Hashes, StateView, Stored
 from headrace.state.segment import ENTRY, FIELD, TIMER, WAITING, Segment
+from headrace.store.store import Store
 
 CellId = tuple[bytes, str, bytes]
 """(key, field, entry) within one kind."""
 
 
-class Stored:
+class SegmentStored(Stored):
     """What lies in the segments for one key."""
 
-    __slots__ = ("clock", "fields", "runs", "version")
+    __slots__ = ("ranges",)
 
     def __init__(self) -> None:
-        self.fields: dict[str, tuple[bytes, int] | None] = {}
-        """Field -> (bytes, expires), or None where it was deleted."""
-        self.runs: list[tuple[Segment, int, int]] = []
+        super().__init__()
+        self.ranges: list[tuple[Segment, int, int]] = []
         """Rows of this key's hash, newest segment first."""
-        self.version = 0
-        """The highest version of the class that wrote what is live, so merges do not change it."""
-        self.clock = BEGINNING
-        """The time of the first hook that will see it: what has expired by then is not migrated."""
+
+    def map_of(self, key: bytes, name: str) -> MapCells:
+        return MapCells(self.ranges, key, name)
+
+    def map_names(self, key: bytes) -> list[str]:
+        found: dict[str, None] = {}
+        for segment, low, high in self.ranges:
+            for row in (np.flatnonzero(segment.kinds[low:high] == ENTRY) + low).tolist():
+                owner, _, name, _ = segment.identity(row)
+                if owner == key:
+                    found[name] = None
+        return list(found)
 
 
-class SlotView:
+class SlotView(StateView):
     """The segments of a slot as one sorted map of cells."""
 
     def __init__(
@@ -57,9 +65,7 @@ class SlotView:
                     if low < high:
                         self.parts.append((segment, low, high))
 
-    def runs(
-        self, hashes: np.ndarray[Any, np.dtype[np.uint64]]
-    ) -> Iterator[tuple[Segment, Any, Any, Any]]:
+    def ranges(self, hashes: Hashes) -> Iterator[tuple[Segment, Any, Any, Any]]:
         """Where rows of these hashes lie, newest segment first: which of them, from row, to row."""
         for segment, first, last in self.parts:
             candidates = np.flatnonzero(segment.bloom.may_have(hashes))
@@ -74,26 +80,44 @@ class SlotView:
                 yield segment, candidates[present], lows[present], highs[present]
 
     def fetch(
-        self, keys: Sequence[bytes], hashes: np.ndarray[Any, np.dtype[np.uint64]], *, maps: bool
-    ) -> list[Stored]:
-        """What is stored for each key; `maps` also remembers where map entries lie."""
-        found = [Stored() for _ in keys]
-        for segment, owners, lows, highs in self.runs(hashes):
+        self, keys: Sequence[bytes], hashes: Hashes, *, maps: bool
+    ) -> Sequence[SegmentStored]:
+        found = [SegmentStored() for _ in keys]
+        for segment, owners, lows, highs in self.ranges(hashes):
             self._collect_fields(segment, owners, lows, highs, keys, found)
             if maps:
                 for owner, low, high in zip(
                     owners.tolist(), lows.tolist(), highs.tolist(), strict=True
                 ):
-                    found[owner].runs.append((segment, low, high))
+                    found[owner].ranges.append((segment, low, high))
         return found
 
-    def fields(
-        self, keys: Sequence[bytes], hashes: np.ndarray[Any, np.dtype[np.uint64]]
-    ) -> Sequence[Stored]:
-        """The stored fields of each key, to be read only: keys without any may share one."""
+    def fields(self, keys: Sequence[bytes], hashes: Hashes) -> Sequence[Stored]:
         if any((part.kinds[low:high] == FIELD).any() for part, low, high in self.parts):
             return self.fetch(keys, hashes, maps=False)
         return [Stored()] * len(keys)
+
+    def entries(self, name: str, keys: Sequence[bytes], hashes: Hashes) -> Entries:
+        found: Entries = {}
+        asked = pa.array(keys, pa.binary())
+        for segment, candidates, lows, highs in self.ranges(hashes):
+            rows, owners = _rows_and_owners(candidates, lows, highs)
+            chosen = segment.kinds[rows] == ENTRY
+            rows, owners = rows[chosen], owners[chosen]
+            if not len(rows):
+                continue
+            # The hash only finds candidates. Other maps' entries are not made into objects.
+            key, field = segment.keys.take(pa.array(rows)), segment.fields.take(pa.array(rows))
+            same = pc.and_(pc.equal(field, name), pc.equal(key, asked.take(pa.array(owners))))
+            chosen = same.to_numpy(zero_copy_only=False)
+            columns = segment.rows(rows[chosen], "entry", "value", "tombstone")
+            for owner, entry, value, gone in zip(owners[chosen].tolist(), *columns, strict=True):
+                # Parts come newest first, so the first version of an entry counts.
+                if owner in found:
+                    found[owner].setdefault(entry, None if gone else value)
+                else:
+                    found[owner] = {entry: None if gone else value}
+        return found
 
     @staticmethod
     def _collect_fields(
@@ -102,15 +126,12 @@ class SlotView:
         lows: np.ndarray[Any, Any],
         highs: np.ndarray[Any, Any],
         keys: Sequence[bytes],
-        found: list[Stored],
+        found: Sequence[Stored],
     ) -> None:
-        counts = highs - lows
-        starts = np.repeat(lows - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-        rows = starts + np.arange(int(counts.sum()))
-        row_owners = np.repeat(owners, counts)
+        rows, row_owners = _rows_and_owners(owners, lows, highs)
         fields = segment.kinds[rows] == FIELD
         rows, row_owners = rows[fields], row_owners[fields]
-        columns = segment.rows(rows, (1, 3, 5, 7, 8, 9))
+        columns = segment.rows(rows, "key", "field", "value", "expires", "version", "tombstone")
         for owner, key, field, value, expires, version, gone in zip(
             row_owners.tolist(), *columns, strict=True
         ):
@@ -133,7 +154,9 @@ class SlotView:
             rows = np.flatnonzero(segment.kinds[low:high] >= TIMER) + low
             if not len(rows):
                 continue
-            columns = segment.rows(rows, (2, 1, 3, 4, 6, 7, 9))
+            columns = segment.rows(
+                rows, "kind", "key", "field", "entry", "time", "expires", "tombstone"
+            )
             for kind, key, field, entry, time, expires, gone in zip(*columns, strict=True):
                 yield kind, (key, field, entry), None if gone else (time, expires)
 
@@ -144,16 +167,14 @@ class SlotView:
             wanted = (segment.kinds[low:high] == WAITING) & (segment.times[low:high] <= until)
             rows = np.flatnonzero(wanted) + low
             if len(rows):
-                for key, field, entry, value, gone in zip(
-                    *segment.rows(rows, (1, 3, 4, 5, 9)), strict=True
-                ):
+                columns = segment.rows(rows, "key", "field", "entry", "value", "tombstone")
+                for key, field, entry, value, gone in zip(*columns, strict=True):
                     if not gone:
                         yield (key, field, entry), value
 
-    def all_keys(self) -> Iterator[tuple[int, bytes]]:
-        """(hash, key) of everything that has or had state here; a key may come twice."""
+    def scan(self) -> Iterator[tuple[int, bytes]]:
         for segment, low, high in self.parts:
-            column = segment.batch.column(1).slice(low, high - low)
+            column = segment.keys.slice(low, high - low)
             if not len(column):
                 continue
             changes = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
@@ -163,24 +184,23 @@ class SlotView:
 
 
 class MapCells:
-    """The stored entries of one map of one key: what a `Map` reads from."""
+    """The entries of one map of one key, in segments."""
 
-    __slots__ = ("field", "key", "runs")
+    __slots__ = ("_field", "_key", "_ranges")
 
-    def __init__(self, stored: Stored, key: bytes, field: str) -> None:
-        self.runs = stored.runs
-        self.key = key
-        self.field = field
+    def __init__(self, ranges: list[tuple[Segment, int, int]], key: bytes, field: str) -> None:
+        """`ranges` are the rows of the key's hash, newest segment first."""
+        self._ranges, self._key, self._field = ranges, key, field
 
     def get(self, entry: bytes) -> tuple[bytes, int] | None:
         """(bytes, expires) of one entry."""
-        identity = (self.key, ENTRY, self.field, entry)
-        for segment, low, high in self.runs:
+        identity = (self._key, ENTRY, self._field, entry)
+        for segment, low, high in self._ranges:
             row = segment.bisect(low, high, identity)
             if row < high and segment.identity(row) == identity:
-                if segment.batch.column(9)[row].as_py():
+                if segment.tombstones[row].as_py():
                     return None
-                return segment.batch.column(5)[row].as_py(), int(segment.expires[row])
+                return segment.values[row].as_py(), int(segment.expires[row])
         return None
 
     def scan(
@@ -188,23 +208,24 @@ class MapCells:
     ) -> Iterator[tuple[bytes, tuple[bytes, int]]]:
         """Entries from `low` up to `high`, in no particular order, each once.
 
-        The entries of a map lie together in a segment, so each segment gives its run at once.
+        The entries of a map lie together in a segment, so each segment gives its part at once.
         """
         merged: dict[bytes, tuple[bytes, int] | None] = {}
-        begin = (self.key, ENTRY, self.field, low or b"")
+        begin = (self._key, ENTRY, self._field, low or b"")
         # No field's name comes between one and the same with a zero behind it.
         end = (
-            (self.key, ENTRY, self.field + "\0", b"")
+            (self._key, ENTRY, self._field + "\0", b"")
             if high is None
-            else (self.key, ENTRY, self.field, high)
+            else (self._key, ENTRY, self._field, high)
         )
-        for segment, first, last in reversed(self.runs):
+        for segment, first, last in reversed(self._ranges):
             row = segment.bisect(first, last, begin)
             rows = segment.bisect(row, last, end) - row
             if not rows:
                 continue
             names, values, gone = (
-                segment.batch.column(c).slice(row, rows).to_pylist() for c in (4, 5, 9)
+                column.slice(row, rows).to_pylist()
+                for column in (segment.entries, segment.values, segment.tombstones)
             )
             cells = zip(values, segment.expires[row : row + rows].tolist(), strict=True)
             merged.update(zip(names, cells, strict=True))
@@ -213,3 +234,18 @@ class MapCells:
         for entry, cell in merged.items():
             if cell is not None:
                 yield entry, cell
+
+
+def open_view(
+    store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval]
+) -> SlotView:
+    """Opens the segments of a manifest, and shows what lies inside the intervals."""
+    segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}
+    return SlotView(entries, intervals, segments)
+
+
+def _rows_and_owners(owners: Any, lows: Any, highs: Any) -> tuple[Any, Any]:
+    """All rows of some ranges, and for each row the owner of its range."""
+    counts = highs - lows
+    starts = np.repeat(lows - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+    return starts + np.arange(int(counts.sum())), np.repeat(owners, counts)

@@ -20,8 +20,8 @@ from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key, hash_key
 from headrace.model.values.shown import shown
 from headrace.model.values.time import END
+from headrace.state.backend import Stored
 from headrace.state.segment import Cell
-from headrace.state.view import MapCells, Stored
 from headrace.worker.cells import dropped_field_cell, entry_cells, field_cell, is_written
 from headrace.worker.runtime import Live
 
@@ -89,7 +89,7 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
             raise unfit(live, key, field, TypeError("it is a field, not a Map"))
         attributes[field.name] = Map(
             field.codec,
-            MapCells(stored, key, field.name),
+            stored.map_of(key, field.name),
             field.ttl_us,
             watched=shape.options.ttl_us is not None,
             name=f"{shape.cls.__qualname__}.{field.name}",

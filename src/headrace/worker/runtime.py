@@ -11,6 +11,7 @@ from headrace.errors import UserCodeError
 from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
+from headrace.state.backend import SegmentBackend, StateBackend
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.worker.watching.tracebacks import shortened
@@ -52,10 +53,17 @@ class Live:
 class Runtime:
     """All that tasks of one pipeline share within a process."""
 
-    def __init__(self, topology: Topology, store: Store, cache: WorkerCache) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        store: Store,
+        cache: WorkerCache,
+        backend: StateBackend | None = None,
+    ) -> None:
         self.topology = topology
         self.store = store
         self.cache = cache
+        self.backend = SegmentBackend() if backend is None else backend
         self._live: dict[str, Live] = {}
 
     def live(self, node: Node) -> Live:

@@ -12,6 +12,7 @@ from typing import Any
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.parcel import Parcel
+from headrace.state.backend import StateView
 from headrace.state.cache import OpenSlot
 from headrace.state.segment import Cell
 from headrace.state.view import CellId
@@ -39,6 +40,8 @@ class SlotRun:
     emitter: Emitter
     live: Live
     slot: OpenSlot
+    state: StateView
+    """Fields and map entries of the slot's keys."""
     before: int
     """in(e-1): the input watermark that late is judged by."""
     now: int
@@ -75,4 +78,6 @@ def open_slot_run(emitter: Emitter, node: Node, slot: int, *, now: int) -> SlotR
     )
     before = order.ins.get(node.name, 0)
     timers = TimerChanges(opened.indexes)
-    return SlotRun(emitter, runtime.live(node), opened, before=before, now=now, timers=timers)
+    state = runtime.backend.open(node.name, opened.view)
+    live = runtime.live(node)
+    return SlotRun(emitter, live, opened, state, before=before, now=now, timers=timers)

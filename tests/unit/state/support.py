@@ -12,8 +12,8 @@ from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.epoch import SegmentSlice
 from headrace.plan.ring import WHOLE, KeyInterval
-from headrace.state.segment import FIELD, TIMER, Cell, Segment, encode_segment
-from headrace.state.view import SlotView, Stored
+from headrace.state.segment import FIELD, TIMER, Cell, encode_segment
+from headrace.state.view import SegmentStored, SlotView, open_view
 from headrace.store.store import Store
 
 
@@ -58,11 +58,10 @@ def view_of(
     store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval] = (WHOLE,)
 ) -> SlotView:
     """A view over entries."""
-    segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}
-    return SlotView(entries, intervals, segments)
+    return open_view(store, entries, intervals)
 
 
-def fetched(view: SlotView, *keys: object, maps: bool = False) -> list[Stored]:
+def fetched(view: SlotView, *keys: object, maps: bool = False) -> list[SegmentStored]:
     """A multi-get."""
     encoded = [encode_key(key) for key in keys]
     hashes = np.fromiter(map(hash_key, encoded), np.uint64, len(encoded))

@@ -7,7 +7,6 @@ from tests.unit.state.support import fetched, field, timer, view_of, written
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, Cell
-from headrace.state.view import MapCells
 from headrace.store.memory import MemoryStore
 
 
@@ -96,7 +95,7 @@ def test_map_entries_of_colliding_keys_stay_apart(store: MemoryStore) -> None:
         written(store, [colliding(y, "m", None, ENTRY)], 2),
     ]
     found = view_of(store, entries).fetch([x, y], np.array([7, 7], np.uint64), maps=True)
-    maps = [MapCells(stored, key, "m") for stored, key in zip(found, (x, y), strict=True)]
+    maps = [stored.map_of(key, "m") for stored, key in zip(found, (x, y), strict=True)]
     assert maps[0].get(b"e") == (b"1", 2**63 - 1)
     assert maps[1].get(b"e") is None
     assert [list(m.scan(None, None)) for m in maps] == [[(b"e", (b"1", 2**63 - 1))], []]
@@ -122,7 +121,7 @@ def test_a_map_is_read_entry_by_entry_over_all_segments(store: MemoryStore) -> N
         ),
     ]
     (stored,) = fetched(view_of(store, entries), "a", maps=True)
-    cells = MapCells(stored, encode_key("a"), "m")
+    cells = stored.map_of(encode_key("a"), "m")
     assert cells.get(b"5") == (b"new", 2**63 - 1)
     assert cells.get(b"3") is None and cells.get(b"x") is None
     assert sorted(e for e, _ in cells.scan(None, None)) == [b"%d" % i for i in range(9) if i != 3]
@@ -136,4 +135,4 @@ def test_timed_cells_come_newest_first_with_deletions(store: MemoryStore) -> Non
     ]
     found = [(cell[2], timed) for _, cell, timed in view_of(store, entries).timed()]
     assert found == [(b"t", None), (b"t", (10, 10)), (b"u", (20, 20))]
-    assert {key for _, key in view_of(store, entries).all_keys()} == {encode_key("a")}
+    assert {key for _, key in view_of(store, entries).scan()} == {encode_key("a")}

@@ -25,7 +25,6 @@ from headrace.plan.epoch import Adoption, Plan, SegmentSlice
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import KeyInterval
 from headrace.state import compaction
-from headrace.state.segment import Segment, encode_batch
 from headrace.store.store import Store
 
 _DOUBLINGS_MAX = 6
@@ -169,25 +168,15 @@ class Compactor:
     def _merge(
         self, name: str, slot: int, run: tuple[SegmentSlice, ...], bottom: bool, expired: int
     ) -> MergeResult:
-        segments = {e.segment: Segment.open(self._store, e.segment) for e in run}
         found: list[MergePiece] = []
-        intervals = compaction.pieces(run, segments, self._limits)
-        for number, interval in enumerate(intervals, 1):
-            parts = [
-                (segments[entry.segment], shared)
-                for entry in run
-                if (shared := entry.interval.overlap(interval)) is not None
-            ]
-            batch = compaction.merge(parts, bottom=bottom, expired_before=expired)
-            if not batch.num_rows and (found or number < len(intervals)):
-                continue  # one entry is enough to say that the run is gone
-            data = encode_batch(batch)
+        merged = compaction.merge_run(
+            self._store, run, bottom=bottom, expired_before=expired, limits=self._limits
+        )
+        for interval, data, rows in merged:
             token = self._store.system.token_hex(6)
             temporary = f"{paths.state_directory(name)}/.merged-{token}.tmp"
             self._store.write(temporary, data)
-            found.append(
-                MergePiece(interval, temporary, digest_of(data), batch.num_rows, len(data))
-            )
+            found.append(MergePiece(interval, temporary, digest_of(data), rows, len(data)))
         return MergeResult(name, slot, run, tuple(found), bottom)
 
     def _expired(self, history: History, name: str) -> int:

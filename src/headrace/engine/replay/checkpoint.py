@@ -21,8 +21,8 @@ from headrace.model.values.keys import decode_key, encode_key, hash_key
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import WHOLE
-from headrace.state.segment import ENTRY, Segment
-from headrace.state.view import MapCells, SlotView, Stored
+from headrace.state.backend import SegmentBackend, StateView, Stored
+from headrace.state.view import open_view
 from headrace.store.location import checkpoint_store, no_checkpoint
 from headrace.store.store import Store
 
@@ -64,7 +64,7 @@ class Checkpoint:
         """Computations that have state here."""
         return sorted(self._ledger.slots)
 
-    def view(self, computation: str) -> SlotView:
+    def view(self, computation: str) -> StateView:
         """All segments of a computation as one map of cells.
 
         A pipeline that runs may collect a segment just before it is opened here: then this
@@ -79,7 +79,7 @@ class Checkpoint:
                     break
         return self._view(computation)
 
-    def _view(self, computation: str) -> SlotView:
+    def _view(self, computation: str) -> StateView:
         slots = self._ledger.slots.get(computation)
         if slots is None:
             have = ", ".join(self.computations) or "none"
@@ -87,8 +87,7 @@ class Checkpoint:
                 f"there is no computation {computation!r} here; there are: {have}"
             )
         entries = [entry for slot in slots.values() for entry in slot.entries]
-        segments = {e.segment: Segment.open(self._store, e.segment) for e in entries}
-        return SlotView(entries, [WHOLE], segments)
+        return SegmentBackend().open(computation, open_view(self._store, entries, [WHOLE]))
 
     def stored(self, computation: str, key: Any) -> Stored:
         """The cells of one key."""
@@ -104,7 +103,7 @@ class Checkpoint:
     def scan(self, computation: str) -> Iterator[tuple[Any, dict[str, Any]]]:
         """(key, state) of every key, in the order of hashes."""
         view, clock = self.view(computation), self.clock(computation)
-        keys = sorted(set(view.all_keys()))
+        keys = sorted(set(view.scan()))
         encoded = [key for _, key in keys]
         hashes = np.array([h for h, _ in keys], np.uint64)
         for key, stored in zip(encoded, view.fetch(encoded, hashes, maps=True), strict=True):
@@ -127,20 +126,9 @@ def _plain(stored: Stored, key: bytes, clock: int) -> dict[str, Any]:
         for name, cell in stored.fields.items()
         if cell is not None and cell[1] > clock
     }
-    for name in _maps(stored, key):
-        found = MapCells(stored, key, name).scan(None, None)
+    for name in stored.map_names(key):
+        found = stored.map_of(key, name).scan(None, None)
         entries = sorted((entry, cell) for entry, cell in found if cell[1] > clock)
         if entries:
             state[name] = {decode_key(entry): decode_value(cell[0]) for entry, cell in entries}
     return state
-
-
-def _maps(stored: Stored, key: bytes) -> list[str]:
-    found: dict[str, None] = {}
-    for segment, low, high in stored.runs:
-        for row in range(low, high):
-            if segment.kinds[row] == ENTRY:
-                owner, _, field, _ = segment.identity(row)
-                if owner == key:
-                    found[field] = None
-    return list(found)

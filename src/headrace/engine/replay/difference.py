@@ -13,7 +13,7 @@ from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key
 from headrace.plan.epoch import Report, unpack_determinants
 from headrace.plan.units import TORN
-from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
+from headrace.state.segment import ENTRY, FIELD, TIMER, read_cells
 from headrace.store.overlay import Overlay
 from headrace.store.store import Store
 from headrace.worker.watching.hook_recorder import HookCall
@@ -133,13 +133,9 @@ _CellPlace = tuple[bytes, int, str, bytes]
 
 
 def _cells(store: Store, name: str | None) -> dict[_CellPlace, tuple[Any, ...]]:
-    if name is None:
-        return {}
-    batch = Segment.open(store, name).batch
-    columns = [batch.column(i).to_pylist() for i in (1, 2, 3, 4, 5, 6, 9)]
     return {
-        (key, kind, field, entry): (value, time, gone)
-        for key, kind, field, entry, value, time, gone in zip(*columns, strict=True)
+        (c.key, c.kind, c.field, c.entry): (c.value, c.time, c.tombstone)
+        for c in read_cells(store, name)
     }
 
 

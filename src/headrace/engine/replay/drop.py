@@ -23,8 +23,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.engine.driver.recovery import History, recover
 from headrace.engine.leading.lease import HELD, KeepWaiting, LeaseObserver, read_lease
@@ -34,12 +32,10 @@ from headrace.log.content import digest_of
 from headrace.log.epochlog import DROP, EpochLog
 from headrace.log.identity import read_identity
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.model.values.time import BEGINNING
 from headrace.plan.epoch import Drop, SegmentSlice
 from headrace.plan.ledger import SlotLedger
 from headrace.plan.ring import KeyInterval
-from headrace.state.compaction import merge
-from headrace.state.segment import Segment, encode_batch
+from headrace.state.compaction import merge_without
 from headrace.store.store import Store
 
 LEASE_DEFAULT_S = 3.0
@@ -147,27 +143,17 @@ def _rewritten(
 ) -> tuple[tuple[SegmentSlice, ...], dict[bytes, int]]:
     """A slot's entries without some keys, and how many live cells each of them had."""
     entries = sorted(before.entries, key=lambda e: -e.last_epoch)
-    segments = {e.segment: Segment.open(store, e.segment) for e in entries}
     if not entries:
         return (), {}
-    parts = [(segments[e.segment], e.interval) for e in entries]
-    # Nothing lies beneath all of them: deletions need not be kept.
-    merged = merge(parts, bottom=True, expired_before=BEGINNING)
-    named = pc.is_in(merged.column("key"), pa.array(sorted(gone), pa.binary()))
-    counts = {
-        row["values"]: row["counts"]
-        for row in pc.value_counts(merged.column("key").filter(named)).to_pylist()
-    }
+    data, rows, counts = merge_without(store, entries, gone)
     if not counts:
         return before.entries, {}
-    kept = merged.filter(pc.invert(named))
-    if not kept.num_rows:
+    if not rows:
         return (), counts
-    data = encode_batch(kept)
     # Of the open epoch: a driver that was paused while it collected takes files of closed ones.
     name = paths.content_name(epoch + 1, label, digest_of(data), ".arrow")
     segment = f"{os.path.dirname(entries[0].segment)}/{name}"
     store.write(segment, data)
     last = entries[0].last_epoch
-    made = [SegmentSlice(segment, i, last, kept.num_rows, len(data), True) for i in intervals]
+    made = [SegmentSlice(segment, i, last, rows, len(data), True) for i in intervals]
     return tuple(made), counts

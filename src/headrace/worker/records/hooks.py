@@ -22,7 +22,8 @@ from headrace.model.record import Record, Timer
 from headrace.model.values.keys import decode_key
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph.graph import To
-from headrace.state.view import CellId, Stored
+from headrace.state.backend import Stored
+from headrace.state.view import CellId
 from headrace.worker import dead_letters, key_state
 from headrace.worker.dead_letters import FailedHook
 from headrace.worker.exchange.emitter import Emitter

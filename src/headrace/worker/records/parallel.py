@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from headrace.state.view import CellId, Stored
+from headrace.state.backend import Stored
+from headrace.state.view import CellId
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.key_state import KeyState
 from headrace.worker.records.hooks import KeyedHooks

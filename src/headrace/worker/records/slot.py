@@ -10,7 +10,8 @@ from headrace.errors import UserCodeError
 from headrace.model.values.keys import decode_key, hash_key
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import To
-from headrace.state.view import CellId, Stored
+from headrace.state.backend import Stored
+from headrace.state.view import CellId
 from headrace.worker import key_state
 from headrace.worker.key_state import KeyState
 from headrace.worker.records.arrivals import Grouped, keys_of
@@ -90,7 +91,7 @@ def _load(
             found[key] = (state, Stored(), again)
     if cold:
         hashes = np.fromiter(map(hash_key, cold), np.uint64, len(cold))
-        stored = run.slot.view.fetch(cold, hashes, maps=bool(run.live.shape.maps))
+        stored = run.state.fetch(cold, hashes, maps=bool(run.live.shape.maps))
         for key, cells in zip(cold, stored, strict=True):
             if 0 < cells.version < run.live.shape.options.version:
                 cells.clock = first_time(key)

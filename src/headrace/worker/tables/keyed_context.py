@@ -21,9 +21,9 @@ from headrace.model.values.schema import Schema
 from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
 from headrace.pipeline.graph.graph import Node, To
+from headrace.state.backend import Stored
 from headrace.state.entries import MapEntries
 from headrace.state.segment import Cell
-from headrace.state.view import Stored
 from headrace.worker import dead_letters, key_state
 from headrace.worker.cells import entry_cells_of_keys, field_cell, is_written
 from headrace.worker.key_state import KeyState
@@ -57,7 +57,7 @@ class KeyedTableContext(BareTableContext):
         self._version = run.live.shape.options.version
         self._keys = keys
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
-        self._stored: Sequence[Stored] = run.slot.view.fields(keys, self._hashes)
+        self._stored: Sequence[Stored] = run.state.fields(keys, self._hashes)
         if run.live.shape.options.clock == "wall":
             clocks = np.full(len(keys), run.order.plan.wall, np.int64)
         else:
@@ -67,7 +67,7 @@ class KeyedTableContext(BareTableContext):
         self._migrated = self._migrate()
         self._written: dict[str, list[bytes]] = {}
         self._aside = 0
-        self._entries = MapEntries(run.slot.view, run.live.shape.maps, keys, self._hashes)
+        self._entries = MapEntries(run.state, run.live.shape.maps, keys, self._hashes)
         self._timers = TableTimers(run, keys)
         self.watermark = self.watermark_before = run.before
         self.watermark_after = run.now
