@@ -25,8 +25,8 @@ from headrace import sources
 from headrace.errors import SourceError
 from headrace.model.source import Range, Reading, Seen, Source, Workspace
 from headrace.model.values.arrow import dicts
-from headrace.sources.files import format, parquet_rows
-from headrace.sources.files.lines import UNPACKED_BYTES_MAX, LineFormat
+from headrace.sources.files.format import FileFormat
+from headrace.sources.files.lines import LineFormat
 from headrace.sources.generated import GeneratedSource
 from headrace.store.disk import DiskStore
 
@@ -175,7 +175,7 @@ def test_positions_increase_and_lie_in_their_range(source: Source) -> None:
 def test_the_number_of_records_is_about_what_was_asked_for(source: Source) -> None:
     for split in source.splits():
         for planned in ranges_of(source, split, 20):
-            is_whole_file = planned.end - planned.start >= UNPACKED_BYTES_MAX
+            is_whole_file = planned.end - planned.start >= LineFormat.unpacked_bytes_max
             if not is_whole_file:
                 assert len(records_of(source.read(split, planned))) <= 25
                 assert planned.records <= 25
@@ -217,10 +217,11 @@ def seen_of(source: Source, split: str, records: int, parts: int) -> list[dict[s
 
 
 def test_what_is_remembered_does_not_depend_on_the_cut_and_is_found_again(
-    source: Source, monkeypatch: pytest.MonkeyPatch
+    source: Source,
 ) -> None:
-    make_cuts_cheap(monkeypatch)
-    monkeypatch.setattr(format, "SUM_BYTES", 64)
+    make_cuts_cheap(source)
+    if isinstance(format := getattr(source, "format", None), FileFormat):
+        format.sum_bytes = 64
     splits = list(source.splits())
     assert set(splits) <= {split for split, _ in source.parts()}
     for split in splits:
@@ -258,8 +259,8 @@ def test_a_restart_finds_the_same_splits_and_ranges(source: Source, tmp_path: Pa
     assert {split: ranges_of(source, split, 41) for split in splits} == before
 
 
-def test_parallel_cuts_exactly(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_cuts_cheap(monkeypatch)
+def test_parallel_cuts_exactly(source: Source) -> None:
+    make_cuts_cheap(source)
     for split in source.splits():
         for records in (100, 10_000):
             for planned in ranges_of(source, split, records):
@@ -278,18 +279,21 @@ def check_cut(source: Source, split: str, planned: Range, parts: int) -> None:
     assert together == records_of(source.read(split, planned))
 
 
-def make_cuts_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LineFormat, "cut_from", 200)
-    monkeypatch.setattr(parquet_rows.ParquetFormat, "cut_from", 10)
-    monkeypatch.setattr(GeneratedSource, "cut_from", 10)
+def make_cuts_cheap(source: Source) -> Source:
+    """Small ranges are worth a second task, too."""
+    if isinstance(source, GeneratedSource):
+        source.cut_from = 10
+    if isinstance(format := getattr(source, "format", None), FileFormat):
+        format.cut_from = 200 if isinstance(format, LineFormat) else 10
+    return source
 
 
 def test_large_ranges_are_cut_into_as_many_parts_as_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    make_cuts_cheap(monkeypatch)
     for name in ("jsonl", "jsonl-by-name", "parquet", "parquet-by-name", "csv-by-name", "pandas"):
-        source = prepared(SOURCES[name](tmp_path / name / "in"), tmp_path / name)
+        made = make_cuts_cheap(SOURCES[name](tmp_path / name / "in"))
+        source = prepared(made, tmp_path / name)
         split = source.splits()[0]
         planned = ranges_of(source, split, 10_000)[0]
         counts = [len(source.read(split, p).positions) for p in source.parallel(split, planned, 4)]

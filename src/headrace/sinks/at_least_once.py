@@ -17,7 +17,7 @@ from headrace.sinks.high_water import HighWater, open_high_water
 from headrace.sinks.rows_file import dump, load_parts
 
 
-class HandingSink(Sink):
+class AtLeastOnceSink(Sink):
     """Hands over what was staged, in the order of epochs."""
 
     _mark: HighWater | None = None

@@ -11,7 +11,7 @@ import msgspec
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.sink import Delivery
 from headrace.model.values.rows import Rows
-from headrace.sinks.at_least_once import HandingSink
+from headrace.sinks.at_least_once import AtLeastOnceSink
 from headrace.sinks.jsonl import with_digits
 
 _encoder = msgspec.json.Encoder()
@@ -22,7 +22,7 @@ def console(*, limit: int | None = 20) -> Console:
     return Console(limit=limit)
 
 
-class Console(HandingSink):
+class Console(AtLeastOnceSink):
     """See `console`."""
 
     def __init__(self, *, limit: int | None = 20) -> None:

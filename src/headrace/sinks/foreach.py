@@ -17,7 +17,7 @@ from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.functions import checked_function
 from headrace.model.sink import Delivery
 from headrace.model.values.rows import Rows
-from headrace.sinks.at_least_once import HandingSink
+from headrace.sinks.at_least_once import AtLeastOnceSink
 from headrace.sinks.columns import as_batch, as_one_table, check_schema
 
 
@@ -41,7 +41,7 @@ def foreach(
     return Foreach(fn, schema=schema, timestamp=timestamp, sql=sql)
 
 
-class Foreach(HandingSink):
+class Foreach(AtLeastOnceSink):
     """See `foreach`."""
 
     def __init__(

@@ -66,8 +66,8 @@ def generate(
 class GeneratedSource(Source):
     """Numbers dealt over splits; a position counts the records of one split."""
 
-    cut_from = 10_000
-    """A range of fewer records is read by one task."""
+    cut_from: int = 10_000
+    """A range of fewer records is not worth a second task."""
 
     def __init__(
         self,

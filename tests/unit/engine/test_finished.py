@@ -23,7 +23,6 @@ from headrace.model.source import Range, Reading, Source, Timing
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.epoch import RecordFile
 from headrace.sinks import memory as memory_sink
-from headrace.sources.files import directories, file_set
 from headrace.store.disk import DiskStore
 
 FEW = limited(sealed_rows_min=4)
@@ -219,19 +218,20 @@ def test_runs_of_files_no_larger_than_what_they_join_are_merged() -> None:
     assert sizes(finished_input.MERGE_ROWS_MAX, 1) == 0
 
 
-def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(directories, "ENTRIES", 2)
-    monkeypatch.setattr(file_set.Listing, "look_s", 0.0)
-    monkeypatch.setattr(file_set.Listing, "look_share", 0.0)
+def test_a_large_directory_is_listed_bit_by_bit_and_its_end_is_found(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
+
+    def source() -> Source:
+        found = sources.text(folder.data, watch=True)
+        found.files.entries_at_once, found.files.look_s, found.files.look_share = 2, 0.0, 0.0
+        return found
+
     names = [f"{number:03d}.txt" for number in range(8)]
     folder.put(*names)
-    summary = run_loop(folder.follower())
+    summary = run_loop(folder.follower(source()))
     assert summary.reason == "caught_up"
     folder.put("x.txt", "y.txt")
-    run_loop(folder.follower())
+    run_loop(folder.follower(source()))
     assert sorted(folder.rows()) == sorted([*names, "x.txt", "y.txt"])
 
 

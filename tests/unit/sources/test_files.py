@@ -15,7 +15,6 @@ import pytest
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Source, Workspace
-from headrace.sources.files import lines
 from headrace.sources.files.sequence import Extent, encode_extents
 from headrace.sources.files.source import OrderedFileSource
 from headrace.store.disk import DiskStore
@@ -248,14 +247,12 @@ def test_packed_files_of_a_layout_with_the_older_length_are_read_once(tmp_path: 
     assert positions == [0, 4, older, older + 4, 2 * older, 2 * older + 4]
 
 
-def test_a_file_that_unpacks_to_more_than_its_positions_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_unpacks_to_more_than_its_positions_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "a.gz").write_bytes(PACKED)
     source = prepared(sources.text(tmp_path / "a.gz"), tmp_path)
     planned = source.plan("a.gz", 0, 10)
     assert planned is not None
-    monkeypatch.setattr(lines, "UNPACKED_BYTES_MAX", 7)
+    source.format.unpacked_bytes_max = 7
     with pytest.raises(SourceError, match="unpacks to 8 bytes.*cut it into several"):
         source.read("a.gz", planned)
 

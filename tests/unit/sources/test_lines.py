@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Range, Reading, Source, Workspace
-from headrace.sources.files import lines
 from headrace.store.disk import DiskStore
 
 
@@ -62,15 +61,13 @@ def test_quoted_newlines_never_split_a_record(
     text = "\n".join(",".join(quoted(c) for c in row) for row in [("a", "b"), *rows])
     path.write_bytes((text + "\n" * ends).encode())
     source = sources.csv(str(path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "SAMPLE_BYTES", blocks[0])
-        patch.setattr(lines, "SCAN_BYTES", blocks[1])
-        patch.setattr(lines.LineFormat, "cut_from", 1)
-        reading = read_all(source, "rows.csv", records)
-        size = path.stat().st_size
-        whole = Range(0, size, len(rows), True, "")
-        pieces = source.parallel("rows.csv", whole, parts) if size else ()
-        together = [v for piece in pieces for v in source.read("rows.csv", piece).values or []]
+    source.format.sample_bytes, source.format.scan_bytes = blocks
+    source.format.cut_from = 1
+    reading = read_all(source, "rows.csv", records)
+    size = path.stat().st_size
+    whole = Range(0, size, len(rows), True, "")
+    pieces = source.parallel("rows.csv", whole, parts) if size else ()
+    together = [v for piece in pieces for v in source.read("rows.csv", piece).values or []]
     assert not reading.rejected
     assert reading.values == together == [{"a": a, "b": b} for a, b in rows]
 
@@ -93,10 +90,8 @@ def test_lines_are_the_same_whatever_the_blocks(
     path = tmp_path / "lines.txt"
     path.write_bytes("".join(line + "\n" for line in content).encode())
     source = sources.text(str(path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "SAMPLE_BYTES", blocks[0])
-        patch.setattr(lines, "SCAN_BYTES", blocks[1])
-        assert read_all(source, "lines.txt", records).values == content
+    source.format.sample_bytes, source.format.scan_bytes = blocks
+    assert read_all(source, "lines.txt", records).values == content
 
 
 def test_a_malformed_line_is_rejected_with_its_place_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -200,14 +195,11 @@ def test_a_column_that_types_names_must_be_there(tmp_path: Path) -> None:
         sources.csv(str(path), delimiter="||")
 
 
-def test_a_header_longer_than_a_block_is_found_from_any_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headrace.sources.files.csv_rows.SAMPLE_BYTES", 8)
-    monkeypatch.setattr(lines, "SAMPLE_BYTES", 8)
+def test_a_header_longer_than_a_block_is_found_from_any_range(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text("a long name,another long name\n" + "1,2\n" * 10)
     source = sources.csv(str(path))
+    source.format.sample_bytes = 8
     reading = read_all(source, "in.csv", 1)
     assert reading.values == [{"a long name": "1", "another long name": "2"}] * 10
 

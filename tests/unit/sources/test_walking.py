@@ -66,7 +66,7 @@ def test_an_error_while_listing_is_an_error_not_an_absence(
 ) -> None:
     topology, store = pipeline_of(f"{data}{pattern}", tmp_path, ordered_by_name=ordered)
     failing(monkeypatch, errno.EIO)
-    with pytest.raises(OSError, match="cannot be listed, so nobody knows which files") as caught:
+    with pytest.raises(OSError, match="cannot be listed, so its files are not known") as caught:
         driver_of(topology, store)
     assert is_outage(caught.value)
 

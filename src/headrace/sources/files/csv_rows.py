@@ -18,7 +18,6 @@ from headrace.sources.files.file_set import Paths
 from headrace.sources.files.format import opened, read_bytes
 from headrace.sources.files.lines import (
     BYTE_ORDER_MARK,
-    SAMPLE_BYTES,
     LineFormat,
     not_utf8,
     record_ends,
@@ -164,7 +163,7 @@ class CsvFormat(LineFormat):
     def _first_record(self, path: str, start: int, records: list[bytes]) -> bytes:
         if start == 0:
             return records[0] if records else b""
-        wanted = SAMPLE_BYTES
+        wanted = self.sample_bytes
         with opened(path) as descriptor:
             while True:
                 sample = read_bytes(descriptor, 0, wanted)

@@ -27,17 +27,19 @@ _ALL = re.compile("")
 
 NOTHING: Container[str] = frozenset()
 ENTRIES = 1000
-"""So many are looked at at once."""
+"""How many entries of a directory are read at once."""
 
 
-def files_below(directory: str, skip: Container[str] = NOTHING) -> Iterator[str | None]:
+def files_below(
+    directory: str, skip: Container[str] = NOTHING, at_once: int = ENTRIES
+) -> Iterator[str | None]:
     """The paths of all files below a directory; not those in `skip`. Links to directories end.
 
     None in between says that some time has passed: a walk through many files may be left and
     taken up again.
     """
     folders = []
-    for entries in _listed(directory):
+    for entries in _entries_of(directory, at_once):
         for entry in entries:
             if entry.name[0] in "._" or (path := entry.path) in skip:
                 continue
@@ -45,14 +47,14 @@ def files_below(directory: str, skip: Container[str] = NOTHING) -> Iterator[str 
                 folders.append(path)
             elif _holds(entry.is_file, path):
                 yield path
-        if len(entries) == ENTRIES:
+        if len(entries) == at_once:
             yield None
     for folder in folders:
-        yield from files_below(folder, skip)
+        yield from files_below(folder, skip, at_once)
 
 
 def files_like(
-    anchor: str, parts: list[str], skip: Container[str] = NOTHING
+    anchor: str, parts: list[str], skip: Container[str] = NOTHING, at_once: int = ENTRIES
 ) -> Iterator[str | None]:
     """The paths of all files below `anchor` that a pattern names, part by part, as `glob` does.
 
@@ -60,10 +62,10 @@ def files_like(
     """
     head, rest = parts[0], parts[1:]
     if head == "**" and rest:
-        yield from files_like(anchor, rest, skip)
+        yield from files_like(anchor, rest, skip, at_once)
     pattern = _ALL if head == "**" else re.compile(fnmatch.translate(head))
     folders = []
-    for entries in _listed(anchor):
+    for entries in _entries_of(anchor, at_once):
         for entry in entries:
             if entry.name[0] in "._" or (path := entry.path) in skip:
                 continue
@@ -73,13 +75,13 @@ def files_like(
                 folders.append(path)
             elif not rest and _holds(entry.is_file, path):
                 yield path
-        if len(entries) == ENTRIES:
+        if len(entries) == at_once:
             yield None
     for folder in folders:
         if head == "**":
-            yield from files_like(folder, parts, skip)
+            yield from files_like(folder, parts, skip, at_once)
         elif rest:
-            yield from files_like(folder, rest, skip)
+            yield from files_like(folder, rest, skip, at_once)
 
 
 def is_file(path: str) -> bool:
@@ -96,11 +98,11 @@ def _stat(path: str, kind: int) -> bool:
     return os.stat(path).st_mode & 0o170000 == kind
 
 
-def _listed(directory: str) -> Iterator[list[os.DirEntry[str]]]:
+def _entries_of(directory: str, at_once: int) -> Iterator[list[os.DirEntry[str]]]:
     """The entries of a directory, some at a time."""
     try:
         with os.scandir(directory) as entries:
-            while some := list(islice(entries, ENTRIES)):
+            while some := list(islice(entries, at_once)):
                 yield some
     except OSError as error:
         if error.errno not in _NOT_THERE:
@@ -117,11 +119,11 @@ def _holds(ask: Callable[..., bool], path: str, **how: bool) -> bool:
 
 
 def _refused(path: str, error: OSError) -> Exception:
-    """What an executor may not see, nobody will ever read; anything else may pass."""
+    """A SourceError where permission is denied; other refusals may pass, and are outages."""
     if error.errno in _CLOSED:
         return SourceError(
-            f"{path} cannot be listed, so nobody knows which files it holds: permission denied "
+            f"{path} cannot be listed, so its files are not known: permission denied "
             "for this user. Let this user read it, or name the paths so that it is left out"
         )
-    told = f"cannot be listed, so nobody knows which files it holds: {error.strerror or error}"
+    told = f"cannot be listed, so its files are not known: {error.strerror or error}"
     return OSError(error.errno, told, path)

@@ -16,6 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.sources.files.directories import (
+    ENTRIES,
     NOTHING,
     files_below,
     files_like,
@@ -29,6 +30,11 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 class FileSet:
     """The files under some paths, directories and glob patterns."""
+
+    entries_at_once: int = ENTRIES
+    look_s: float = 0.001
+    look_share: float = 0.05
+    """A look into a large directory takes `look_s`, or that share of the time since the last."""
 
     def __init__(self, paths: Paths, *, kind: str, watch: bool) -> None:
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -105,9 +111,11 @@ class FileSet:
             )
         if glob.has_magic(pattern):
             anchor = self._anchor(pattern)
-            yield from files_like(anchor, _below(pattern, anchor).split(os.sep), skip)
+            yield from files_like(
+                anchor, _below(pattern, anchor).split(os.sep), skip, self.entries_at_once
+            )
         elif is_directory(pattern):
-            yield from files_below(pattern, skip)
+            yield from files_below(pattern, skip, self.entries_at_once)
         elif is_file(pattern):
             if pattern not in skip:
                 yield pattern
@@ -123,9 +131,6 @@ class Listing:
     looked at; of up to a thousand files every look is a whole one.
     """
 
-    look_s, look_share = 0.001, 0.05
-    """A look into a large directory takes so long, or that share of the time since the last."""
-
     def __init__(self, files: FileSet) -> None:
         self._files = files
         self._walk: Iterator[str | None] | None = None
@@ -135,14 +140,14 @@ class Listing:
         self._looked_at: float | None = None
         self._began_idle = False
         self.is_whole = False
-        """Whether nothing else was there when somebody last looked for the end."""
+        """Whether nothing else was there at the last look for the end."""
 
     def look(self, skip: Container[str]) -> list[str]:
         """The names of the files that are there, but for the paths in `skip`."""
-        began = time.monotonic()
+        files, began = self._files, time.monotonic()
         until = float("inf")
         if self._looked_at is not None:
-            until = began + max(self.look_s, self.look_share * (began - self._looked_at))
+            until = began + max(files.look_s, files.look_share * (began - self._looked_at))
         is_new = self._walk is None
         if self._walk is None:
             self._walk, self._found = self._files.walk(skip), set()

@@ -32,8 +32,6 @@ from headrace.model.source import Change, Reading, Seen, digest_of_sum
 from headrace.model.values.arrow import dicts, one_batch
 
 BLOCK_BYTES = 4096
-SUM_BYTES = 64 * 1024
-"""How long the blocks are whose digests are added up."""
 
 
 class Stamp(NamedTuple):
@@ -49,6 +47,8 @@ class FileFormat(ABC):
 
     cut_from: int = 50_000
     """A range lighter than this is not worth a second task."""
+    sum_bytes: int = 64 * 1024
+    """How long the blocks are whose digests are added up."""
 
     @abstractmethod
     def length(self, path: str) -> int:
@@ -211,15 +211,17 @@ def stamp_of(path: str) -> Stamp:
         return Stamp(status.st_size, status.st_mtime_ns, ends.hexdigest())
 
 
-def block_sum(read: Callable[[int, int], Any], size: int, start: int, end: int) -> tuple[str, str]:
+def block_sum(
+    read: Callable[[int, int], Any], size: int, start: int, end: int, block_bytes: int
+) -> tuple[str, str]:
     """The sum of the digests of the blocks of a file that end in a range, and of what is left."""
     total = 0
-    place = start - start % SUM_BYTES
+    place = start - start % block_bytes
     while place < end:
-        stop = min(place + SUM_BYTES, size)
+        stop = min(place + block_bytes, size)
         if not place < stop <= end:
             return digest_of_sum(total), xxhash.xxh3_64_hexdigest(read(place, end))
-        total += xxhash.xxh3_128_intdigest(read(place, stop), seed=place // SUM_BYTES)
+        total += xxhash.xxh3_128_intdigest(read(place, stop), seed=place // block_bytes)
         place = stop
     return digest_of_sum(total), ""
 

@@ -5,7 +5,7 @@ quotes does not end a record; a record is *defined* by the parity of quotes sinc
 the one before, so its bounds do not depend on how the file is cut into ranges.
 
 A compressed file cannot be entered in the middle: it is one range, and a position
-in it is a byte of what it unpacks to, below `UNPACKED_BYTES_MAX`.
+in it is a byte of what it unpacks to, below `LineFormat.unpacked_bytes_max`.
 
 Planning reads one block at the start of a range and one at its end. Only files
 with quotes are scanned in between.
@@ -37,11 +37,6 @@ from headrace.sources.files.format import (
     unreadable,
 )
 
-SAMPLE_BYTES = 64 * 1024
-SCAN_BYTES = 1024 * 1024
-# A file is unpacked in memory, so this is no limit that anybody meets; and yet 2**27 files
-# fit one after the other into the positions of a split.
-UNPACKED_BYTES_MAX = 2**36
 UNPACKED_BYTES_BEFORE = 2**44
 """What older layouts of files read by name note as the length of a compressed file."""
 RAW_CHARACTERS_MAX = 200
@@ -64,11 +59,18 @@ class LineFormat(FileFormat):
 
     cut_from = 4 * 1024 * 1024
     quote: int | None = None
+    sample_bytes: int = 64 * 1024
+    """How much is read to find out how long records are, and where one ends."""
+    scan_bytes: int = 1024 * 1024
+    """How much is read at once to count quotes."""
+    unpacked_bytes_max: int = 2**36
+    """The positions of a compressed file. It is unpacked in memory, so no real file is longer;
+    and yet 2**27 files fit one after the other into the positions of a split."""
 
     def length(self, path: str) -> int:
         with opened(path) as descriptor:
             size = os.fstat(descriptor).st_size
-        return UNPACKED_BYTES_MAX if is_compressed(path) else size
+        return self.unpacked_bytes_max if is_compressed(path) else size
 
     def lengths(self, path: str) -> Sequence[int]:
         now = self.length(path)
@@ -76,11 +78,11 @@ class LineFormat(FileFormat):
 
     def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
         if is_compressed(path):
-            return UNPACKED_BYTES_MAX, self._packed_records(path)
+            return self.unpacked_bytes_max, self._packed_records(path)
         with opened(path) as descriptor:
             size = os.fstat(descriptor).st_size
             _check_begins_a_record(descriptor, path, start)
-            sample = os.pread(descriptor, SAMPLE_BYTES, start)
+            sample = os.pread(descriptor, self.sample_bytes, start)
             ends, _ = record_ends(sample, self.quote)
             if len(ends) >= records:
                 return start + int(ends[records - 1]), records
@@ -126,8 +128,15 @@ class LineFormat(FileFormat):
         with opened(path) as descriptor:
             size = os.fstat(descriptor).st_size
             if is_compressed(path):
-                sums = block_sum(lambda a, b: read_bytes(descriptor, a, b), size, 0, size)
-                return Lines(_unpacked(path), name, start, self.quote, sums)
+                sums = self._sums(descriptor, size, size)
+                data = _unpack(path)
+                if len(data) > self.unpacked_bytes_max:
+                    raise SourceError(
+                        f"the file {path} unpacks to {len(data)} bytes, and "
+                        f"{self.unpacked_bytes_max} are the most that one file may have: cut it "
+                        "into several, or unpack it"
+                    )
+                return Lines(data, name, start, self.quote, sums)
             data = read_bytes(descriptor, start, end)
             view = memoryview(data)
 
@@ -136,14 +145,18 @@ class LineFormat(FileFormat):
                     return view[first - start : after - start]
                 return read_bytes(descriptor, first, start) + data[: after - start]
 
-            sums = block_sum(bytes_of, size, start, end)
+            sums = block_sum(bytes_of, size, start, end, self.sum_bytes)
         return Lines(data, name, start, self.quote, sums)
 
     def sum_of(self, path: str, end: int) -> tuple[str, str]:
         with opened(path) as descriptor:
             size = os.fstat(descriptor).st_size
             end = size if is_compressed(path) else min(end, size)
-            return block_sum(lambda a, b: read_bytes(descriptor, a, b), size, 0, end)
+            return self._sums(descriptor, size, end)
+
+    def _sums(self, descriptor: int, size: int, end: int) -> tuple[str, str]:
+        """The sum of a file's blocks up to `end`, as it lies on disk."""
+        return block_sum(lambda a, b: read_bytes(descriptor, a, b), size, 0, end, self.sum_bytes)
 
     def resumed(self, path: str, position: int) -> int:
         if is_compressed(path):
@@ -159,7 +172,7 @@ class LineFormat(FileFormat):
         # Without quotes any newline will do; the one that may end at `wanted` counts.
         place, inside = (begin if self.quote is not None else max(begin, wanted - 1)), False
         while place < limit:
-            size = SAMPLE_BYTES if self.quote is None else SCAN_BYTES
+            size = self.sample_bytes if self.quote is None else self.scan_bytes
             block = os.pread(descriptor, min(size, limit - place), place)
             if not block:
                 break
@@ -174,9 +187,9 @@ class LineFormat(FileFormat):
         return limit
 
     def _packed_records(self, path: str) -> int:
-        sample = _unpacked(path, SAMPLE_BYTES)
+        sample = _unpack(path, self.sample_bytes)
         # Text shrinks to about a quarter; only back-pressure relies on the answer.
-        unpacked = len(sample) if len(sample) < SAMPLE_BYTES else self.packed_bytes(path) * 4
+        unpacked = len(sample) if len(sample) < self.sample_bytes else self.packed_bytes(path) * 4
         return max(1, unpacked * max(1, sample.count(b"\n")) // max(1, len(sample)))
 
 
@@ -274,7 +287,7 @@ def _check_begins_a_record(descriptor: int, path: str, start: int) -> None:
         raise changed(path)
 
 
-def _unpacked(path: str, limit: int = -1) -> bytes:
+def _unpack(path: str, limit: int = -1) -> bytes:
     try:
         with _UNPACKERS[os.path.splitext(path)[1]](path) as file:
             data: bytes = file.read(limit)
@@ -282,9 +295,4 @@ def _unpacked(path: str, limit: int = -1) -> bytes:
         raise unreadable(path, error) from error
     except _DAMAGED as error:
         raise SourceError(f"the file {path} is damaged and cannot be unpacked: {error}") from error
-    if len(data) > UNPACKED_BYTES_MAX:
-        raise SourceError(
-            f"the file {path} unpacks to {len(data)} bytes, and {UNPACKED_BYTES_MAX} are the most "
-            "that one file may have: cut it into several, or unpack it"
-        )
     return data
