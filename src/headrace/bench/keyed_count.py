@@ -19,13 +19,13 @@ from headrace.bench.frame.result import Measured, build_document
 from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.system import BARE, BARE_ONE_STAGE, OURS, OURS_TRIVIAL
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 STATE_FEW_LABEL = f"{OURS}-{STATE_KEYS_FEW}-keys"
 
 
 def run_keyed_count(
-    workload: KeyedCount,
+    workload: CountWorkload,
     peers: Sequence[str],
     *,
     ours: bool = True,
@@ -68,7 +68,7 @@ def _entrants(peers: Sequence[str], ours: bool) -> list[str]:
     return list(dict.fromkeys([*([OURS] if ours else []), *peers]))
 
 
-def _floor_entries(workload: KeyedCount, ours: bool) -> list[Contender]:
+def _floor_entries(workload: CountWorkload, ours: bool) -> list[Contender]:
     """The bare jobs, and a pipeline that does next to nothing: one record per slot."""
     trivial = replace(workload, records=workload.slots, keys=workload.slots, state_keys=0)
     names = [BARE, BARE_ONE_STAGE, *([OURS_TRIVIAL] if ours else [])]
@@ -76,6 +76,6 @@ def _floor_entries(workload: KeyedCount, ours: bool) -> list[Contender]:
 
 
 def _of(
-    outcomes: Mapping[str, list[SystemOutcome]], entries: Sequence[Contender]
+    outcomes: Mapping[str, list[SystemOutcome]], contenders: Sequence[Contender]
 ) -> dict[str, list[SystemOutcome]]:
-    return {entry.label: outcomes[entry.label] for entry in entries}
+    return {each.label: outcomes[each.label] for each in contenders}

@@ -31,7 +31,7 @@ from headrace import (
 )
 from headrace.bench.frame.session import bench_session
 from headrace.bench.frame.system import OURS, OURS_TRIVIAL, Measurement, Task
-from headrace.bench.workload import COUNTS_SCHEMA, TOP, KeyedCount, window_us, windowed_counts
+from headrace.bench.workload import COUNTS_SCHEMA, TOP, CountWorkload, window_us, windowed_counts
 from headrace.sources import Range, Reading, Source, Workspace
 
 
@@ -68,7 +68,7 @@ class CountRecords(Computation):
 class EpochFiles(Source):
     """A Parquet source in name order that plans exactly one file per epoch."""
 
-    def __init__(self, workload: KeyedCount, inner: Source) -> None:
+    def __init__(self, workload: CountWorkload, inner: Source) -> None:
         self.timing = inner.timing
         self._inner = inner
         ends = np.cumsum([workload.records_in(e) for e in range(1, workload.last_epoch + 1)])

@@ -23,7 +23,7 @@ from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import summarise
 from headrace.bench.frame.system import AT_MOST_ONCE, EXACTLY_ONCE, EXACTLY_ONCE_BARE
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 PAIRS = (
     (EXACTLY_ONCE, EXACTLY_ONCE_BARE),
@@ -35,7 +35,7 @@ LOGGING_MIN = 0.93
 
 
 def run_overhead(
-    workload: KeyedCount,
+    workload: CountWorkload,
     *,
     rounds: int = 1,
     work_dir: Path | None = None,

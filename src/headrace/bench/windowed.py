@@ -18,14 +18,14 @@ from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import Numbers, ratios, summarise
 from headrace.bench.frame.system import OURS, WINDOWS_NATIVE
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 EVEN_LABEL = f"{OURS}-even-keys"
 HOT_BAR = 0.9
 
 
 def run_windowed(
-    workload: KeyedCount,
+    workload: CountWorkload,
     *,
     native: bool,
     rounds: int = 1,
@@ -34,21 +34,21 @@ def run_windowed(
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Measure side by side and return the JSON document."""
-    entries = [Contender(OURS, OURS, workload)]
+    contenders = [Contender(OURS, OURS, workload)]
     if native:
-        entries.append(Contender(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
+        contenders.append(Contender(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
     if workload.hot:
-        entries.append(Contender(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
+        contenders.append(Contender(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
     machine = describe_machine()
     with tempfile.TemporaryDirectory(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
     ) as directory:
-        outcomes = run_rounds(entries, rounds, Path(directory), launch=launch, say=say)
+        outcomes = run_rounds(contenders, rounds, Path(directory), launch=launch, say=say)
     return _document(workload, outcomes, machine)
 
 
 def _document(
-    workload: KeyedCount,
+    workload: CountWorkload,
     outcomes: Mapping[str, Sequence[SystemOutcome]],
     machine: Mapping[str, object],
 ) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _document(
     }
 
 
-def bars(workload: KeyedCount, against: Mapping[str, Numbers]) -> list[Bar]:
+def bars(workload: CountWorkload, against: Mapping[str, Numbers]) -> list[Bar]:
     """The bars that this workload's shape is meant for."""
     found = []
     native = against.get(WINDOWS_NATIVE, {})

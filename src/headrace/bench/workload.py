@@ -1,7 +1,8 @@
-"""The keyed count, and the seeded input on which every system runs it.
+"""Counts per key, and the seeded input on which every system makes them.
 
-The question is the simplest stateful one: how often has each key been seen so
-far? After every epoch the new count of every touched key must be delivered. With a
+Three queries share it (`Query`): the count of each key so far, the same in windows, and the
+keys with the largest counts. The first is the simplest stateful question: how often has each key
+been seen so far? After every epoch the new count of every touched key must be delivered. With a
 call per record a record counts as many times as its `value` says, so that user code
 has to read it: the count is then a sum.
 
@@ -54,8 +55,8 @@ COUNTS_SCHEMA = pa.schema([("key", pa.string()), ("count", pa.int64())])
 
 
 @dataclass(frozen=True)
-class KeyedCount:
-    """One run of the keyed count.
+class CountWorkload:
+    """One run of a query over counts per key.
 
     `keys` distinct keys are drawn from in each epoch, uniformly. With `state_keys`
     that many keys are counted once before anything is measured, and every epoch
@@ -140,7 +141,7 @@ class KeyedCount:
         return min(self.state_keys - start, PRELOAD_RECORDS_PER_EPOCH)
 
 
-def write_input(workload: KeyedCount, directory: Path) -> list[Path]:
+def write_input(workload: CountWorkload, directory: Path) -> list[Path]:
     """Write one Parquet file per epoch and return them in epoch order."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -163,7 +164,7 @@ def write_input(workload: KeyedCount, directory: Path) -> list[Path]:
     return paths
 
 
-def expected_counts(workload: KeyedCount) -> pa.Table:
+def expected_counts(workload: CountWorkload) -> pa.Table:
     """The right answer after the last epoch: `key, count`, for every key seen."""
     if workload.query != "keyed-count":
         return _expected_in_windows(workload)
@@ -177,12 +178,12 @@ def expected_counts(workload: KeyedCount) -> pa.Table:
     return pa.table([key_names(seen), totals[seen]], schema=COUNTS_SCHEMA)
 
 
-def window_us(workload: KeyedCount) -> int:
+def window_us(workload: CountWorkload) -> int:
     """The size of windows: four to an epoch, as there is a record every microsecond."""
     return max(workload.records // 4, 1)
 
 
-def judged_until(workload: KeyedCount) -> int:
+def judged_until(workload: CountWorkload) -> int:
     """Windows that end by then are compared.
 
     Spark keeps its watermark in milliseconds and closes windows a micro-batch later, so which
@@ -192,7 +193,7 @@ def judged_until(workload: KeyedCount) -> int:
     return (FIRST_TIMESTAMP_US + records) // 1_000 * 1_000
 
 
-def windowed_counts(workload: KeyedCount, keys: Any, starts: Any, counts: Any) -> pa.Table:
+def windowed_counts(workload: CountWorkload, keys: Any, starts: Any, counts: Any) -> pa.Table:
     """Rows of closed windows as `key, count`: a key and the start of its window as one text."""
     table = pa.table({"key": keys, "start": starts, "count": counts})
     table = table.filter(pc.field("start") + window_us(workload) <= judged_until(workload))
@@ -201,7 +202,7 @@ def windowed_counts(workload: KeyedCount, keys: Any, starts: Any, counts: Any) -
     return pa.table([names, table["count"].cast(pa.int64())], schema=COUNTS_SCHEMA)
 
 
-def _expected_in_windows(workload: KeyedCount) -> pa.Table:
+def _expected_in_windows(workload: CountWorkload) -> pa.Table:
     """Counts per key and window, of windows that have closed; with top-k only the ten largest."""
     size = window_us(workload)
     first = FIRST_TIMESTAMP_US
@@ -230,7 +231,7 @@ def key_names(ids: npt.NDArray[np.int64]) -> Any:
 
 
 def _epochs(
-    workload: KeyedCount,
+    workload: CountWorkload,
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Yield `(epoch, key numbers, values)`, each epoch from its own seed."""
     for epoch in range(1, workload.last_epoch + 1):

@@ -133,10 +133,10 @@ def keyed_count(
     # Here, not above: the other verbs need not load what a benchmark needs.
     from headrace.bench.frame.result import format_table
     from headrace.bench.keyed_count import run_keyed_count
-    from headrace.bench.workload import KeyedCount
+    from headrace.bench.workload import CountWorkload
 
     try:
-        shape = KeyedCount(**workload)
+        shape = CountWorkload(**workload)
     except ValueError as error:
         raise HeadraceError(str(error)) from error
     names = [name.strip() for name in peers.split(",") if name.strip()]
@@ -173,11 +173,11 @@ Examples:
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
     """What exactly-once costs, and what causal logging adds to it."""
     from headrace.bench.overhead import format_overhead, run_overhead
-    from headrace.bench.workload import KeyedCount
+    from headrace.bench.workload import CountWorkload
 
     check_java()
     document = run_overhead(
-        KeyedCount(hook="record", sink="parquet", **workload),
+        CountWorkload(hook="record", sink="parquet", **workload),
         rounds=rounds,
         work_dir=work_dir,
         say=_say,
@@ -270,11 +270,11 @@ Examples:
     ) -> None:
         from headrace.bench.frame.result import format_table
         from headrace.bench.windowed import run_windowed
-        from headrace.bench.workload import KeyedCount
+        from headrace.bench.workload import CountWorkload
 
         if peers not in ("", "spark-native"):
             raise HeadraceError(f"{query} has one peer, spark-native, not {peers!r}")
-        shape = KeyedCount(query=query, **workload)  # type: ignore[arg-type]
+        shape = CountWorkload(query=query, **workload)  # type: ignore[arg-type]
         check_java()
         document = run_windowed(
             shape,

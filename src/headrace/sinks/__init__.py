@@ -5,6 +5,7 @@ Every sink here takes an epoch once, however often it is delivered; `foreach` an
 """
 
 from headrace.model.sink import Delivery, Opening, Part, Sink
+from headrace.sinks.at_least_once import AtLeastOnceSink
 from headrace.sinks.console import console
 from headrace.sinks.csv import csv
 from headrace.sinks.foreach import foreach
@@ -20,6 +21,7 @@ __all__ = [
     "memory",
     "console",
     "Sink",
+    "AtLeastOnceSink",
     "Part",
     "Delivery",
     "Opening",

@@ -1,7 +1,8 @@
-"""Sinks that hand an epoch over and cannot take it back: once, unless a crash comes between.
+"""The base class of sinks whose target cannot tell whether an epoch has arrived.
 
-The mark is written after the rows have gone. So a crash in between hands the same rows of
-the same epoch over again.
+The high-water mark is written to the checkpoint after the rows were handed over. So a crash in
+between hands the same rows of the same epoch over again. A target that can keep the epoch's number
+with its rows deserves a sink of its own, derived from `Sink`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from headrace.sinks.rows_file import dump, load_parts
 
 
 class AtLeastOnceSink(Sink):
-    """Hands over what was staged, in the order of epochs."""
+    """Hands over what was staged, in the order of epochs; a crash may repeat the last epoch.
+
+    A subclass writes `hand_over`. Staging and the high-water mark are kept for it.
+    """
 
     _mark: HighWater | None = None
 
     @abstractmethod
     def hand_over(self, parts: Sequence[Rows], delivery: Delivery) -> None:
-        """Gives the rows of an epoch away."""
+        """Writes the rows of an epoch to the target. Runs on the driver; it may come again."""
 
     def open(self, opening: Opening) -> None:
         self._mark = open_high_water(opening)

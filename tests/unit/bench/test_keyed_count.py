@@ -15,11 +15,11 @@ from headrace.bench.frame.rounds import Contender, run_rounds
 from headrace.bench.frame.runner import SystemOutcome, find_mismatches
 from headrace.bench.frame.system import OURS, Task
 from headrace.bench.keyed_count import STATE_FEW_LABEL, run_keyed_count
-from headrace.bench.workload import KeyedCount, expected_counts, write_input
+from headrace.bench.workload import CountWorkload, expected_counts, write_input
 from headrace.errors import HeadraceError
 from headrace.testing import Harness
 
-SMALL = KeyedCount(records=2_000, keys=1_000, epochs=3, warmup_epochs=1)
+SMALL = CountWorkload(records=2_000, keys=1_000, epochs=3, warmup_epochs=1)
 EPOCH_MS = {
     "headrace": 100.0,
     "headrace-trivial": 30.0,
@@ -52,7 +52,7 @@ def test_ratios_are_ours_over_theirs_and_bars_follow_from_them() -> None:
 
 @pytest.mark.parametrize("hook", ["table", "record"])
 def test_our_side_counts_what_the_workload_expects(tmp_path: Path, hook: str) -> None:
-    workload = KeyedCount(records=200, keys=10, epochs=2, warmup_epochs=0, hook=hook)  # type: ignore[arg-type]
+    workload = CountWorkload(records=200, keys=10, epochs=2, warmup_epochs=0, hook=hook)  # type: ignore[arg-type]
     p = ours.pipeline(Task(workload, tmp_path / "in", tmp_path / "out"))
     with Harness(p) as h:
         for path in write_input(workload, tmp_path / "in"):
@@ -69,8 +69,8 @@ def test_a_peer_that_was_not_run_leaves_its_bar_unreached() -> None:
 
 def test_a_bar_is_not_judged_on_another_shape_of_workload() -> None:
     ratios = {"spark-tws": {"throughput": 99.0, "epoch_p50": 0.01}}
-    assert peer_bars(KeyedCount(records=100_000), ratios) == []
-    large = KeyedCount(records=1_000_000)
+    assert peer_bars(CountWorkload(records=100_000), ratios) == []
+    large = CountWorkload(records=1_000_000)
     assert [bar.limit for bar in peer_bars(large, ratios)] == [10, 1.2]
 
 
@@ -114,7 +114,7 @@ def test_much_state_is_compared_with_our_own_run_over_little() -> None:
         seen.append(task.workload.state_keys)
         return _pretend(system, task)
 
-    workload = KeyedCount(records=10, keys=5, epochs=1, warmup_epochs=0, state_keys=2_000_000)
+    workload = CountWorkload(records=10, keys=5, epochs=1, warmup_epochs=0, state_keys=2_000_000)
     document = run_keyed_count(workload, [], launch=watching)
     assert seen == [2_000_000, 10_000]
     assert document["state_growth"][STATE_FEW_LABEL]["epoch_ms_p50"] == 100
@@ -151,7 +151,7 @@ def test_an_unknown_system_is_refused_before_anything_runs(tmp_path: Path) -> No
 
 
 def test_mismatches_name_the_keys_and_stay_short() -> None:
-    expected = expected_counts(KeyedCount(records=100, keys=10, epochs=1, warmup_epochs=0))
+    expected = expected_counts(CountWorkload(records=100, keys=10, epochs=1, warmup_epochs=0))
     assert find_mismatches(expected, expected) == []
     assert find_mismatches(expected.take(list(reversed(range(10)))), expected) == []
     lost = find_mismatches(expected.slice(1), expected)

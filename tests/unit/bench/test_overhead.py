@@ -14,10 +14,10 @@ from headrace.bench.frame.system import (
     Task,
 )
 from headrace.bench.overhead import format_overhead, run_overhead
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 from headrace.testing import Harness
 
-SMALL = KeyedCount(records=100, keys=10, epochs=2, warmup_epochs=0, hook="record")
+SMALL = CountWorkload(records=100, keys=10, epochs=2, warmup_epochs=0, hook="record")
 EPOCH_MS = {EXACTLY_ONCE: [105.0, 100.0, 900.0], EXACTLY_ONCE_BARE: [100.0], AT_MOST_ONCE: [80.0]}
 
 

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.bench.peers.streaming import BatchFacts, last_delivered, measured_epoch_ms
-from headrace.bench.workload import COUNTS_SCHEMA, KeyedCount
+from headrace.bench.workload import COUNTS_SCHEMA, CountWorkload
 from headrace.errors import HeadraceError
 
-WORKLOAD = KeyedCount(records=10, keys=5, epochs=2, warmup_epochs=1)
+WORKLOAD = CountWorkload(records=10, keys=5, epochs=2, warmup_epochs=1)
 
 
 def test_warm_up_and_empty_micro_batches_are_left_out() -> None:

@@ -13,7 +13,7 @@ from headrace.bench.frame.system import OURS, WINDOWS_NATIVE, Task
 from headrace.bench.windowed import EVEN_LABEL, run_windowed
 from headrace.bench.workload import (
     TOP,
-    KeyedCount,
+    CountWorkload,
     expected_counts,
     judged_until,
     window_us,
@@ -23,8 +23,10 @@ from headrace.bench.workload import (
 from headrace.errors import HeadraceError
 
 
-def small(**options: object) -> KeyedCount:
-    return KeyedCount(**{"records": 4_000, "keys": 40, "epochs": 2, "warmup_epochs": 1, **options})
+def small(**options: object) -> CountWorkload:
+    return CountWorkload(
+        **{"records": 4_000, "keys": 40, "epochs": 2, "warmup_epochs": 1, **options}
+    )
 
 
 @pytest.mark.parametrize("query", ["windowed-count", "top-k"])
@@ -68,7 +70,7 @@ def test_bars_belong_to_their_shapes(tmp_path: Path):
         return SystemOutcome(system, [speed, speed], 2_000, [], {}, {})
 
     def bars(**options: object) -> list[tuple[str, bool]]:
-        workload = KeyedCount(query="windowed-count", epochs=1, warmup_epochs=0, **options)
+        workload = CountWorkload(query="windowed-count", epochs=1, warmup_epochs=0, **options)
         document = run_windowed(workload, native=True, work_dir=tmp_path, launch=launch)
         assert document["results_equal"]
         return [(bar["name"], bar["reached"]) for bar in document["bars"]]
@@ -81,4 +83,4 @@ def test_bars_belong_to_their_shapes(tmp_path: Path):
 
 def test_a_share_of_more_than_all_is_refused():
     with pytest.raises(HeadraceError, match="hot"):
-        KeyedCount(hot=1.5)
+        CountWorkload(hot=1.5)

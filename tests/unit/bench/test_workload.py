@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.bench import workload as workload_module
-from headrace.bench.workload import INPUT_SCHEMA, KeyedCount, expected_counts, write_input
+from headrace.bench.workload import INPUT_SCHEMA, CountWorkload, expected_counts, write_input
 from headrace.errors import HeadraceError
 
 
@@ -20,7 +20,7 @@ def _counted_from(paths: list[Path]) -> Counter[str]:
     return counts
 
 
-def _expected(workload: KeyedCount) -> dict[str, int]:
+def _expected(workload: CountWorkload) -> dict[str, int]:
     table = expected_counts(workload)
     return dict(zip(table["key"].to_pylist(), table["count"].to_pylist(), strict=True))
 
@@ -28,17 +28,17 @@ def _expected(workload: KeyedCount) -> dict[str, int]:
 def test_the_same_workload_gives_the_same_records_and_another_seed_gives_others(
     tmp_path: Path,
 ) -> None:
-    workload = KeyedCount(records=500, keys=20, epochs=2, warmup_epochs=1)
+    workload = CountWorkload(records=500, keys=20, epochs=2, warmup_epochs=1)
     first = [pq.read_table(path) for path in write_input(workload, tmp_path / "a")]
     again = [pq.read_table(path) for path in write_input(workload, tmp_path / "b")]
-    other = KeyedCount(records=500, keys=20, epochs=2, warmup_epochs=1, seed=2)
+    other = CountWorkload(records=500, keys=20, epochs=2, warmup_epochs=1, seed=2)
     different = [pq.read_table(path) for path in write_input(other, tmp_path / "c")]
     assert first == again
     assert first != different
 
 
 def test_one_file_per_epoch_in_the_order_of_name_and_of_time(tmp_path: Path) -> None:
-    workload = KeyedCount(records=10, keys=5, epochs=9, warmup_epochs=3)
+    workload = CountWorkload(records=10, keys=5, epochs=9, warmup_epochs=3)
     paths = write_input(workload, tmp_path)
     assert len(paths) == workload.last_epoch == 12
     assert paths == sorted(paths)
@@ -47,7 +47,7 @@ def test_one_file_per_epoch_in_the_order_of_name_and_of_time(tmp_path: Path) -> 
 
 
 def test_records_have_the_declared_columns_and_growing_timestamps(tmp_path: Path) -> None:
-    paths = write_input(KeyedCount(records=10, keys=5, epochs=2, warmup_epochs=0), tmp_path)
+    paths = write_input(CountWorkload(records=10, keys=5, epochs=2, warmup_epochs=0), tmp_path)
     timestamps: list[int] = []
     for path in paths:
         table = pq.read_table(path)
@@ -58,12 +58,12 @@ def test_records_have_the_declared_columns_and_growing_timestamps(tmp_path: Path
 
 
 def test_expected_counts_are_those_of_the_files(tmp_path: Path) -> None:
-    workload = KeyedCount(records=300, keys=50, epochs=3, warmup_epochs=2)
+    workload = CountWorkload(records=300, keys=50, epochs=3, warmup_epochs=2)
     assert _expected(workload) == _counted_from(write_input(workload, tmp_path))
 
 
 def test_with_a_call_per_record_the_values_of_the_files_are_what_counts(tmp_path: Path) -> None:
-    workload = KeyedCount(records=300, keys=50, epochs=3, warmup_epochs=2, hook="record")
+    workload = CountWorkload(records=300, keys=50, epochs=3, warmup_epochs=2, hook="record")
     totals: Counter[str] = Counter()
     for path in write_input(workload, tmp_path):
         for record in pq.read_table(path).to_pylist():
@@ -73,14 +73,14 @@ def test_with_a_call_per_record_the_values_of_the_files_are_what_counts(tmp_path
 
 def test_a_hook_that_reads_values_is_not_asked_to_do_without_them() -> None:
     with pytest.raises(HeadraceError, match="columns"):
-        KeyedCount(hook="record", columns="key")
+        CountWorkload(hook="record", columns="key")
 
 
 def test_preloaded_state_is_counted_once_per_key_and_epochs_touch_a_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workload_module, "PRELOAD_RECORDS_PER_EPOCH", 400)
-    workload = KeyedCount(records=100, keys=10, epochs=2, warmup_epochs=1, state_keys=1_000)
+    workload = CountWorkload(records=100, keys=10, epochs=2, warmup_epochs=1, state_keys=1_000)
     paths = write_input(workload, tmp_path)
     assert workload.preload_epochs == 3
     assert workload.first_measured_epoch == 5
@@ -110,4 +110,4 @@ def test_preloaded_state_is_counted_once_per_key_and_epochs_touch_a_few(
 )
 def test_an_impossible_workload_is_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(HeadraceError, match=next(iter(wrong))):
-        KeyedCount(**wrong)  # type: ignore[arg-type]
+        CountWorkload(**wrong)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headrace.bench.frame.summary import Numbers
 from headrace.bench.frame.system import BARE_ONE_STAGE, OURS_TRIVIAL
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 LARGE_EPOCH = (1_000_000, 1_000)
 SMALL_EPOCH = (2_000, 1_000)
@@ -50,7 +50,7 @@ class Bar:
         return self.measured <= self.limit
 
 
-def peer_bars(workload: KeyedCount, ratios: Mapping[str, Numbers]) -> list[Bar]:
+def peer_bars(workload: CountWorkload, ratios: Mapping[str, Numbers]) -> list[Bar]:
     """The bars that this workload's shape is meant for, for every peer they name."""
 
     def throughput(peer: str, limit: float) -> Bar:

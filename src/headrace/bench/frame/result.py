@@ -18,7 +18,7 @@ from headrace.bench.frame.bars import STATE_KEYS_MANY, floor_bar, peer_bars, sta
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import Numbers, ratios, summarise
 from headrace.bench.frame.system import OURS
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 Outcomes = Mapping[str, Sequence[SystemOutcome]]
 
@@ -31,7 +31,7 @@ class Measured:
     few keys in state that `systems[OURS]` is compared with. Empty where not run.
     """
 
-    workload: KeyedCount
+    workload: CountWorkload
     systems: Outcomes
     floor: Outcomes = field(default_factory=dict)
     state_few: Outcomes = field(default_factory=dict)

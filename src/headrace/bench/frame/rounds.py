@@ -1,7 +1,7 @@
-"""Runs every entry of a benchmark in turn, round after round.
+"""Runs every contender of a benchmark in turn, round after round.
 
 A shared machine is never equally fast for long. So the systems take turns: each
-round runs every entry once, in an order that is rotated from round to round, and
+round runs every contender once, in an order that is rotated from round to round, and
 the median over rounds is what counts. Two systems are never at work at once.
 """
 
@@ -21,7 +21,7 @@ import msgspec
 import headrace
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.system import Task, check_names
-from headrace.bench.workload import KeyedCount, write_input
+from headrace.bench.workload import CountWorkload, write_input
 from headrace.errors import HeadraceError
 
 # A limit, not an expectation: the slowest peer with millions of keys needs minutes.
@@ -38,32 +38,32 @@ class Contender:
 
     label: str
     system: str
-    workload: KeyedCount
+    workload: CountWorkload
 
 
 def run_rounds(
-    entries: Sequence[Contender],
+    contenders: Sequence[Contender],
     rounds: int,
     work_dir: Path,
     *,
     launch: Launch | None = None,
     say: Say = lambda line: None,
 ) -> dict[str, list[SystemOutcome]]:
-    """Measure every entry `rounds` times; the outcomes are listed by label, in entry order."""
+    """Measure every contender `rounds` times; outcomes are listed by label, in their order."""
     if rounds < 1:
         raise HeadraceError(f"a benchmark needs at least 1 round, not {rounds}")
-    check_names([entry.system for entry in entries])
+    check_names([contender.system for contender in contenders])
     start = launch or launch_process
-    inputs = _write_inputs(entries, work_dir, say)
-    outcomes: dict[str, list[SystemOutcome]] = {entry.label: [] for entry in entries}
+    inputs = _write_inputs(contenders, work_dir, say)
+    outcomes: dict[str, list[SystemOutcome]] = {contender.label: [] for contender in contenders}
     for number in range(rounds):
-        shift = number % len(entries)
-        for entry in [*entries[shift:], *entries[:shift]]:
-            say(f"round {number + 1} of {rounds}: {entry.label}")
-            scratch = work_dir / f"{entry.label}-{number + 1}"
+        shift = number % len(contenders)
+        for contender in [*contenders[shift:], *contenders[:shift]]:
+            say(f"round {number + 1} of {rounds}: {contender.label}")
+            scratch = work_dir / f"{contender.label}-{number + 1}"
             scratch.mkdir()
-            task = Task(entry.workload, inputs[entry.workload], scratch)
-            outcomes[entry.label].append(start(entry.system, task))
+            task = Task(contender.workload, inputs[contender.workload], scratch)
+            outcomes[contender.label].append(start(contender.system, task))
             # At once, so that twenty checkpoints do not fill the disk of the twenty-first.
             shutil.rmtree(scratch, ignore_errors=True)
     return outcomes
@@ -105,15 +105,17 @@ def _failure(what: str, log_file: Path) -> HeadraceError:
     return HeadraceError(f"{what}; the end of what it said:\n" + "\n".join(last_lines))
 
 
-def _write_inputs(entries: Sequence[Contender], work_dir: Path, say: Say) -> dict[KeyedCount, Path]:
+def _write_inputs(
+    contenders: Sequence[Contender], work_dir: Path, say: Say
+) -> dict[CountWorkload, Path]:
     """Write each workload's input once, before the first system starts."""
-    inputs: dict[KeyedCount, Path] = {}
-    for entry in entries:
-        if entry.workload not in inputs:
+    inputs: dict[CountWorkload, Path] = {}
+    for contender in contenders:
+        if contender.workload not in inputs:
             directory = work_dir / f"input-{len(inputs) + 1}"
-            say(f"writing the input of {entry.label}: {entry.workload.last_epoch} epochs")
-            write_input(entry.workload, directory)
-            inputs[entry.workload] = directory
+            say(f"writing the input of {contender.label}: {contender.workload.last_epoch} epochs")
+            write_input(contender.workload, directory)
+            inputs[contender.workload] = directory
     return inputs
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.bench.frame.registry import load_system
 from headrace.bench.frame.system import Task
-from headrace.bench.workload import KeyedCount, expected_counts
+from headrace.bench.workload import CountWorkload, expected_counts
 
 MISMATCHES_SHOWN = 5
 
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> None:
             "SCRATCH_DIR OUTCOME.json"
         )
     name, workload_file, input_dir, scratch_dir, outcome_file = arguments
-    workload = msgspec.json.decode(Path(workload_file).read_bytes(), type=KeyedCount)
+    workload = msgspec.json.decode(Path(workload_file).read_bytes(), type=CountWorkload)
     outcome = run_system(name, Task(workload, Path(input_dir), Path(scratch_dir)))
     Path(outcome_file).write_bytes(msgspec.json.encode(outcome))
 

@@ -29,7 +29,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 from headrace.errors import HeadraceError
 
 OURS = "headrace"
@@ -50,7 +50,7 @@ NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE, *GUAR
 class Task:
     """One request: run this workload on these files, and write only in there."""
 
-    workload: KeyedCount
+    workload: CountWorkload
     input_dir: Path
     scratch_dir: Path
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.bench.peers.streaming import StreamingPeer
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 
-def _changes(records: DataFrame, workload: KeyedCount) -> DataFrame:
+def _changes(records: DataFrame, workload: CountWorkload) -> DataFrame:
     by_key = records.groupBy("key")
     return by_key.agg(F.sum("value").alias("count")) if workload.adds_values else by_key.count()
 

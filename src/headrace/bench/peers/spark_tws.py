@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.bench.peers.streaming import ROCKSDB, StreamingPeer
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 COUNT_TYPE = StructType([StructField("count", LongType())])
 ROCKSDB_SETTINGS = {
@@ -54,7 +54,7 @@ class CountFrames(StatefulProcessor):
         """Nothing to release."""
 
 
-def _changes(records: DataFrame, workload: KeyedCount) -> DataFrame:
+def _changes(records: DataFrame, workload: CountWorkload) -> DataFrame:
     return records.groupBy("key").transformWithStateInPandas(
         statefulProcessor=CountFrames(workload.adds_values),
         outputStructType="key string, count bigint",

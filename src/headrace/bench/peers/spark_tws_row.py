@@ -14,7 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from headrace.bench.peers.spark_tws import COUNT_TYPE, ROCKSDB_SETTINGS
 from headrace.bench.peers.streaming import StreamingPeer
-from headrace.bench.workload import KeyedCount
+from headrace.bench.workload import CountWorkload
 
 
 class CountRows(StatefulProcessor):
@@ -49,7 +49,7 @@ class CountRows(StatefulProcessor):
         """Nothing to release."""
 
 
-def _changes(records: DataFrame, workload: KeyedCount) -> DataFrame:
+def _changes(records: DataFrame, workload: CountWorkload) -> DataFrame:
     return records.groupBy("key").transformWithState(
         statefulProcessor=CountRows(workload.adds_values),
         outputStructType="key string, count bigint",

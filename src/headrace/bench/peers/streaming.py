@@ -35,7 +35,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.bench.frame.session import bench_session
 from headrace.bench.frame.system import Measurement, Task
-from headrace.bench.workload import COUNTS_SCHEMA, KeyedCount
+from headrace.bench.workload import COUNTS_SCHEMA, CountWorkload
 from headrace.errors import HeadraceError
 
 INPUT_DDL = "key string, ts bigint, value bigint"
@@ -53,7 +53,7 @@ class StreamingPeer:
     """
 
     name: str
-    changes: Callable[[DataFrame, KeyedCount], DataFrame]
+    changes: Callable[[DataFrame, CountWorkload], DataFrame]
     state_variable: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ class BatchFacts:
     duration_ms: float
 
 
-def measured_epoch_ms(batches: list[BatchFacts], workload: KeyedCount) -> tuple[float, ...]:
+def measured_epoch_ms(batches: list[BatchFacts], workload: CountWorkload) -> tuple[float, ...]:
     """Pick the times of the measured micro-batches out of a query's progress.
 
     Refuses a query in which a micro-batch was not exactly one file: its times
