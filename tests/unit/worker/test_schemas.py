@@ -179,6 +179,35 @@ def test_a_table_that_does_not_fit_stops_the_pipeline() -> None:
             h.send("in", {"k": 1, "t": 0})
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_table_is_cast_once_also_where_rows_that_do_not_fit_are_set_aside(
+    key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Makes(Computation):
+        def process_table(self, table: Any, ctx: Any) -> None:
+            made = pa.table({"user": ["a", "b"], "t": ["1", "soon"]})
+            owners = {"causes": [0, 1]} if key is None else {"key_index": [0, 1]}
+            ctx.produce_table(made, timestamp=1, **owners)
+
+    casts: list[int] = []
+    cast = Schema.cast
+
+    def counted(self: Schema, columns: pa.RecordBatch) -> Any:
+        casts.append(columns.num_rows)
+        return cast(self, columns)
+
+    monkeypatch.setattr(Schema, "cast", counted)
+    p = Pipeline("typed")
+    p.read("in", sources.memory([], timestamp="t"))
+    p.compute(Makes, inputs={"in": key}, outputs="made", errors=to("dead"))
+    p.stream("made", schema=Click)
+    with Harness(p, slots=1, twice=False) as h:
+        h.send("in", {"k": 1, "t": 0}, {"k": 2, "t": 0})
+        assert [made["user"] for made in h.read("made")] == ["a"]
+        assert "column 't' is 'soon'" in h.read("dead")[0]["error"]
+    assert casts == [2]
+
+
 def test_rich_types_come_back_as_they_were() -> None:
     class Colour(enum.Enum):
         RED = "red"

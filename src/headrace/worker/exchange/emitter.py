@@ -210,22 +210,32 @@ def in_schema(rows: Rows, schema: Schema | None, stream: str, host: str) -> Rows
         bare.schema = None
         return bare
     try:
-        if rows.columns is not None:
-            columns, reasons = schema.cast(rows.columns)
-        else:
-            columns, reasons = schema.batch(rows.values())
+        fitted, reasons = fit(rows, schema)
     except HeadraceError as error:
         raise UserCodeError(f"{host!r} produces to {stream!r}: {error}") from None
     if reasons:
         i, reason = next(iter(reasons.items()))
         raise UserCodeError(f"{host!r} produces to {stream!r}, row {i} of a table: {reason}")
-    return Rows(
+    return fitted
+
+
+def fit(rows: Rows, schema: Schema) -> tuple[Rows, dict[int, str]]:
+    """Rows in the columns of a schema, and why some do not fit: those then hold anything.
+
+    Rows that were fitted are not cast again when they are emitted.
+    """
+    if rows.columns is not None:
+        columns, reasons = schema.cast(rows.columns)
+    else:
+        columns, reasons = schema.batch(rows.values())
+    fitted = Rows(
         rows.timestamps,
         columns=columns,
         origins=rows.origins,
         time_column=rows.time_column if rows.time_column in schema.names else None,
         schema=schema,
     )
+    return fitted, reasons
 
 
 def identify(emitter: Emitter, stream: str, rows: Rows) -> None:

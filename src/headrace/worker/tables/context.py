@@ -21,7 +21,7 @@ from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, instant
 from headrace.pipeline.graph.graph import Node
 from headrace.worker import dead_letters
-from headrace.worker.exchange.emitter import Emitter, identify
+from headrace.worker.exchange.emitter import Emitter, fit, identify
 from headrace.worker.tables.calls import TableCalls
 from headrace.worker.watching.tracebacks import describe
 
@@ -201,8 +201,7 @@ class KeylessTableContext(BareTableContext):
         """Rows that do not fit the schema of their stream go by the policy, with their records."""
         schema = self._emitter.runtime.topology.graph.schemas.get(self._stream(to))
         if schema is not None and causes is not None and len(rows):
-            columns = rows.columns
-            _, reasons = schema.batch(rows.values()) if columns is None else schema.cast(columns)
+            rows, reasons = fit(rows, schema)
             if reasons:
                 at = np.asarray(causes)
                 for i in sorted(reasons):

@@ -26,6 +26,7 @@ from headrace.state.entries import MapEntries
 from headrace.state.segment import Cell
 from headrace.worker import dead_letters, key_state
 from headrace.worker.cells import entry_cells_of_keys, field_cell, is_written
+from headrace.worker.exchange.emitter import fit
 from headrace.worker.key_state import KeyState
 from headrace.worker.slot_run import SlotRun
 from headrace.worker.tables.context import BareTableContext
@@ -243,27 +244,24 @@ class KeyedTableContext(BareTableContext):
     ) -> None:
         schema = self._node.schemas.get(self._stream(to))
         if schema is not None and key_index is not None and isinstance(self._node.errors, To):
-            owners = _as_list(key_index)
-            kept = self._fitting(rows, schema, owners)
-            if len(kept) < len(rows):
-                rows, key_index = rows.take(kept), [owners[i] for i in kept.tolist()]
+            rows, key_index = self._fitting(rows, schema, _as_list(key_index))
         super()._emit(rows, to, key_index, causes, ties)
 
-    def _fitting(self, rows: Rows, schema: Schema, owners: list[int]) -> Any:
-        """The rows that fit the stream's schema; others are dead letters of their keys.
+    def _fitting(self, rows: Rows, schema: Schema, owners: list[int]) -> tuple[Rows, list[int]]:
+        """The rows that fit the stream's schema, cast; others are dead letters of their keys.
 
         What a window holds has been committed, so a result that does not fit must not stop
         every later start.
         """
-        if rows.columns is not None:
-            _, reasons = schema.cast(rows.columns)
-        else:
-            _, reasons = schema.batch(rows.values())
+        fitted, reasons = fit(rows, schema)
+        if not reasons:
+            return fitted, owners
         for i, reason in sorted(reasons.items()):
             one = rows.take(np.array([i]))
             value, time = one.values()[0], int(one.timestamps[0])
             self.set_aside(InvalidRecord(reason), owners[i], value, time)
-        return np.delete(np.arange(len(rows)), list(reasons))
+        kept = np.delete(np.arange(len(rows)), list(reasons))
+        return fitted.take(kept), [owners[i] for i in kept.tolist()]
 
     # The end --------------------------------------------------------------
 
