@@ -1,4 +1,4 @@
-"""What a run says of itself."""
+"""Progress after an epoch and the summary of a run, computed from graph and ledger. Pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def summary_of(
 
 
 def unread(graph: Graph, counters: Counters) -> list[str]:
-    """What was made for nobody: easily overlooked, as everything else went well."""
+    """Notes on rows that no step and no sink reads."""
     notes = [] if graph.outlets else ["nothing is written: no stream has a sink"]
     read = {given.stream for node in graph.nodes.values() for given in node.inputs}
     read |= {outlet.stream for outlet in graph.outlets.values()}

@@ -25,16 +25,16 @@ def labels_of(topology: Topology, plan: Plan, host: str) -> list[str]:
     return [slot_label(host, slot) for slot in plan.rings[host].slots]
 
 
-def host_mark(topology: Topology, task: WorkOrder, host: str, marks: dict[str, Mark]) -> Mark:
+def host_mark(topology: Topology, order: WorkOrder, host: str, marks: dict[str, Mark]) -> Mark:
     """out(e) of a host from its tasks' marks: max(out(e-1), min over all that bounds it)."""
-    committed = task.outs.get(host, 0)
+    committed = order.outs.get(host, 0)
     if host not in topology.graph.injectors:
         return merge(marks.values()).at_least(committed)
-    injector = task.plan.injectors[host]
+    injector = order.plan.injectors[host]
     if injector.final:
         return FINAL
     splits = dict(injector.marks)
-    reads = [r for tasks in task.plan.reads for r in tasks if r.stream == host]
+    reads = [r for tasks in order.plan.reads for r in tasks if r.stream == host]
     for read in reads:
         if read.label in marks:
             splits[read.split] = _advance(splits.get(read.split), marks[read.label])

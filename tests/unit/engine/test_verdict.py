@@ -11,8 +11,8 @@ from headrace.model.source import Range
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.epoch import Commit, Report, WorkOrder
+from headrace.plan.units import TORN
 from headrace.plan.watermarks import Mark
-from headrace.worker.level import TORN
 
 
 @pytest.fixture

@@ -14,23 +14,25 @@ from headrace.worker.reader import run_reader
 from headrace.worker.runtime import Runtime
 
 
-def read_all(runtime: Runtime, task: WorkOrder) -> list[Envelope]:
+def read_all(runtime: Runtime, order: WorkOrder) -> list[Envelope]:
     """What all reader tasks send."""
-    return [e for number in range(len(task.plan.reads)) for e in run_reader(runtime, task, number)]
+    return [
+        e for number in range(len(order.plan.reads)) for e in run_reader(runtime, order, number)
+    ]
 
 
-def run_epoch(runtime: Runtime, task: WorkOrder) -> list[Report]:
+def run_epoch(runtime: Runtime, order: WorkOrder) -> list[Report]:
     """All tasks of an epoch, level by level."""
-    rows = read_all(runtime, task)
+    rows = read_all(runtime, order)
     topology = runtime.topology
     for level in range(1, topology.depth + 1):
-        arrived: list[list[Envelope]] = [[] for _ in range(partitions(topology, task.plan, level))]
+        arrived: list[list[Envelope]] = [[] for _ in range(partitions(topology, order.plan, level))]
         for row in rows:
             arrived[row.partition].append(row)
         rows = [
             sent
             for slot, received in enumerate(arrived)
-            for sent in run_level(runtime, task, level, slot, received)
+            for sent in run_level(runtime, order, level, slot, received)
         ]
     return reports_in(rows)
 
@@ -49,9 +51,9 @@ class LocalSubstrate:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
 
-    def run(self, task: WorkOrder) -> Sequence[Report]:
+    def run(self, order: WorkOrder) -> Sequence[Report]:
         """All reports of an epoch."""
-        return run_epoch(self.runtime, task)
+        return run_epoch(self.runtime, order)
 
     def gone(self) -> str | None:
         """This process is there."""

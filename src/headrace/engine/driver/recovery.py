@@ -16,6 +16,8 @@ from headrace.plan.ledger import Ledger
 
 _READS_MAX = 3
 
+_Body = TypeVar("_Body")
+
 
 class History:
     """The ledger, and what the last commits named: the retention window."""
@@ -38,9 +40,9 @@ class History:
         ledger = self.ledger
         ledger.generation = max(ledger.generation, entry.generation)
         if entry.kind == PLAN:
-            ledger.planned(_decoded(position, entry, Plan))
+            ledger.planned(decode_body(position, entry, Plan))
         elif entry.kind == COMMIT:
-            body = _decoded(position, entry, CommitBody)
+            body = decode_body(position, entry, CommitBody)
             self.retained = min(self.retained, body.retain or 1)
             self.committed(body.commit, position)
             if body.snapshot is not None:
@@ -48,12 +50,12 @@ class History:
             if body.next is not None:
                 ledger.planned(body.next)
         elif entry.kind == VOID:
-            void = _decoded(position, entry, VoidBody)
+            void = decode_body(position, entry, VoidBody)
             ledger.voided(void.skipped, void.records)
         elif entry.kind == DROP:
-            ledger.dropped(_decoded(position, entry, Drop), position)
+            ledger.dropped(decode_body(position, entry, Drop), position)
         elif entry.kind == ACCEPT:
-            ledger.accepted(_decoded(position, entry, AcceptBody).splits)
+            ledger.accepted(decode_body(position, entry, AcceptBody).splits)
         elif entry.kind != GENERATION:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 
@@ -150,7 +152,7 @@ def _recover(log: EpochLog, history: History) -> History | None:
         tail.append((position, entry))
         if entry.kind == COMMIT:
             commits += 1
-            body = _decoded(position, entry, CommitBody)
+            body = decode_body(position, entry, CommitBody)
             if body.snapshot is not None:
                 base = (len(tail), body, body.snapshot)
                 if commits >= history.retain:
@@ -171,10 +173,8 @@ def _recover(log: EpochLog, history: History) -> History | None:
     return history
 
 
-_Body = TypeVar("_Body")
-
-
-def _decoded(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:
+def decode_body(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:
+    """The body of an entry; CorruptCheckpoint where it is not of this kind."""
     try:
         return msgspec.json.decode(entry.body, type=kind)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""What a driver sees to when it takes over a checkpoint."""
+"""The first acts of a driver on a checkpoint: directories, renamed computations, rings, checks."""
 
 from __future__ import annotations
 

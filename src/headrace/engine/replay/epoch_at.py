@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.engine.driver.recovery import History
-from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.engine.driver.recovery import History, decode_body
+from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, LogEntry
@@ -85,7 +85,7 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
     history, rest = _based(entries, store.system.limits)
     for position, entry in rest:
         if entry.kind == COMMIT and history.ledger.open_plan is not None:
-            body = _commit(position, entry)
+            body = decode_body(position, entry, CommitBody)
             plan, ledger = history.ledger.open_plan, history.ledger
             past = Past(body.commit.epoch, plan, body.commit, ledger, 0)
             if past.files() <= there:
@@ -100,7 +100,7 @@ def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
     for position, entry in log.backwards():
         found.append((position, entry))
         if entry.kind == COMMIT:
-            body = _commit(position, entry)
+            body = decode_body(position, entry, CommitBody)
             if body.snapshot is not None and body.commit.epoch < epoch:
                 break
     found.reverse()
@@ -116,7 +116,7 @@ def _based(
         return history, entries
     for place, (position, entry) in enumerate(entries):
         if entry.kind == COMMIT:
-            body = _commit(position, entry)
+            body = decode_body(position, entry, CommitBody)
             if body.snapshot is not None:
                 history.begin(position, body, body.snapshot)
                 return history, entries[place + 1 :]
@@ -128,11 +128,11 @@ def _found(entries: list[tuple[int, LogEntry]], epoch: int, limits: Limits) -> P
     reasons: list[str] = []
     for position, entry in rest:
         if entry.kind == VOID:
-            body = _decoded(position, entry)
+            body = decode_body(position, entry, VoidBody)
             if body.epoch == epoch:
                 reasons.append(body.reason)
         if entry.kind == COMMIT:
-            commit = _commit(position, entry).commit
+            commit = decode_body(position, entry, CommitBody).commit
             plan = history.ledger.open_plan
             if commit.epoch == epoch and plan is not None:
                 for old, new in commit.renamed.items():
@@ -151,12 +151,12 @@ def _state_of(
     reasons: dict[int, list[str]] = {}
     for position, entry in entries:
         if entry.kind == COMMIT:
-            body = _commit(position, entry)
+            body = decode_body(position, entry, CommitBody)
             last, retain, open_plan = body.commit.epoch, body.retain, body.next
         elif entry.kind == PLAN:
-            open_plan = msgspec.json.decode(entry.body, type=Plan)
+            open_plan = decode_body(position, entry, Plan)
         elif entry.kind == VOID:
-            void = _decoded(position, entry)
+            void = decode_body(position, entry, VoidBody)
             reasons.setdefault(void.epoch, []).append(void.reason)
             open_plan = None
     return last, retain, open_plan, reasons
@@ -180,17 +180,3 @@ def _spans(epochs: list[int]) -> str:
         else:
             spans.append([epoch, epoch])
     return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in spans)
-
-
-def _commit(position: int, entry: LogEntry) -> CommitBody:
-    try:
-        return msgspec.json.decode(entry.body, type=CommitBody)
-    except msgspec.DecodeError as error:
-        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None
-
-
-def _decoded(position: int, entry: LogEntry) -> VoidBody:
-    try:
-        return msgspec.json.decode(entry.body, type=VoidBody)
-    except msgspec.DecodeError as error:
-        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None

@@ -117,7 +117,7 @@ def replay_epoch(
     warnings = _warnings(topology, past)
     _refuse_other_wiring(topology, past)
     alone = one_at_a_time(topology)
-    task = _task(identity.id, past)
+    order = _work_order(identity.id, past)
     observer = Observer(computation, key, debug=debug)
     seconds = DEBUG_PIN_S if debug else PIN_S
     with (
@@ -131,10 +131,10 @@ def replay_epoch(
         ),
         _sources(alone, store, prepared),
     ):
-        reports, overlay = _run(alone, store, task, past, observer)
+        reports, overlay = _run(alone, store, order, past, observer)
         found = differences(past, reports, store, overlay)
         if found:
-            _explain(found, alone, store, task, past)
+            _explain(found, alone, store, order, past)
     return Replay(
         pipeline=graph.name,
         epoch=epoch,
@@ -149,7 +149,7 @@ def replay_epoch(
 
 
 def _run(
-    topology: Topology, store: Store, task: WorkOrder, past: Past, observer: Observer
+    topology: Topology, store: Store, order: WorkOrder, past: Past, observer: Observer
 ) -> tuple[list[Report], Overlay]:
     overlay = Overlay(store)
     if overlay.keep_open(past.files()):
@@ -161,7 +161,7 @@ def _run(
             "a replay never calls: see retain_epochs= (headrace run --retain N)"
         )
     runtime = ObservedRuntime(topology, overlay, WorkerCache(), observer)
-    reports = run_epoch(runtime, task)
+    reports = run_epoch(runtime, order)
     for report in reports:
         if report.error in _REFUSED:
             raise by_name(report.error)(
@@ -177,7 +177,7 @@ def _run(
 
 
 def _explain(
-    found: Sequence[Difference], topology: Topology, store: Store, task: WorkOrder, past: Past
+    found: Sequence[Difference], topology: Topology, store: Store, order: WorkOrder, past: Past
 ) -> None:
     """Runs the epoch twice more, and names the first hook that does not repeat itself."""
     first = found[0]
@@ -185,7 +185,7 @@ def _explain(
     for _ in range(2):
         observer = Observer()
         try:
-            _run(topology, store, task, past, observer)
+            _run(topology, store, order, past, observer)
         except HeadraceError:
             return
         runs.append(observer.calls)
@@ -194,7 +194,7 @@ def _explain(
         first.call, first.other = found_in
 
 
-def _task(checkpoint: str, past: Past) -> WorkOrder:
+def _work_order(checkpoint: str, past: Past) -> WorkOrder:
     ledger, plan = past.ledger, past.plan
     return WorkOrder(
         plan=plan,

@@ -1,4 +1,4 @@
-"""Keeps Spark warm for a driver that may have to take over: it rehearses."""
+"""Keeps Spark warm for a standby: runs empty epochs, made by `plan/decisions/rehearsal`."""
 
 from __future__ import annotations
 

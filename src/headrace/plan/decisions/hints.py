@@ -1,4 +1,4 @@
-"""What is probably a mistake, though it works: told once in a run, as a question."""
+"""Hints about likely mistakes: things that work, but may not be meant. Pure; each is said once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _THIS_CENTURY = {"s": (900_000_000, 4_200_000_000), "ms": (900_000_000_000, 4_20
 
 
 def before_running(topology: Topology, ledger: Ledger) -> list[str]:
-    """What the checkpoint that was taken over makes doubtful."""
+    """Hints that follow from the checkpoint alone."""
     return state_left_behind(topology, ledger) + keys_in_doubt(topology, ledger)
 
 
 def after_reading(topology: Topology, ledger: Ledger, counters: Counters) -> list[str]:
-    """What the first records of a run make doubtful; `counters` are those of the run."""
+    """Hints that need the first records of a run; `counters` are those of the run."""
     graph = topology.graph
     doubts = none_taken(topology, counters)
     return doubts or units_in_doubt(graph, ledger) + times_in_doubt(graph, ledger)

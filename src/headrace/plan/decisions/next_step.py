@@ -56,7 +56,7 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What a run was asked for."""
+    """What plans of a run have in common: a part of its options, the rings, the code."""
 
     until: str | None
     readers: int

@@ -2,7 +2,7 @@
 
 An outage is a refusal of something outside (the checkpoint's filesystem, a sink's system) that may
 end by itself: nothing about the pipeline is wrong, and the same act may succeed later. Everything
-else is for somebody to mend: damage, another pipeline's state, a newer driver, user code.
+else needs a person: damage, another pipeline's state, a newer driver, user code.
 """
 
 from __future__ import annotations

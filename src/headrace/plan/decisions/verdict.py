@@ -26,16 +26,16 @@ class RunAgain(msgspec.Struct, frozen=True):
 
 
 def judge(
-    topology: Topology, task: WorkOrder, reports: Sequence[Report]
+    topology: Topology, order: WorkOrder, reports: Sequence[Report]
 ) -> Commit | RunAgain | HeadraceError:
     """The verdict on an epoch."""
     failure = _failure(reports)
     if failure is not None:
         return failure
-    found = _by_label(topology, task, reports)
+    found = _by_label(topology, order, reports)
     if isinstance(found, RunAgain):
         return found
-    commit = _commit(topology, task, found)
+    commit = _commit(topology, order, found)
     return _over_limit(topology, commit.counters.dead_of) or commit
 
 
@@ -48,7 +48,7 @@ def _failure(reports: Sequence[Report]) -> HeadraceError | None:
 
 
 def _by_label(
-    topology: Topology, task: WorkOrder, reports: Sequence[Report]
+    topology: Topology, order: WorkOrder, reports: Sequence[Report]
 ) -> dict[str, Report] | RunAgain:
     found: dict[str, Report] = {}
     for report in reports:
@@ -60,7 +60,7 @@ def _by_label(
         if first.input != report.input:
             return RunAgain(f"{report.label} read two different inputs")
     hosts = [*topology.graph.injectors, *topology.keyed]
-    for label in (label for host in hosts for label in labels_of(topology, task.plan, host)):
+    for label in (label for host in hosts for label in labels_of(topology, order.plan, host)):
         if label not in found:
             return RunAgain(f"no report of {label}")
     inputs: dict[str, int | None] = {}
@@ -75,16 +75,16 @@ def _by_label(
     return found
 
 
-def _commit(topology: Topology, task: WorkOrder, reports: dict[str, Report]) -> Commit:
-    plan = task.plan
+def _commit(topology: Topology, order: WorkOrder, reports: dict[str, Report]) -> Commit:
+    plan = order.plan
     outs: dict[str, Mark] = {}
     for host in [*topology.graph.injectors, *topology.keyed]:
         marks = {r.label: r.mark for r in reports.values() if r.host == host}
-        outs[host] = host_mark(topology, task, host, marks)
+        outs[host] = host_mark(topology, order, host, marks)
     ins = {r.host: r.input_mark for r in reports.values() if r.input_mark is not None}
     for node in topology.fused:
         hosts = {h for i in node.inputs for h in topology.hosts[i.stream]}
-        before = task.ins.get(node.name, BEGINNING)
+        before = order.ins.get(node.name, BEGINNING)
         ins[node.name] = max(before, merge(outs[h] for h in hosts).value)
     deltas: dict[str, dict[int, SlotDelta]] = {}
     for report in reports.values():
@@ -95,7 +95,7 @@ def _commit(topology: Topology, task: WorkOrder, reports: dict[str, Report]) -> 
         epoch=plan.epoch,
         ins=ins,
         outs={host: mark.value for host, mark in outs.items()},
-        splits=_splits(task, reports),
+        splits=_splits(order, reports),
         rings=plan.rings,
         deltas=deltas,
         outbox=[file for r in ordered for file in r.outbox],
@@ -109,9 +109,9 @@ def _commit(topology: Topology, task: WorkOrder, reports: dict[str, Report]) -> 
     )
 
 
-def _splits(task: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str, SplitState]]:
+def _splits(order: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str, SplitState]]:
     found: dict[str, dict[str, SplitState]] = {}
-    reads = [read for tasks in task.plan.reads for read in tasks]
+    reads = [read for tasks in order.plan.reads for read in tasks]
     for read in sorted(reads, key=lambda read: read.range.start):
         splits = found.setdefault(read.stream, {})
         mark = reports[read.label].mark
@@ -125,7 +125,7 @@ def _splits(task: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str, 
         for name, more in reports[read.label].seen.items():
             seen[name] = seen[name].then(more) if name in seen else more
         splits[read.split] = SplitState(
-            position, Mark(bound, reached), finished, task.plan.wall, seen
+            position, Mark(bound, reached), finished, order.plan.wall, seen
         )
     return found
 
