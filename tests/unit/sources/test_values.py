@@ -18,6 +18,7 @@ from headrace.errors import InvalidPipeline, SourceError, UserCodeError
 from headrace.model.source import Source, Workspace
 from headrace.model.values.time import SECOND
 from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 
 def prepared(source: Source, tmp_path: Path) -> Source:
@@ -186,3 +187,22 @@ def test_what_is_no_frame_is_refused(tmp_path: Path) -> None:
     lost = pickle.loads(pickle.dumps(sources.dataframe(pa.table({"n": [1]}))))
     with pytest.raises(SourceError, match="pickled before it was prepared"):
         prepared(lost, tmp_path / "lost")
+
+
+def test_a_frame_needs_a_store_with_a_path_and_says_so() -> None:
+    with pytest.raises(SourceError, match=r"sources\.dataframe copies rows.*memory:.*no path"):
+        sources.dataframe(pa.table({"n": [1]})).prepare(Workspace(MemoryStore()))
+
+
+def test_a_workspace_need_not_be_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    for store in (MemoryStore(), DiskStore(tmp_path / "state")):
+        workspace = Workspace(store.below("sources/in"))
+        files = sources.text(tmp_path / "*.txt", ordered_by_name=True)
+        files.prepare(workspace)
+        assert store.list("sources/in/layout") == ["00000000"]
+        clock = sources.generate(lambda n, random: n, rate=1, paced=True)
+        clock.prepare(workspace)
+        began = store.read("sources/in/began")
+        sources.generate(lambda n, random: n, rate=1, paced=True).prepare(workspace)
+        assert store.read("sources/in/began") == began

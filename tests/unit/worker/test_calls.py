@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tests.unit.pipelines import at, one
@@ -428,49 +427,6 @@ def test_a_concurrency_that_makes_no_sense_is_refused(n):
 # On a real wire.
 
 
-class Server:
-    """A web server on this machine that counts what it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, bytes, str | None]] = []
-        self.statuses: list[int] = []
-        numbers = itertools.count()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self._answer(b"")
-
-            def do_POST(self):
-                self._answer(self.rfile.read(int(self.headers["Content-Length"])))
-
-            def _answer(self, body):
-                key = self.headers.get("Idempotency-Key")
-                server.asked.append((self.command, self.path, body, key))
-                status = server.statuses.pop(0) if server.statuses else 200
-                answer = json.dumps({"n": next(numbers)}).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *args):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def web():
-    found = Server()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
-
-
 class Web(Computation):
     seen: list[int] = state()
 
@@ -505,7 +461,7 @@ def test_what_is_fetched_is_the_same_in_state_and_output_though_it_is_fetched_ag
 
 
 def test_a_busy_server_is_asked_again_and_a_refusal_is_an_answer(web):
-    web.statuses = [503, 404]
+    web.answers = [503, 404]
     with Harness(one(Web(web.url, "GET"))) as h:
         h.send("in", at(1))
         assert h.read("out") == [[404, False, 1, "application/json"]]

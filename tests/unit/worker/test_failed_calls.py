@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -292,45 +290,6 @@ def test_a_timer_that_fires_twice_in_one_name_is_told_what_was_committed(world):
 # On a real wire.
 
 
-class Server:
-    """Answers with statuses, or hangs up."""
-
-    def __init__(self) -> None:
-        self.todo: list[int | str] = []
-        self.keys: list[str | None] = []
-        numbers = itertools.count()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                server.keys.append(self.headers.get("Idempotency-Key"))
-                todo = server.todo.pop(0) if server.todo else 200
-                if todo == "hang up":
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                answer = b'{"n": %d}' % next(numbers)
-                self.send_response(int(todo))
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *args):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def web():
-    found = Server()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
-
-
 class Post(Computation):
     def __init__(self, url, **options):
         self.url, self.how = url, options
@@ -373,8 +332,8 @@ def test_a_post_that_nobody_listened_to_is_made_when_somebody_does():
     [(401, 2), (404, 2), (429, 2), (503, 2), (409, 1), (500, 1), (502, 1), (504, 1)],
 )
 def test_a_server_that_refused_is_asked_again_and_one_that_failed_is_not(status, posts, web):
-    web.todo = [status]
-    with Harness(one(Post(web.url)), twice=False) as h:
+    web.answers = [status]
+    with Harness(one(Post(f"{web.url}/")), twice=False) as h:
         h.send("in", at(1))
         with pytest.raises(UserCodeError, match=f"status {status}"):
             h.settle()
@@ -388,8 +347,8 @@ def test_a_server_that_refused_is_asked_again_and_one_that_failed_is_not(status,
 
 
 def test_where_a_post_may_repeat_a_server_that_failed_is_asked_again_too(web):
-    web.todo = [500, "hang up"]
-    with Harness(one(Post(web.url, uncertain="again")), twice=False) as h:
+    web.answers = [500, "hang up"]
+    with Harness(one(Post(f"{web.url}/", uncertain="again")), twice=False) as h:
         h.send("in", at(1))
         for why in ("status 500", "ServiceError: POST"):
             with pytest.raises(UserCodeError, match=why):
@@ -400,8 +359,8 @@ def test_where_a_post_may_repeat_a_server_that_failed_is_asked_again_too(web):
 
 
 def test_a_post_without_an_answer_is_uncertain(web):
-    web.todo = ["hang up"]
-    with Harness(one(Post(web.url)), twice=False) as h:
+    web.answers = ["hang up"]
+    with Harness(one(Post(f"{web.url}/")), twice=False) as h:
         h.send("in", at(1))
         for _ in range(2):
             start_again(h)
@@ -411,16 +370,16 @@ def test_a_post_without_an_answer_is_uncertain(web):
 
 
 def test_retries_are_made_inside_the_call_under_one_key(web):
-    web.todo = ["hang up", 503, 429, 200]
-    with Harness(one(Post(web.url, retries=3, backoff="1ms")), twice=False) as h:
+    web.answers = ["hang up", 503, 429, 200]
+    with Harness(one(Post(f"{web.url}/", retries=3, backoff="1ms")), twice=False) as h:
         h.send("in", at(1))
         assert h.read("out") == [200]
         assert len(web.keys) == 4 and len(set(web.keys)) == 1 and None not in web.keys
 
 
 def test_a_doubt_among_the_tries_remains_where_none_was_answered(web):
-    web.todo = ["hang up", "hang up"]
-    with Harness(one(Post(web.url, retries=1, backoff="1ms")), twice=False) as h:
+    web.answers = ["hang up", "hang up"]
+    with Harness(one(Post(f"{web.url}/", retries=1, backoff="1ms")), twice=False) as h:
         h.send("in", at(1))
         with pytest.raises(UserCodeError, match=r"CallUncertain: POST .* \(2 tries\)"):
             h.settle()
