@@ -15,7 +15,7 @@ from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Reading, Source
 from headrace.model.values.names import known_options, names_of
 from headrace.sources.files.file_set import Paths
-from headrace.sources.files.format import opened, read_bytes
+from headrace.sources.files.format import open_file, read_bytes
 from headrace.sources.files.lines import (
     BYTE_ORDER_MARK,
     LineFormat,
@@ -164,7 +164,7 @@ class CsvFormat(LineFormat):
         if start == 0:
             return records[0] if records else b""
         wanted = self.sample_bytes
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             while True:
                 sample = read_bytes(descriptor, 0, wanted)
                 ends, _ = record_ends(sample, self.quote)

@@ -88,7 +88,7 @@ class FileFormat(ABC):
 
     def fingerprint(self, path: str, start: int, end: int) -> str:
         """Changes when the file changes."""
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             return fingerprint(descriptor)
 
     def seen(self, path: str, name: str, start: int, end: int, expected: str) -> Reading:
@@ -97,7 +97,7 @@ class FileFormat(ABC):
         self.verify(path, start, end, expected)
         reading = self.read(path, name, start, end)
         if stamp_of(path) != before:
-            raise changed(path)
+            raise changed_error(path)
         whole = end in self.lengths(path)
         reading.seen = {"": Seen(*before, reading.sum, reading.tail, start, end, whole)}
         return reading
@@ -111,7 +111,7 @@ class FileFormat(ABC):
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise unreadable(path, error) from error
+            raise unreadable_error(path, error) from error
         return seen
 
     def _compare(self, path: str, seen: Seen) -> Seen | Change:
@@ -139,23 +139,23 @@ class FileFormat(ABC):
     def verify(self, path: str, start: int, end: int, expected: str) -> None:
         """Raises SourceError where a file is not the one that the plan was made from."""
         if self.fingerprint(path, start, end) != expected:
-            raise changed(path)
+            raise changed_error(path)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[int]:
+def open_file(path: str) -> Iterator[int]:
     """A descriptor of a file; what the filesystem refuses becomes a SourceError."""
     try:
         # Not blocking: a pipe of that name would be waited for, perhaps for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SourceError(f"{path} is not a regular file and cannot be read: take it away")
         yield descriptor
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     finally:
         os.close(descriptor)
 
@@ -167,10 +167,10 @@ def has_bytes(path: str) -> bool:
     except FileNotFoundError:
         return False
     except PermissionError as error:  # of other errors the run judges whether they pass
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
-def unreadable(path: str, error: Exception) -> SourceError:
+def unreadable_error(path: str, error: Exception) -> SourceError:
     """The error for a file that cannot be opened or decoded."""
     if isinstance(error, FileNotFoundError):
         return SourceError(f"the file {path} is gone, but is not yet read to its end: put it back")
@@ -179,7 +179,7 @@ def unreadable(path: str, error: Exception) -> SourceError:
     return SourceError(f"the file {path} cannot be read: {error}")
 
 
-def changed(path: str) -> SourceError:
+def changed_error(path: str) -> SourceError:
     """The error for a file that is not what the plan was made from."""
     return SourceError(
         f"the file {path} has changed since it was first read: put the old file back; or start "
@@ -188,7 +188,7 @@ def changed(path: str) -> SourceError:
     )
 
 
-def moved(path: str) -> SourceError:
+def moved_error(path: str) -> SourceError:
     """The error for a file whose length has changed, where others come after it in its split."""
     return SourceError(
         f"the file {path} has changed: it is not as long as when it was first seen, and has its "
@@ -203,7 +203,7 @@ def _change(path: str, how: str) -> Change:
 
 def stamp_of(path: str) -> Stamp:
     """How a file can be known again."""
-    with opened(path) as descriptor:
+    with open_file(path) as descriptor:
         status = os.fstat(descriptor)
         ends = xxhash.xxh3_64()
         for place in (0, max(0, status.st_size - BLOCK_BYTES)):
@@ -250,7 +250,7 @@ def read_bytes(descriptor: int, start: int, end: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def joined(readings: Sequence[Reading]) -> Reading:
+def join_readings(readings: Sequence[Reading]) -> Reading:
     """Readings that follow each other as one."""
     if len(readings) == 1:
         return readings[0]

@@ -30,11 +30,11 @@ from headrace.model.source import Reading, Rejected, digest_of_sum
 from headrace.sources.files.format import (
     FileFormat,
     block_sum,
-    changed,
+    changed_error,
     fingerprint,
-    opened,
+    open_file,
     read_bytes,
-    unreadable,
+    unreadable_error,
 )
 
 UNPACKED_BYTES_BEFORE = 2**44
@@ -68,7 +68,7 @@ class LineFormat(FileFormat):
     and yet 2**27 files fit one after the other into the positions of a split."""
 
     def length(self, path: str) -> int:
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             size = os.fstat(descriptor).st_size
         return self.unpacked_bytes_max if is_compressed(path) else size
 
@@ -79,7 +79,7 @@ class LineFormat(FileFormat):
     def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
         if is_compressed(path):
             return self.unpacked_bytes_max, self._packed_records(path)
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             size = os.fstat(descriptor).st_size
             _check_begins_a_record(descriptor, path, start)
             sample = os.pread(descriptor, self.sample_bytes, start)
@@ -97,7 +97,7 @@ class LineFormat(FileFormat):
         if is_compressed(path):
             return []
         found: list[int] = []
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             begin = start
             for part in range(1, parts):
                 wanted = max(begin + 1, start + (end - start) * part // parts)
@@ -111,21 +111,21 @@ class LineFormat(FileFormat):
         return self.packed_bytes(path) * 4 if is_compressed(path) else end - start
 
     def fingerprint(self, path: str, start: int, end: int) -> str:
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             if is_compressed(path):
                 return fingerprint(descriptor)
             return fingerprint(descriptor, start, end)
 
     def packed_bytes(self, path: str) -> int:
         """The size of a file as it lies on disk."""
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             return os.fstat(descriptor).st_size
 
     def lines(self, path: str, name: str, start: int, end: int) -> Lines:
         """The records of a range, unpacked."""
         if start >= end:
             return Lines(b"", name, start, self.quote)
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             size = os.fstat(descriptor).st_size
             if is_compressed(path):
                 sums = self._sums(descriptor, size, size)
@@ -149,7 +149,7 @@ class LineFormat(FileFormat):
         return Lines(data, name, start, self.quote, sums)
 
     def sum_of(self, path: str, end: int) -> tuple[str, str]:
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             size = os.fstat(descriptor).st_size
             end = size if is_compressed(path) else min(end, size)
             return self._sums(descriptor, size, end)
@@ -161,7 +161,7 @@ class LineFormat(FileFormat):
     def resumed(self, path: str, position: int) -> int:
         if is_compressed(path):
             return self.length(path)
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             size = os.fstat(descriptor).st_size
             if position >= size:
                 return size
@@ -284,7 +284,7 @@ def _count(block: bytes, byte: int) -> int:
 def _check_begins_a_record(descriptor: int, path: str, start: int) -> None:
     """A file rewritten between two runs hardly ever has a newline in the same place."""
     if start and os.pread(descriptor, 1, start - 1) != b"\n":
-        raise changed(path)
+        raise changed_error(path)
 
 
 def _unpack(path: str, limit: int = -1) -> bytes:
@@ -292,7 +292,7 @@ def _unpack(path: str, limit: int = -1) -> bytes:
         with _UNPACKERS[os.path.splitext(path)[1]](path) as file:
             data: bytes = file.read(limit)
     except (FileNotFoundError, PermissionError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     except _DAMAGED as error:
         raise SourceError(f"the file {path} is damaged and cannot be unpacked: {error}") from error
     return data

@@ -23,7 +23,7 @@ from headrace.model.source import Reading, Source, digest_of_sum, positions
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.names import known_options
 from headrace.sources.files.file_set import Paths
-from headrace.sources.files.format import FileFormat, opened, read_bytes, unreadable
+from headrace.sources.files.format import FileFormat, open_file, read_bytes, unreadable_error
 from headrace.sources.files.source import file_source
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
@@ -111,7 +111,7 @@ class ParquetFormat(FileFormat):
         try:
             table, digests = _rows(path, known, groups, self.columns, end - start)
         except (pa.ArrowException, OSError) as error:
-            raise unreadable(path, error) from error
+            raise unreadable_error(path, error) from error
         batch = one_batch(_with_instants(table.slice(skip, end - start), known))
         ended = dict(zip(groups, digests, strict=True))
         digest, tail = self._sums(known, start, end, ended.__getitem__)
@@ -125,7 +125,7 @@ class ParquetFormat(FileFormat):
 
     def sum_of(self, path: str, end: int) -> tuple[str, str]:
         known = footer(path)
-        with opened(path) as descriptor:
+        with open_file(path) as descriptor:
             return self._sums(
                 known, 0, end, lambda group: _digest(descriptor, known, group, self.columns)
             )
@@ -185,7 +185,7 @@ def footer(path: str) -> Footer:
     except pa.ArrowException as error:
         raise SourceError(f"the file {path} is not Parquet, or damaged: {error}") from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def _rows(
@@ -196,7 +196,7 @@ def _rows(
     kept = _decoded[0] if _decoded else None
     if kept is not None and kept[0] == key:
         return kept[1], kept[2]
-    with opened(path) as descriptor:
+    with open_file(path) as descriptor:
         digests = [_digest(descriptor, known, group, columns) for group in groups]
     with pq.ParquetFile(
         path, metadata=known.metadata, memory_map=True, coerce_int96_timestamp_unit="us"

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.source import Range, Reading, Seen, Source, Timing
-from headrace.sources.files.format import FileFormat, joined, moved
+from headrace.sources.files.format import FileFormat, join_readings, moved_error
 
 PIECES_PER_RANGE_MAX = 256
 
@@ -106,10 +106,10 @@ class SequenceSource(Source):
             reading.seen = {piece.name: reading.seen[""]}
             reading.positions = reading.positions + piece.base
             for index, rejected in enumerate(reading.rejected):
-                moved = rejected.position + piece.base
-                reading.rejected[index] = msgspec.structs.replace(rejected, position=moved)
+                position = rejected.position + piece.base
+                reading.rejected[index] = msgspec.structs.replace(rejected, position=position)
             readings.append(reading)
-        whole = joined(readings)
+        whole = join_readings(readings)
         whole.seen = self.remembered(split, range, whole.seen)
         return whole
 
@@ -145,7 +145,7 @@ class SequenceSource(Source):
         path = self._path(extent)
         known = self.format.lengths(path)
         if extent.length not in known:
-            raise moved(path)
+            raise moved_error(path)
         end, about = self.format.next_end(path, start, max(1, records))
         end = extent.length if end == known[0] else end
         mark = self.format.fingerprint(path, start, end)

@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, SourceError
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
 from headrace.model.values.time import instant
 from headrace.sources.files.file_set import FileSet, Listing, Paths
-from headrace.sources.files.format import FileFormat, changed, has_bytes, moved
+from headrace.sources.files.format import FileFormat, changed_error, has_bytes, moved_error
 from headrace.sources.files.sequence import Extent, SequenceSource, decode_extents, encode_extents
 from headrace.sources.options import TimingOptions
 from headrace.store.store import Store
@@ -109,7 +109,7 @@ class FileSource(Source):
         path = self.files.path(split)
         length = self._length(split, path)
         if start > length:
-            raise changed(path)
+            raise changed_error(path)
         if start == length:
             return Range(start, start, 0, last=True, fingerprint=self._mark(path, start, start))
         end, about = self.format.next_end(path, start, max(1, records))
@@ -146,7 +146,7 @@ class FileSource(Source):
     def _length(self, split: str, path: str) -> int:
         length = self.format.length(path)
         if self._lengths.setdefault(split, length) != length:
-            raise changed(path)
+            raise changed_error(path)
         return length
 
 
@@ -233,7 +233,7 @@ class OrderedFileSource(SequenceSource):
         now = self.format.accepted(path, seen)
         extent = next(extent for extent in self.extents if extent.name == name)
         if not seen.whole and extent.length not in self.format.lengths(path):
-            raise moved(path)
+            raise moved_error(path)
         return 0, now
 
     def _filled(self, names: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 A bounded frame is written into the source's workspace when the pipeline first
 starts, and read from there ever after: a restart takes the spool as it is, so a
-frame that has changed since changes nothing. It is told, though: a digest of the
+frame that has changed since changes nothing. A notice says so: a digest of the
 frame lies beside the spool. (Spark would have to run a frame to compare it; that is
 done only where the spool has been read to its end.)
 

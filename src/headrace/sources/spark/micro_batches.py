@@ -1,4 +1,4 @@
-"""Runs a streaming query and spools what it brings, through `foreachBatch` (PROTOCOL H).
+"""Runs a streaming query and spools what it brings, through `foreachBatch` (protocol H).
 
 Spark runs the query and keeps its own checkpoint under ours; it only redelivers.
 What counts is the spool: every micro-batch is written as Parquet, synced, and then
