@@ -167,7 +167,7 @@ def checkpoints_are_made_anew() -> Iterator[None]:
         try:
             require(store, checkpoint)
         except StoreError:
-            store._made = False
+            store._was_present = False
             store.make_directory("log")
             raise
 
