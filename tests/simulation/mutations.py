@@ -242,7 +242,7 @@ def dropped_attempts_stay_cached() -> AbstractContextManager[Any]:
             if pending.chain in known:
                 cached.chain, cached.epoch = pending.chain, known[pending.chain]
 
-    return patch.object(WorkerCache, "_settle", staticmethod(settle))
+    return patch.object(WorkerCache, "_adopt_pending", staticmethod(settle))
 
 
 def caches_do_not_catch_up() -> AbstractContextManager[Any]:
@@ -463,16 +463,16 @@ def zombies_make_their_own_directory() -> AbstractContextManager[Any]:
 
 def answers_of_dropped_attempts_stay() -> AbstractContextManager[Any]:
     """E3: answers that travel with the commit are taken from whichever attempt came last."""
-    tried, seen = outside.tried, []
+    try_call, seen = outside.try_call, []
 
     def mixed(name: str, request: str, *args: Any, **options: Any) -> Any:
-        found = tried(name, request, *args, **options)
+        found = try_call(name, request, *args, **options)
         if "deadline" not in options:
             seen.append(found)
             return msgspec.structs.replace(seen[0], name=name, request=request)
         return found
 
-    return patch.object(outside, "tried", mixed)
+    return patch.object(outside, "try_call", mixed)
 
 
 # F. Output

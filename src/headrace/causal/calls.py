@@ -69,7 +69,7 @@ class UnitCalls:
             name,
             request,
             options,
-            lambda deadline: outside.tried(
+            lambda deadline: outside.try_call(
                 name,
                 request,
                 what,
@@ -91,7 +91,7 @@ class UnitCalls:
             known = made.get(name)
         if known is None:
             if self._order.answers is None:
-                known = outside.tried(
+                known = outside.try_call(
                     name,
                     request,
                     question.what,

@@ -16,7 +16,7 @@ from headrace.system import REAL, System
 ANSWER, FAILED = "answer", "failed"
 
 
-def tried(
+def try_call(
     name: str,
     request: bytes,
     what: str,
@@ -90,7 +90,7 @@ def _lost_its_answer(error: BaseException | None) -> bool:
     return False
 
 
-def raised(outcome: Determinant) -> None:
+def raise_failure(outcome: Determinant) -> None:
     """Raises what a call came to, where it did not come to an answer."""
     if outcome.kind == FAILED:
         error = ServiceError(outcome.message)

@@ -2,7 +2,7 @@
 
 `now()` is the plan's wall time plus a counter; `random` and `uuid()` are functions of
 the plan's seed, the computation, the key (or, without one, the label), the hook's
-ordinal and a counter. Nobody else's dice shift when one record is skipped.
+ordinal and a counter. The dice of other hooks do not shift when one record is skipped.
 
 All that names a key's dice is hashed once, to 16 bytes; each number is then the hash of
 those, seeded by the hook's ordinal and the counter. The Mersenne Twister of `random`
@@ -29,7 +29,7 @@ _VERSION_4 = (0x8000 << 48) | (4 << 76)
 """RFC 9562: the variant and the version, and the bits that are left."""
 
 _HOOK_BITS = 32
-"""A draw's number is the hook's ordinal and, in so many bits below it, the draw's own."""
+"""A draw's number is the hook's ordinal and, in this many bits below it, the draw's own."""
 _IDS = 1 << 63
 """Where the numbers of ids begin; those of dice are below."""
 
@@ -55,7 +55,7 @@ class Drawing:
         """The ordinal of the hook that has asked for the time or an id."""
         self._calls = 0
 
-    def draw_anew(self) -> None:
+    def restart_draws(self) -> None:
         """The hooks of a key begin, perhaps once more."""
         self._key_seed = b""
         self._begun = NO_HOOK
@@ -96,7 +96,7 @@ class Drawing:
 
 
 class Dice(random.Random):
-    """Dice that begin anew with every hook, in no time."""
+    """Dice that begin again with every hook, at no cost."""
 
     def __new__(cls, drawing: Drawing) -> Dice:
         return super().__new__(cls)

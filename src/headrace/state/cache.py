@@ -113,10 +113,10 @@ class OpenSlot:
 
 
 def _lost_deletions(cached: CachedSlot, base: SlotBase) -> bool:
-    """Whether what was deleted since the cache's epoch can no longer be told from the segments.
+    """Whether what was deleted since the cache's epoch can no longer be seen in the segments.
 
     A merge down to the bottom drops tombstones: catching up from its result would
-    keep dead timers alive, so the slot is built anew.
+    keep dead timers alive, so the slot is built again.
     """
     return any(entry.bottom and entry.last_epoch > cached.epoch for entry in base.entries)
 
@@ -145,7 +145,7 @@ class WorkerCache:
         known = {c: e for e, c in base.chains}
         cached = self._slots.get(where)
         if cached is not None:
-            self._settle(cached, known)
+            self._adopt_pending(cached, known)
         if cached is None or cached.chain not in known or _lost_deletions(cached, base):
             cached = CachedSlot(chain, epoch)
             self._build(cached, view)
@@ -173,7 +173,7 @@ class WorkerCache:
         return found
 
     @staticmethod
-    def _settle(cached: CachedSlot, known: dict[str, int]) -> None:
+    def _adopt_pending(cached: CachedSlot, known: dict[str, int]) -> None:
         """Adopts the pending changes if their chain was committed, drops them otherwise."""
         pending, cached.pending = cached.pending, None
         if pending is None or pending.chain not in known:

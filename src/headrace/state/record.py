@@ -115,7 +115,7 @@ class FinishedFile:
         return found
 
     def after(self, low: int, rows: int) -> int:
-        """A hash such that so many rows, or a few more, lie between `low` and it."""
+        """A hash such that `rows` rows, or a few more, lie between `low` and it."""
         last = int(np.searchsorted(self.hashes, np.uint64(low))) + rows - 1
         return int(self.hashes[last]) + 1 if last < len(self.hashes) else 2**64
 

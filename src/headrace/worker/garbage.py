@@ -23,7 +23,7 @@ _usual = gc.get_threshold()
 
 @contextmanager
 def seldom_collecting() -> Iterator[None]:
-    """Collects after so many new objects only, until the last thread within is out again."""
+    """Raises the thresholds until the last thread that is inside has left."""
     global _resting, _usual
     with _lock:
         if not _resting:

@@ -17,7 +17,7 @@ from headrace.plan.units import labels_of, slot_label
 from headrace.plan.watermarks import FINAL, Mark
 from headrace.worker.delta import write_delta
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.exchange.envelope import Envelope, Header, addressed
+from headrace.worker.exchange.envelope import Envelope, Header, address_rows
 from headrace.worker.exchange.inputs import Received
 from headrace.worker.garbage import seldom_collecting
 from headrace.worker.lateness import keep_arrival_on_time
@@ -40,13 +40,13 @@ def run_level(
             mine.append(envelope)
         else:
             onward.append((envelope.header, envelope.body))
-    yield from addressed(topology, plan, level, onward)
+    yield from address_rows(topology, plan, level, onward)
     for name in topology.levels[level]:
         if slot in plan.rings[name].slots:
             node = topology.keyed[name]
             emitter = Emitter(runtime, order, name, slot_label(name, slot))
             rows = run_unit(emitter, slot, partial(_run, emitter, node, slot, mine))
-            yield from addressed(topology, plan, level, rows)
+            yield from address_rows(topology, plan, level, rows)
 
 
 def _run(emitter: Emitter, node: Node, slot: int, envelopes: list[Envelope]) -> Report:

@@ -32,7 +32,7 @@ from headrace.plan.epoch import ReadTask, Report, WorkOrder
 from headrace.plan.watermarks import Mark
 from headrace.worker.dead_letters import send_unread
 from headrace.worker.exchange.emitter import Emitter
-from headrace.worker.exchange.envelope import Envelope, addressed
+from headrace.worker.exchange.envelope import Envelope, address_rows
 from headrace.worker.runtime import Runtime
 from headrace.worker.unit import run_unit
 
@@ -44,7 +44,7 @@ def run_reader(runtime: Runtime, order: WorkOrder, number: int) -> Iterator[Enve
     for read in order.plan.reads[number]:
         emitter = Emitter(runtime, order, read.stream, read.label)
         rows = run_unit(emitter, number, partial(_read, emitter, read))
-        yield from addressed(runtime.topology, order.plan, 0, rows)
+        yield from address_rows(runtime.topology, order.plan, 0, rows)
 
 
 def _read(emitter: Emitter, read: ReadTask) -> Report:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.systems import Stopwatch
 
 from headrace.causal.journal import Journal, TooLate
-from headrace.causal.outside import ANSWER, FAILED, tried
+from headrace.causal.outside import ANSWER, FAILED, try_call
 from headrace.errors import CorruptCheckpoint, Fenced, ServiceError, StoreError
 from headrace.model.services import CALL, CallOptions
 from headrace.plan.epoch import Determinant
@@ -93,7 +93,7 @@ def test_an_owner_that_is_late_does_not_call():
 
     def frozen(deadline: float) -> Determinant:
         world.time.now_s = deadline
-        return tried(
+        return try_call(
             "n", b"r", "x", CALL, lambda one: b"called", deadline=deadline,
             system=world.time,
         )  # fmt: skip

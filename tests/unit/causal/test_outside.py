@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.unit.systems import Hurried
 
-from headrace.causal.outside import Abandoned, Refusal, Try, Unreachable, Unusable, tried
+from headrace.causal.outside import Abandoned, Refusal, Try, Unreachable, Unusable, try_call
 from headrace.errors import CallUncertain
 from headrace.model.services import BACKOFF_MAX_US, WITH_COMMIT, CallOptions
 from headrace.plan.epoch import Determinant
@@ -34,7 +34,7 @@ def came_to(options: CallOptions, *acts: object) -> Determinant:
             raise act
         return b"answer"
 
-    return tried("n", b"r", "x", options, call, system=Hurried())
+    return try_call("n", b"r", "x", options, call, system=Hurried())
 
 
 def refused() -> Unreachable:

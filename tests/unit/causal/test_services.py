@@ -132,17 +132,17 @@ def test_dice_that_a_hook_kept_are_the_next_hooks_own():
     kept = draws(services.random, services)
     assert kept == draws(other.random, other)
     other.hook = 1
-    other.draw_anew()  # what the hooks before have drawn does not count
+    other.restart_draws()  # what the hooks before have drawn does not count
     assert [other.random.gauss(), other.random.random()] == kept[1][:2]
 
 
 def test_a_key_that_begins_anew_draws_the_same():
     services = drawing()
     first = [services.random.random(), services.now(), services.uuid()]
-    services.draw_anew()
+    services.restart_draws()
     assert [services.random.random(), services.now(), services.uuid()] == first
     services.key_bytes = b"other"
-    services.draw_anew()
+    services.restart_draws()
     assert services.random.random() != first[0] and services.uuid() != first[2]
 
 

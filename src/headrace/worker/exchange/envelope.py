@@ -72,7 +72,7 @@ def partitions(topology: Topology, plan: Plan, level: int) -> int:
     return 1 + max(owners, default=0)
 
 
-def addressed(
+def address_rows(
     topology: Topology, plan: Plan, level: int, headers: Iterable[tuple[Header, bytes]]
 ) -> Iterator[Envelope]:
     """Rows that leave a task of `level`, each with the partition of its next hop."""

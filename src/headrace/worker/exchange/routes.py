@@ -15,7 +15,7 @@ from headrace.plan.routing import route as parts_by_slot
 from headrace.worker import dead_letters
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.lateness import keep_combined_on_time
-from headrace.worker.tables.combine import combined
+from headrace.worker.tables.combine import combine
 from headrace.worker.watching.tracebacks import describe, shortened
 
 
@@ -59,7 +59,7 @@ def _combine(emitter: Emitter, node: Node, stream: str, parcel: Parcel) -> Parce
         origin = emitter.label.encode()
         dead_letters.send(emitter, node.errors, letter, timestamp, origin, identity)
 
-    return combined(emitter.runtime.live(node), parcel, refuse)
+    return combine(emitter.runtime.live(node), parcel, refuse)
 
 
 def _reject(emitter: Emitter, stream: str, rows: Rows, node: Node, unkeyed: list[Unkeyed]) -> None:

@@ -61,7 +61,7 @@ class HookContext(Drawing, Context):
     def enter(self, key: Any, key_bytes: bytes) -> None:
         """The hooks of a key begin, perhaps for the second time: so do its clock and dice."""
         self.key, self.key_bytes = key, key_bytes
-        self.draw_anew()
+        self.restart_draws()
 
     # Services -------------------------------------------------------------
 

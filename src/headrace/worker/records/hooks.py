@@ -5,7 +5,7 @@ for ordered computations); a due timer fires as soon as no remaining record is
 older than it; wall-time timers come last.
 
 A hook that raises leaves no trace. Nothing is copied for that beforehand: the key
-is loaded again and its hooks run again, this time each with a way back, over values made anew.
+is loaded again and its hooks run again, this time each with a savepoint, over new values.
 """
 
 from __future__ import annotations

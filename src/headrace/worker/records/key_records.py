@@ -1,4 +1,4 @@
-"""The records of one key: made when their turn comes, and made anew for every pass over them.
+"""The records of one key: made when their turn comes, and again for every pass over them.
 
 So a hook may do what it likes with the values that it gets. A second pass, when a hook has
 failed, sees them as they arrived; nothing is copied for that beforehand. And records that are
@@ -17,7 +17,7 @@ from typing import Any
 from headrace.model.record import Record
 
 Values = Callable[[], Iterable[Any]]
-"""Makes the values of some records, anew each time."""
+"""Makes the values of some records, new ones at every call."""
 
 
 class InputPart:

@@ -17,7 +17,7 @@ from headrace.model.values.arrow import python_list
 from headrace.model.values.rows import Timestamps
 
 CELLS_AHEAD = 1 << 14
-"""About so many cells of a column are taken at once, in whole keys."""
+"""About how many cells of a column are taken at once, in whole keys."""
 
 Cells: TypeAlias = "list[Any] | pa.Array"
 """A column of one key's records: in Python objects, but for those that a hook could change."""
@@ -57,7 +57,7 @@ class SortedCells:
         return [found[which] for which in self._which]
 
     def _take(self, start: int, end: int) -> None:
-        """Takes the next keys, or all, once, for somebody who does not go by the order of keys."""
+        """Takes the next keys; or all, once, where keys are not read in their order."""
         if start == self._end:
             whole = bisect_right(self._ends, start + CELLS_AHEAD)
             stop = max(end, self._ends[whole - 1] if whole else 0)

@@ -127,7 +127,7 @@ class TracedContext(ServiceContext, HookContext):
             self._unit_calls.broken = error
             raise
         if outcome.kind != outside.ANSWER:
-            outside.raised(outcome)
+            outside.raise_failure(outcome)
         return outcome.value
 
     def _outcome(self, question: Question) -> Determinant:

@@ -61,5 +61,5 @@ class TableCalls(ServiceContext):
         except BROKEN as error:
             calls.broken = error
             raise
-        outside.raised(outcome)
+        outside.raise_failure(outcome)
         return outcome.value

@@ -23,15 +23,15 @@ from headrace.worker.runtime import Live
 from headrace.worker.watching.tracebacks import describe
 
 
-def combined(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
+def combine(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
     """The parcel with the rows that were made of it; `refuse` takes what cannot be combined."""
     if live.shape.combines_rows:
-        return _combined_rows(live, parcel, refuse)
+        return _combine_rows(live, parcel, refuse)
     table = value_table(live.node, parcel.rows)
     time = time_column(table)
     for name in ("key_index", time):
         if name in table.schema.names:
-            raise reserved(live.node, name)
+            raise reserved_name_error(live.node, name)
     table = with_own(table, "key_index", pa.array(parcel.codes, pa.int32()))
     table = with_own(table, time, parcel.rows.timestamps)
     obj = live.object_class.__new__(live.object_class)
@@ -46,7 +46,7 @@ def combined(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
         raise UserCodeError(describe(live.node, None, what, error, table=True)) from error
 
 
-def _combined_rows(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
+def _combine_rows(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
     obj: Any = live.object_class.__new__(live.object_class)
     try:
         codes, rows = obj.combine_rows(Records(parcel.rows, parcel.codes), refuse)
@@ -58,7 +58,7 @@ def _combined_rows(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
         raise UserCodeError(describe(live.node, None, what, error, table=True)) from error
 
 
-def reserved(node: Node, name: str) -> UserCodeError:
+def reserved_name_error(node: Node, name: str) -> UserCodeError:
     """The error for a column that would hide one of the engine's own."""
     return UserCodeError(
         f"computation {node.name!r}: the records have a column {name!r}, the name under which "

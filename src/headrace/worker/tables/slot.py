@@ -25,7 +25,7 @@ from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.lateness import keep_on_time
 from headrace.worker.runtime import Live
 from headrace.worker.slot_run import Arrival, SlotRun
-from headrace.worker.tables.combine import reserved, time_column, value_table
+from headrace.worker.tables.combine import reserved_name_error, time_column, value_table
 from headrace.worker.tables.context import KeylessTableContext
 from headrace.worker.tables.keyed_context import KeyedTableContext, inputs_apart
 from headrace.worker.timers import EVENT, WALL
@@ -35,7 +35,7 @@ from headrace.worker.watching.watchdog import HookWatch, watching
 _NO_VALUES = "no values"
 
 ROUNDS_MAX = 10_000
-"""Timers that set timers that are due at once, so many times in a row, do so for ever."""
+"""Timers that set timers that are due at once, more often than this in a row, never end."""
 
 
 def run_tables(run: SlotRun, arrivals: list[Arrival]) -> None:
@@ -169,5 +169,5 @@ def _table(
         if name not in table.schema.names:
             table = with_own(table, name, column)
         elif name in ("key_index", "record_timestamp"):
-            raise reserved(node, name)
+            raise reserved_name_error(node, name)
     return table if node.template.reads_values else table.drop([_NO_VALUES])

@@ -119,7 +119,7 @@ class Observer:
         return self._key is None or key == self._key
 
     def add(self, key_bytes: bytes, call: HookCall) -> None:
-        """Takes in a call. A key whose hooks begin again (one failed) is told anew."""
+        """Takes in a call; those of a second pass over a key's hooks replace the first ones."""
         of_key = self._of_key.setdefault((call.label, call.computation, key_bytes), [])
         if of_key and call.ordinal <= of_key[-1].ordinal:
             self.total -= len(of_key)
@@ -336,7 +336,7 @@ def _rows_shown(live: Live, ctx: BareTableContext, keys: Sequence[Any], table: A
         rows.schema = None  # what was combined is no record of the stream any more
         owners, times = given.key_index.tolist(), rows.timestamps.tolist()
         for owner, time, value in zip(owners, times, rows.values(), strict=False):
-            if live.node.combines:  # windows, whose accumulators are for nobody to read
+            if live.node.combines:  # windows, whose accumulators are not made to be read
                 value = {name: value[name] for name in ("start", "end", "count")}
             found.append({"key": keys[owner], "timestamp": time, "value": value})
     return found

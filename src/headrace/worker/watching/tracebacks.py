@@ -24,7 +24,7 @@ _PIPELINES = tuple(os.path.join(_ROOT, room) + os.sep for room in ("bench", "dem
 
 OUTER_FRAMES = 6
 INNER_FRAMES = 2
-"""A message shows so many frames from outside, and so many at the place that raised."""
+"""How many frames a message shows from outside, and at the place that raised."""
 
 
 def trace_of(error: BaseException) -> str:

@@ -108,7 +108,7 @@ class HookWatch:
             _raise_in(self.thread, Interrupt)
 
     def error(self) -> HookTimeout:
-        """What is told of a hook that was stopped: the same whenever and wherever it was."""
+        """The error of a hook that was stopped: the same whenever and wherever it was stopped."""
         return HookTimeout(f"{self._hook or 'the hook'} ran longer than timeout={self._shown()}")
 
     def describe(self) -> str:
@@ -168,7 +168,7 @@ class _Dog:
             signal.signal(_SIGNAL, _on_signal)
         with self._lock:
             self._watches.append(watch)
-            self._arm(anew=True)
+            self._arm(again=True)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="headrace-watchdog", daemon=True
@@ -202,15 +202,15 @@ class _Dog:
                         if watch.overdue() and is_worker():
                             self._end(watch)
                         watch.interrupt()
-                self._arm(anew=False)
+                self._arm(again=False)
 
     # The last resort, in workers only ------------------------------------
 
-    def _arm(self, *, anew: bool) -> None:
+    def _arm(self, *, again: bool) -> None:
         """Sets the timer that needs no lock, and leaves word of who would be to blame."""
         if not is_worker() or not self._watches:
             return
-        if anew:
+        if again:
             self._disarm()
             path = _word_path()
             self._word = open(path, "a", encoding="utf-8") if path else None  # noqa: SIM115
