@@ -48,7 +48,7 @@ class Cluster:
     memory: str
     url: str = ""
     room: int = 1
-    """For so many drivers at once, each with all its executors."""
+    """For this many drivers at once, each with all its executors."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:

@@ -89,10 +89,10 @@ def run_growth(
         measured, start_s, counted = _measure(workload, Path(directory), say, limits)
         record_bytes = _bytes_below(Path(directory, "state", paths.READ))
     polls = [epoch["poll_seconds"] for epoch in measured if epoch["poll_seconds"] is not None]
-    times = _told([epoch["seconds"] * 1e3 for epoch in measured], workload)
-    cpu = _told([epoch["cpu_seconds"] * 1e3 for epoch in measured], workload)
-    log = _told([epoch["log_bytes"] for epoch in measured], workload)
-    snapshot = _told([epoch["snapshot_bytes"] for epoch in measured], workload)
+    times = _summary([epoch["seconds"] * 1e3 for epoch in measured], workload)
+    cpu = _summary([epoch["cpu_seconds"] * 1e3 for epoch in measured], workload)
+    log = _summary([epoch["log_bytes"] for epoch in measured], workload)
+    snapshot = _summary([epoch["snapshot_bytes"] for epoch in measured], workload)
     return {
         "benchmark": "growth",
         "workload": msgspec.structs.asdict(workload),
@@ -105,10 +105,10 @@ def run_growth(
         "start_s": round(start_s, 3),
         "results_equal": counted == workload.files,
         "bars": [
-            Bar(f"{what}, late / early", "at most", most, told["late"] / told["early"]).as_json(
-                counted == workload.files
-            )
-            for what, most, told in (
+            Bar(
+                f"{what}, late / early", "at most", most, numbers["late"] / numbers["early"]
+            ).as_json(counted == workload.files)
+            for what, most, numbers in (
                 ("time per epoch", TIME_RATIO_MAX, times),
                 ("log bytes per epoch", BYTES_RATIO_MAX, log),
                 ("snapshot bytes", BYTES_RATIO_MAX, snapshot),
@@ -128,8 +128,9 @@ def format_growth(document: Mapping[str, Any]) -> str:
         f"{'':<16}{'early':>12}{'late':>12}{'per 10,000 files':>20}",
     ]
     for name in ("epoch_ms", "epoch_cpu_ms", "log_bytes", "snapshot_bytes"):
-        told = document[name]
-        early, late, slope = told["early"], told["late"], told["slope_per_10k_files"]
+        numbers = document[name]
+        early, late = numbers["early"], numbers["late"]
+        slope = numbers["slope_per_10k_files"]
         lines.append(f"{name:<16}{early:>12,.1f}{late:>12,.1f}{slope:>+20,.2f}")
     lines += [
         f"record of what was read: {document['record_bytes_per_file']} bytes a file",
@@ -181,7 +182,7 @@ def _measure(
 
 
 def _until_read(driver: Driver, files: int) -> tuple[float, float, list[float]]:
-    """Steps until so many files are read: the time of epochs, and of looks that found nothing.
+    """Steps until `files` are read: the time of epochs, and of looks that found nothing.
 
     A large directory is listed a little at a time, as far as there is time.
     """
@@ -223,7 +224,7 @@ def _put(directory: Path, numbers: range) -> None:
         os.rename(aside, directory / f"{number:08d}.txt")
 
 
-def _told(values: Sequence[float], workload: Growth) -> dict[str, float]:
+def _summary(values: Sequence[float], workload: Growth) -> dict[str, float]:
     """Early, late, and the slope over the files that were read meanwhile."""
     tenth = max(1, len(values) // 10)
     after = list(values[tenth:])

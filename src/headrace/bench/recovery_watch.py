@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import median
 
 WITHIN = 1.1
-"""Recovered is: at most so many times the latency before."""
+"""Recovered means: at most this many times the latency before."""
 WINDOW = 3
-"""Over so many files in a row, by their median: one slow file on a busy machine is no outage."""
+"""Judged over this many files in a row, by their median: one slow file is no outage."""
 
 
 class Feed(threading.Thread):

@@ -32,7 +32,7 @@ from headrace.bench.frame.system import (
 from headrace.bench.ours import EpochFiles, counts_in, run_epochs
 
 ONE_IN = 10
-"""Of so many records one asks the service."""
+"""One record in this many asks the service."""
 
 WORK_US = 50
 _ROUNDS = 100

@@ -87,7 +87,7 @@ def _inside(root: Path, directory: str, directories: set[Path], system: System) 
     relative = PurePosixPath(directory)
     if relative.is_absolute() or ".." in relative.parts:
         raise SinkError(f"a staged part names the directory {directory!r}: it is damaged")
-    # Step by step and never `root` itself: if that is gone, another driver has swept it.
+    # Step by step and never `root` itself: if that is missing, another driver has swept it.
     home = root
     for component in relative.parts:
         home = home / component

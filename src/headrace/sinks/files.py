@@ -195,7 +195,7 @@ class FileSink(Sink):
             self._store.put_if_absent(_IDENTITY, checkpoint.encode())
             owner = self._owner()
         if owner == checkpoint and not self._opened:
-            for directory in (_STAGING, _CLAIMS):  # somebody may have tidied up
+            for directory in (_STAGING, _CLAIMS):  # a person may have tidied up
                 self._store.make_directory(directory)
         if owner != checkpoint:
             raise SinkError(

@@ -1,7 +1,7 @@
 """Rows in this process, for tests and notebooks.
 
 The driver's object fills; copies that travel to executors only encode. What it
-holds is gone with the process, and so is what it knows of delivered epochs.
+holds is lost with the process, and so is what it knows of delivered epochs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Memory(Sink):
         with self._lock:
             is_new = opening.checkpoint != self._checkpoint
             self._admit(opening.checkpoint)
-            if is_new:  # what was delivered to another process is gone with it
+            if is_new:  # what another process got is lost with that process
                 self._high_water = opening.committed
                 self._mark = HighWaterMark("")
             commit = opening.commits.get(self._high_water, "")

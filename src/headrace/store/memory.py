@@ -98,7 +98,7 @@ def open_memory(location: str) -> MemoryStore:
     found = _stores.get(location)
     if found is None:
         raise StoreError(
-            f"the store {location} lies in the memory of another process, or is gone: give "
+            f"the store {location} lies in the memory of another process, or was dropped: give "
             "checkpoint= a directory that all processes see"
         )
     return found

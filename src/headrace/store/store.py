@@ -5,7 +5,7 @@ an object store can keep this contract, and so can a dict. What each operation p
 
 - `put_if_absent`: of all writers of one name, in whichever process, exactly one succeeds. An
   error leaves the outcome open: whoever must know reads the name back.
-- `write`, `put_if_absent`: nobody ever sees a part of a file. When they return, the file
+- `write`, `put_if_absent`: no reader ever sees a part of a file. When they return, the file
   outlives a power loss.
 - `read`, `list`: they see every write that returned before they began.
 - `list`: the names one level below a directory. A hidden name, one that begins with a dot, is

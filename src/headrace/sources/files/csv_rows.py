@@ -95,7 +95,7 @@ class CsvFormat(LineFormat):
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
         lines = self.lines(path, name, start, end)
         records = lines.records()
-        # A setting of the whole process, and 128 KiB where nobody raises it: a cell in quotes
+        # A setting of the whole process, and 128 KiB by default: a cell in quotes
         # would then be refused that is read without them.
         standard_csv.field_size_limit(CELL_CHARACTERS_MAX)
         columns = self.columns or self._header(path, start, records)

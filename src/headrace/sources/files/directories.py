@@ -125,5 +125,5 @@ def _refused(path: str, error: OSError) -> Exception:
             f"{path} cannot be listed, so its files are not known: permission denied "
             "for this user. Let this user read it, or name the paths so that it is left out"
         )
-    told = f"cannot be listed, so its files are not known: {error.strerror or error}"
-    return OSError(error.errno, told, path)
+    reason = f"cannot be listed, so its files are not known: {error.strerror or error}"
+    return OSError(error.errno, reason, path)

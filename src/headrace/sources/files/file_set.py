@@ -4,7 +4,7 @@ A name is the path relative to a base directory that depends on what the user
 wrote and never on which files happen to be there, so that a file keeps its name
 when others come and go. Files whose path below the base has a part that begins
 with `.` or `_` are still being written, or are not data, and are left out, and so is
-what is no regular file: to open a pipe would wait for somebody to write into it.
+what is no regular file: to open a pipe would wait for a writer.
 """
 
 from __future__ import annotations

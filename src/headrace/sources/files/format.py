@@ -103,7 +103,7 @@ class FileFormat(ABC):
         return reading
 
     def compare(self, path: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
-        """Whether a file still is what was read of it; None where it is gone."""
+        """Whether a file still is what was read of it; None where it is missing."""
         try:
             now = os.stat(path)
             if closely or (now.st_size, now.st_mtime_ns) != (seen.size, seen.time_ns):

@@ -117,7 +117,7 @@ class DataFrameSource(SequenceSource):
                 alike = not seen.whole or self._is_spooled()
             else:
                 alike = self._digest() == self._spooled
-        except Exception as error:  # the copy is read: what became of the frame is only told
+        except Exception as error:  # the copy is read, so this is only a notice
             how = f"cannot be compared with its copy any more ({str(error)[:200].splitlines()[0]})"
             return Change(what, how, "the copy in the checkpoint is read", told_only=True)
         if alike:
@@ -144,15 +144,15 @@ class DataFrameSource(SequenceSource):
         spooled = self._spark.read.parquet(spark_path(self.root))
         if self._frame.columns != spooled.columns:
             return False
-        told = []
+        sums = []
         for frame in (self._frame, spooled):
             columns = [f.col("`" + name.replace("`", "``") + "`") for name in frame.columns]
             # Spark has no hash of a map, but text for every value.
             has_maps = "map<" in frame.schema.simpleString()
             row = f.xxhash64(f.to_json(f.struct(*columns)) if has_maps else f.struct(*columns))
             rows = frame.select(row.cast("decimal(38,0)").alias("row"))
-            told.append(rows.agg(f.count("*"), f.sum("row")).collect()[0])
-        return bool(told[0] == told[1])
+            sums.append(rows.agg(f.count("*"), f.sum("row")).collect()[0])
+        return bool(sums[0] == sums[1])
 
     def columns(self) -> Sequence[str] | None:
         found = getattr(self._frame, "column_names", None)  # Arrow's `columns` are arrays

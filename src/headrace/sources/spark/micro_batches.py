@@ -198,7 +198,7 @@ class QueryRun:
 
     def _spool(self, frame: Any, batch: int, query: str, offsets: str) -> BatchMarker:
         folder = f"{_BATCHES}/{batch:012d}.{query}.{secrets.token_hex(4)}"
-        # The frame belongs to the query's private session, so this is nobody else's setting.
+        # The frame belongs to the query's private session, so this changes no setting of the user.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         frame.write.parquet(spark_path(self._directory / folder))
         sync_files(self._directory / folder)

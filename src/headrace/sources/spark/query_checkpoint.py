@@ -63,7 +63,7 @@ class SparkCheckpoint:
             entries = [path for path in entries if _ENTRY.fullmatch(path.name) and path.is_file()]
             void = [path for path in entries if _is_void(path)]
             if void:
-                # Offsets may name what its source has lost. They name rows that nobody has yet.
+                # Offsets may name what its source has lost. Their rows are not spooled yet.
                 offsets = [path for path in entries if path.parent == self.directory / "offsets"]
                 void += [path for path in offsets if int(path.stem) > spooled and path not in void]
             for path in void:
