@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WHOLE = (int, float, str, bytes, bool, type(None))
 
 
-def own(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def copy_row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A row for one pair alone: a function may keep or change what it gets."""
     if row is None:
         return None
@@ -52,7 +52,7 @@ def is_unequal(key: Any) -> bool:
     return type(key) is tuple and None in key
 
 
-def parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
+def key_parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
     if isinstance(key, tuple) and len(key) == len(names):
         return dict(zip(names, key, strict=True))
     if len(names) != 1:
@@ -68,7 +68,7 @@ def key_columns(names: tuple[str, ...], ctx: TableContext, key: Ints) -> dict[st
         return {}
     used, of = np.unique(key, return_inverse=True)
     shown = ctx.keys()
-    rows = [parts(names, shown[i]) for i in used.tolist()]
+    rows = [key_parts(names, shown[i]) for i in used.tolist()]
     if any(len(row) != len(rows[0]) for row in rows):
         return None
     found = {name: Kinds([row[name] for row in rows]) for name in rows[0]}
@@ -112,11 +112,11 @@ def nulls(
     return {n: pa.nulls(count, kinds.get(n, pa.null())) for n in names or () if n not in row}
 
 
-def nothing(columns: tuple[str, ...] | None, row: Mapping[str, Any]) -> dict[str, None]:
+def missing_columns(columns: tuple[str, ...] | None, row: Mapping[str, Any]) -> dict[str, None]:
     return {name: None for name in columns or () if name not in row}
 
 
-def choice(
+def parse_choice(
     name: Any, given: Any, sides: Mapping[str, tuple[str, ...] | None], where: str
 ) -> tuple[str, str, str]:
     side, dot, column = given.partition(".") if isinstance(given, str) else ("", "", "")

@@ -28,16 +28,16 @@ from headrace.model.values.names import did_you_mean
 from headrace.operators.columns.groups import Ints
 from headrace.operators.joins.columns import (
     are_own_windows,
-    choice,
+    copy_row,
     is_key,
     is_unequal,
     key_columns,
-    nothing,
+    key_parts,
+    missing_columns,
     nulls,
     other_key,
     other_window,
-    own,
-    parts,
+    parse_choice,
 )
 from headrace.operators.joins.rows import SideRows
 
@@ -107,7 +107,7 @@ class Pairing:
                         f"{select[name]!r} something else in select="
                     )
             sides = {"left": left.columns, "right": right.columns}
-            self._chosen = tuple(choice(n, c, sides, where) for n, c in select.items())
+            self._chosen = tuple(parse_choice(n, c, sides, where) for n, c in select.items())
         elif left.columns is not None and right.columns is not None:
             clash = self._clash(left.columns, right.columns)
             if clash is not None:
@@ -177,7 +177,7 @@ class Pairing:
             return self._function(left, right)
         if self._chosen is not None:
             return self._select({"left": left, "right": right})
-        keys = parts(self._added, key) if self._added else {}
+        keys = key_parts(self._added, key) if self._added else {}
         if not is_key(keys, left or {}, right or {}):
             raise other_key(keys, self.where)
         if left is not None and right is not None:
@@ -185,11 +185,11 @@ class Pairing:
                 raise InvalidRecord(clash)
             return {**keys, **left, **right}
         if left is not None:
-            return {**keys, **left, **nothing(self._right_columns, left)}
+            return {**keys, **left, **missing_columns(self._right_columns, left)}
         alone = right or {}
         # As with USING in SQL, the key of a row without a left one is the right one's.
-        keys = parts(self._keys or self._added, key)
-        return {**nothing(self._left_columns, alone), **keys, **alone}
+        keys = key_parts(self._keys or self._added, key)
+        return {**missing_columns(self._left_columns, alone), **keys, **alone}
 
     # In columns -----------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Pairing:
         values, made = [], []
         for i, (left, right, owner) in enumerate(zip(*lists, key.tolist(), strict=True)):
             try:
-                value = self(own(left), own(right), shown[owner])
+                value = self(copy_row(left), copy_row(right), shown[owner])
                 if added and isinstance(value, dict):
                     cells = {name: int(cell) for name, cell in added[i].items()}
                     if any(value.get(name) not in (None, cells[name]) for name in cells):
