@@ -92,7 +92,7 @@ class Map(Generic[K, V]):
         self._scanned: tuple[bytes, bytes | None] | None = None
         """From where up to where every stored entry is among the names."""
         self._touched: dict[bytes, MapEntry] = {}
-        """Entries that user code has had in its hands since `settle`."""
+        """Entries that user code has had in its hands since `take_changes`."""
         self._fresh: dict[bytes, MapEntry] = {}
         """Where writes are watched: those of the running hook."""
         self._undo: dict[bytes, tuple[Any, ...] | None] | None = None
@@ -298,7 +298,7 @@ class Map(Generic[K, V]):
         """After a hook: whether it wrote; what it changed lives from now on."""
         wrote = False
         for name, entry in self._fresh.items():
-            data = self._settled(name, entry.value)[0] if entry.present else None
+            data = self._encoded(name, entry.value)[0] if entry.present else None
             if data != entry.written:
                 wrote, entry.written = True, data
                 entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
@@ -310,11 +310,11 @@ class Map(Generic[K, V]):
         for name in self._touched if self._undo is None else self._undo:
             entry = self._seen[name]
             if entry.present:
-                self._settled(name, entry.value)
+                self._encoded(name, entry.value)
 
-    def _settled(self, name: bytes, value: Any) -> tuple[bytes, Any]:
+    def _encoded(self, name: bytes, value: Any) -> tuple[bytes, Any]:
         try:
-            return self._codec.settle(value)
+            return self._codec.encode_and_read(value)
         except TypeError as error:
             raise TypeError(f"{self._name}[{decode_key(name)!r:.80}] is {error}") from None
 
@@ -344,12 +344,12 @@ class Map(Generic[K, V]):
         """There will be no way back any more."""
         self._undo = None
 
-    def settle(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+    def take_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """(entry, new bytes or None, expires) of each change, which then counts as stored."""
         for name, entry in self._touched.items():
             data: bytes | None = None
             if entry.present:
-                data, entry.value = self._settled(name, entry.value)
+                data, entry.value = self._encoded(name, entry.value)
             if data is None and not entry.below:
                 del self._seen[name]  # nothing lies below that it would have to hide
             if data == entry.stored and (data is None or entry.expires == entry.until):

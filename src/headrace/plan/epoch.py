@@ -35,8 +35,8 @@ class InjectorPlan(msgspec.Struct, frozen=True):
 
     marks: dict[str, Mark]
     """Marks before the epoch of all splits that are not finished; idle ones unbounded."""
-    reached: int
-    """The farthest that any split, finished ones included, had reached."""
+    newest: int
+    """The farthest that any split, finished ones included, had come."""
     final: bool = False
 
 
@@ -46,7 +46,7 @@ class WatermarkBound(msgspec.Struct, frozen=True):
     cap: int | None = None
     """What it cannot pass: something that bounds it is not read in this epoch. None: see below."""
     injectors: tuple[str, ...] = ()
-    """Otherwise no farther than their splits have reached when all is read; () where records
+    """Otherwise no farther than their splits have come when all is read; () where records
     themselves move it (a percentile), and it may come as far as the newest."""
     floor: int = 0
     """How far those had come before the epoch."""
@@ -82,7 +82,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The log position of the commit that this plan continues."""
     determinants: int = 0
     """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
-    reach: dict[str, WatermarkBound] = {}
+    bounds: dict[str, WatermarkBound] = {}
     """Computation -> how far its time may come; told where calls must not repeat."""
     given_up: dict[int, int] = {}
     """Epoch -> the wall time of its last plan that was voided: what failed in those is void."""

@@ -50,8 +50,8 @@ class FinishedInput(msgspec.Struct, frozen=True):
 
     files: tuple[RecordFile, ...] = ()
     """Where it is listed, the newest first: of two rows the newer counts."""
-    reached: int = BEGINNING
-    """The farthest that any of those splits reached."""
+    newest: int = BEGINNING
+    """The farthest that any of those splits came."""
 
 
 class Ledger(msgspec.Struct):
@@ -82,9 +82,9 @@ class Ledger(msgspec.Struct):
     """The directory of calls that must not repeat that the last plan named; 0 before the first."""
     given_up: dict[int, int] = {}
     """Epoch -> the wall time of its last voided plan, since that directory was begun."""
-    unsettled: dict[str, dict[str, int]] = {}
+    voided_reads: dict[str, dict[str, int]] = {}
     """Stream -> split -> how far voided plans read that may have called the outside."""
-    reaching: dict[str, WatermarkBound] = {}
+    bounds_of_voided: dict[str, WatermarkBound] = {}
     """Computation -> how far its time may have come in them; known once all that is read again."""
     unpassed: dict[str, int] = {}
     """Computation -> the time that it must pass before what fired in them cannot fire again."""
@@ -107,7 +107,7 @@ class Ledger(msgspec.Struct):
         if self.open_plan is not None and self.open_plan.determinants:
             # Wall time only rises, so a plan of this epoch that is committed comes after it.
             self.given_up = {**self.given_up, self.open_plan.epoch: self.open_plan.wall}
-            self._unsettle(self.open_plan, skipped or {})
+            self._note_voided(self.open_plan, skipped or {})
         self.open_plan = None
         for stream, splits in (skipped or {}).items():
             self.splits[stream] = {**self.splits.get(stream, {}), **splits}
@@ -152,8 +152,8 @@ class Ledger(msgspec.Struct):
         for file in commit.outbox:
             self.outbox.setdefault(file.consumer, []).append(file)
         self.counters.add(commit.counters)
-        if not self._is_settled():
-            self._settle(commit, plan)
+        if not self._is_clear():
+            self._forget_voided(commit, plan)
         for stream, sealing in commit.sealed.items():
             self._seal(stream, sealing, leaving[stream])
 
@@ -161,14 +161,14 @@ class Ledger(msgspec.Struct):
         """Finished splits go: the record has them, and how far they had come is kept."""
         known, before = dict(self.splits[stream]), self.finished.get(stream, FinishedInput())
         gone = [known.pop(split) for split, name in leaving if not name]
-        reached = max([before.reached, *(state.mark.reached for state in gone)])
+        newest = max([before.newest, *(state.mark.newest for state in gone)])
         for split in {split for split, _ in leaving if split in known}:
             state = known[split]
             seen = {n: each for n, each in state.seen.items() if (split, n) not in leaving}
             known[split] = msgspec.structs.replace(state, seen=seen)
         self.splits[stream] = known
         kept = [file for file in before.files if file.name not in sealing.replaces]
-        self.finished[stream] = FinishedInput((sealing.file, *kept), reached)
+        self.finished[stream] = FinishedInput((sealing.file, *kept), newest)
 
     def dropped(self, drop: Drop, position: int) -> None:
         """A person took state out. Timers may be due too early now: they find nothing."""
@@ -179,54 +179,56 @@ class Ledger(msgspec.Struct):
                 before, entries=entries, chains=((self.epoch, chain),)
             )
 
-    def _is_settled(self) -> bool:
+    def _is_clear(self) -> bool:
         """Whether nothing comes again that a voided plan may have called the outside for."""
-        told = self.unsettled or self.reaching or self.unpassed
+        told = self.voided_reads or self.bounds_of_voided or self.unpassed
         return not told and self.unpassed_wall is None
 
-    def _unsettle(self, plan: Plan, skipped: dict[str, dict[str, SplitState]]) -> None:
+    def _note_voided(self, plan: Plan, skipped: dict[str, dict[str, SplitState]]) -> None:
         """Notes what a voided plan may have called the outside for: records, and timers.
 
         Its timers may have fired early: a split was idle then and is no longer, or more was
         read. They fire again when commits have come to the same time, and not before.
         """
         for read in (read for task in plan.reads for read in task):
-            ends = self.unsettled.setdefault(read.stream, {})
+            ends = self.voided_reads.setdefault(read.stream, {})
             # What is skipped is never read, and its times are told by what follows it.
             end = read.range.end + (read.split in skipped.get(read.stream, {}))
             ends[read.split] = max(ends.get(read.split, 0), end)
-        for name, reach in (plan.reach or dict.fromkeys(plan.rings, WatermarkBound())).items():
-            if reach.cap is not None or plan.final:
-                time = END if reach.cap is None else reach.cap
+        for name, bound in (plan.bounds or dict.fromkeys(plan.rings, WatermarkBound())).items():
+            if bound.cap is not None or plan.final:
+                time = END if bound.cap is None else bound.cap
                 self.unpassed[name] = max(self.unpassed.get(name, 0), time)
-            elif name in self.reaching:
-                known = self.reaching[name]
-                some = bool(known.injectors and reach.injectors)
-                both = tuple(dict.fromkeys(known.injectors + reach.injectors)) if some else ()
-                self.reaching[name] = WatermarkBound(None, both, max(known.floor, reach.floor))
+            elif name in self.bounds_of_voided:
+                known = self.bounds_of_voided[name]
+                some = bool(known.injectors and bound.injectors)
+                both = tuple(dict.fromkeys(known.injectors + bound.injectors)) if some else ()
+                self.bounds_of_voided[name] = WatermarkBound(
+                    None, both, max(known.floor, bound.floor)
+                )
             else:
-                self.reaching[name] = reach
+                self.bounds_of_voided[name] = bound
         self.unpassed_wall = plan.wall
 
-    def _settle(self, commit: Commit, plan: Plan | None) -> None:
+    def _forget_voided(self, commit: Commit, plan: Plan | None) -> None:
         """Lets go of what cannot come again, now that commits have come so far."""
         if plan is not None:  # a stream that nobody reads any more is not waited for
             streams = {*plan.injectors, *(read.stream for task in plan.reads for read in task)}
-            self.unsettled = {s: ends for s, ends in self.unsettled.items() if s in streams}
-        for stream, ends in list(self.unsettled.items()):
+            self.voided_reads = {s: ends for s, ends in self.voided_reads.items() if s in streams}
+        for stream, ends in list(self.voided_reads.items()):
             known = self.splits.get(stream, {})
             left = {
                 s: end for s, end in ends.items() if s not in known or not _is_read(known[s], end)
             }
             if left:
-                self.unsettled[stream] = left
+                self.voided_reads[stream] = left
             else:
-                del self.unsettled[stream]
-        if not self.unsettled:
-            for name, reach in self.reaching.items():
-                time = max(self.unpassed.get(name, 0), self._reached(reach))
+                del self.voided_reads[stream]
+        if not self.voided_reads:
+            for name, bound in self.bounds_of_voided.items():
+                time = max(self.unpassed.get(name, 0), self._upper_bound(bound))
                 self.unpassed[name] = time
-            self.reaching = {}
+            self.bounds_of_voided = {}
         self.unpassed = {
             name: time for name, time in self.unpassed.items() if commit.ins.get(name, END) < time
         }
@@ -235,13 +237,13 @@ class Ledger(msgspec.Struct):
         if self.unpassed_wall is not None and (wall is None or wall > self.unpassed_wall):
             self.unpassed_wall = None
 
-    def _reached(self, reach: WatermarkBound) -> int:
+    def _upper_bound(self, bound: WatermarkBound) -> int:
         """The farthest that a computation's time can have come, by what has been read so far."""
-        if not reach.injectors:
-            return max(reach.floor, self.newest)
-        marks = [s.mark for name in reach.injectors for s in self.splits.get(name, {}).values()]
-        reached = [self.reached(name) for name in reach.injectors]
-        return max([reach.floor, *reached, *(mark.value for mark in marks)])
+        if not bound.injectors:
+            return max(bound.floor, self.newest)
+        marks = [s.mark for name in bound.injectors for s in self.splits.get(name, {}).values()]
+        newest = [self.newest_of(name) for name in bound.injectors]
+        return max([bound.floor, *newest, *(mark.value for mark in marks)])
 
     def _adopt(self, adoption: Adoption) -> None:
         slot = self.slots[adoption.computation][adoption.slot]
@@ -262,10 +264,10 @@ class Ledger(msgspec.Struct):
             found.update({(split, n): seen for n, seen in state.seen.items() if n and seen.whole})
         return found
 
-    def reached(self, stream: str) -> int:
-        """The farthest that any split of a stream has reached, finished ones included."""
-        marks = [state.mark.reached for state in self.splits.get(stream, {}).values()]
-        return max([self.finished.get(stream, FinishedInput()).reached, *marks])
+    def newest_of(self, stream: str) -> int:
+        """The farthest that any split of a stream has come, finished ones included."""
+        marks = [state.mark.newest for state in self.splits.get(stream, {}).values()]
+        return max([self.finished.get(stream, FinishedInput()).newest, *marks])
 
     def records(self) -> set[str]:
         """Every file of the record of what was read to its end."""
@@ -290,7 +292,7 @@ class Ledger(msgspec.Struct):
         """
         following = self.epoch + 1
         full = following - self.determinants >= limits.determinants_epochs
-        begins = not self.determinants or (full and self._is_settled())
+        begins = not self.determinants or (full and self._is_clear())
         return following if begins else self.determinants
 
     def segments(self) -> set[str]:
@@ -324,8 +326,8 @@ class Ledger(msgspec.Struct):
     def rename(self, old: str, new: str) -> None:
         """Carries a computation's state over to another name."""
         mappings: list[dict[str, Any]] = [
-            self.slots, self.rings, self.ins, self.outs, self.outbox, self.reaching, self.unpassed,
-            self.keys,
+            self.slots, self.rings, self.ins, self.outs, self.outbox, self.bounds_of_voided,
+            self.unpassed, self.keys,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:

@@ -40,12 +40,12 @@ def host_mark(topology: Topology, order: WorkOrder, host: str, marks: dict[str, 
             splits[read.split] = _advance(splits.get(read.split), marks[read.label])
     for read in reads:
         if read.range.last:  # whichever of its parts came last: the whole split has ended
-            splits[read.split] = Mark(None, splits.get(read.split, UNBOUNDED).reached)
-    return merge([*splits.values(), Mark(None, injector.reached)]).at_least(committed)
+            splits[read.split] = Mark(None, splits.get(read.split, UNBOUNDED).newest)
+    return merge([*splits.values(), Mark(None, injector.newest)]).at_least(committed)
 
 
 def _advance(before: Mark | None, after: Mark) -> Mark:
     """A split's mark after one of its parts: parts of one split only push it forward."""
-    reached = max(after.reached, before.reached if before else 0)
+    newest = max(after.newest, before.newest if before else 0)
     bounds = [m.bound for m in (before, after) if m is not None and m.bound is not None]
-    return Mark(max(bounds, default=None), reached)
+    return Mark(max(bounds, default=None), newest)

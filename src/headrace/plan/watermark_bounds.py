@@ -62,4 +62,4 @@ def watermark_bounds(
 
 def _farthest(injector: InjectorPlan) -> int:
     marks = injector.marks.values()
-    return max([injector.reached, *(max(mark.value, mark.reached) for mark in marks)])
+    return max([injector.newest, *(max(mark.value, mark.newest) for mark in marks)])

@@ -1,7 +1,7 @@
 """Low watermarks: pure arithmetic over marks.
 
 A *mark* is what a task says of its output: `bound` (nothing older will come,
-None where nothing bounds it) and `reached` (how far it has seen). Rules D1, D4
+None where nothing bounds it) and `newest` (the newest time that it has seen). Rules D1, D4
 and D6 of the protocol live here and nowhere else.
 """
 
@@ -17,34 +17,34 @@ from headrace.model.values.time import BEGINNING, END
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A bound that may be absent, and the largest time reached."""
+    """A bound that may be absent, and the newest time seen."""
 
     bound: int | None
-    reached: int
+    newest: int
 
     @property
     def value(self) -> int:
         """The watermark that this mark stands for."""
-        return self.reached if self.bound is None else self.bound
+        return self.newest if self.bound is None else self.bound
 
     def at_least(self, committed: int) -> Mark:
         """This mark, never behind what was committed before."""
         if self.bound is None:
-            return Mark(None, max(self.reached, committed))
-        return Mark(max(self.bound, committed), max(self.reached, committed))
+            return Mark(None, max(self.newest, committed))
+        return Mark(max(self.bound, committed), max(self.newest, committed))
 
     def lagging(self, lag_us: int) -> Mark:
         """This mark for a computation that may produce so far behind it, unless it is final."""
         if not lag_us or self.value == END:
             return self
         bound = None if self.bound is None else max(self.bound - lag_us, BEGINNING)
-        return Mark(bound, max(self.reached - lag_us, BEGINNING))
+        return Mark(bound, max(self.newest - lag_us, BEGINNING))
 
     def held(self, hold: int | None) -> Mark:
         """This mark, kept back by the oldest thing that is still held."""
         if hold is None or hold >= END:
             return self
-        return Mark(min(self.value, hold), self.reached)
+        return Mark(min(self.value, hold), self.newest)
 
 
 BUCKETS_MAX = 512
@@ -54,14 +54,14 @@ FINAL = Mark(END, END)
 
 
 def merge(marks: Iterable[Mark]) -> Mark:
-    """The mark of several producers together: the lowest bound, else the farthest reached."""
+    """The mark of several producers together: the lowest bound, else the newest time seen."""
     bound: int | None = None
-    reached = BEGINNING
+    newest = BEGINNING
     for mark in marks:
         if mark.bound is not None and (bound is None or mark.bound < bound):
             bound = mark.bound
-        reached = max(reached, mark.reached)
-    return Mark(bound, reached)
+        newest = max(newest, mark.newest)
+    return Mark(bound, newest)
 
 
 def feedback_input(previous: int, forward: Iterable[int], oldest_feedback: int | None) -> int:

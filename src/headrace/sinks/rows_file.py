@@ -30,11 +30,11 @@ def dump(rows: Rows) -> bytes:
     names = ["timestamp"]
     if rows.columns is None:
         form = _PACKED
-        arrays.append(_settled(rows.as_packed().packed))
+        arrays.append(_without_padding(rows.as_packed().packed))
         names.append("packed")
     else:
         form = _COLUMNS
-        arrays += [_settled(column) for column in rows.columns.columns]
+        arrays += [_without_padding(column) for column in rows.columns.columns]
         names += rows.columns.schema.names
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
     batch = batch.replace_schema_metadata({_FORM: form})
@@ -71,7 +71,7 @@ def _rest(schema: pa.Schema) -> pa.Schema:
     return pa.schema([schema.field(i) for i in range(1, len(schema))])
 
 
-def _settled(column: pa.Array) -> pa.Array:
+def _without_padding(column: pa.Array) -> pa.Array:
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         column, kind = column.storage, column.type.storage_type

@@ -252,7 +252,7 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
     for field in shape.plain:
         name = field.name
         try:
-            data, attributes[name] = field.codec.settle(attributes[name])
+            data, attributes[name] = field.codec.encode_and_read(attributes[name])
         except TypeError as error:
             raise _unstorable(live, field, error) from None
         except KeyError:
@@ -276,7 +276,7 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
         yield dropped_field_cell(hash_key(key), key, name, time, version)
     state.dropped = ()
     for field in shape.maps:
-        changed = list(_map_of(live, state, field).settle())
+        changed = list(_map_of(live, state, field).take_changes())
         if changed:
             where = hash_key(key) if where is None else where
             yield from entry_cells(where, key, field.name, changed, time, version)

@@ -94,5 +94,5 @@ def _output_mark(in_cycle: bool, mark: Mark, hold: int | None) -> Mark:
     if mark.value == END:
         return FINAL
     if in_cycle and mark.bound is None:
-        mark = Mark(mark.reached, mark.reached)
+        mark = Mark(mark.newest, mark.newest)
     return mark.held(hold)

@@ -106,12 +106,12 @@ def _origins(runtime: Runtime, read: ReadTask, positions: Any) -> pa.Array:
 
 def _mark_after(injector: Injector, read: ReadTask, newest: int) -> Mark:
     timing = injector.source.timing
-    reached = max(read.mark.reached, newest - timing.lateness_us)
+    passed = max(read.mark.newest, newest - timing.lateness_us)
     if read.range.last:
-        return Mark(None, reached)
+        return Mark(None, passed)
     before = read.mark.bound if read.mark.bound is not None else BEGINNING
     own = injector.source.low_watermark(read.split, read.range.end)
-    return Mark(max(before, reached if own is None else own), reached)
+    return Mark(max(before, passed if own is None else own), passed)
 
 
 def stamp(

@@ -68,7 +68,7 @@ def test_no_new_one_is_begun_while_a_voided_plans_input_may_come_again():
         ledger.planned(plan(ledger, end))
         commit(ledger, end)
     assert plan(ledger, 101).determinants == ledger.epoch + 1
-    assert ledger.unsettled == {}
+    assert ledger.voided_reads == {}
 
 
 @service

@@ -199,11 +199,11 @@ def test_the_watermark_stays_where_finished_splits_had_brought_it(tmp_path: Path
     source.days = 10
     run(driver)
     assert "day 2" not in driver.ledger.splits["in"]
-    assert driver.ledger.reached("in") == 9_000_000
+    assert driver.ledger.newest_of("in") == 9_000_000
     again = folder.driver(source)
     run(again)
     assert again.ledger.outs["in"] == 9_000_000  # day 2 is expected, and was read long ago
-    assert again.ledger.reached("in") == 9_000_000
+    assert again.ledger.newest_of("in") == 9_000_000
 
 
 def test_runs_of_files_no_larger_than_what_they_join_are_merged() -> None:

@@ -52,7 +52,7 @@ def settings(until: str | None = "end", readers: int = 2) -> Settings:
 def begun(**splits: SplitState) -> Ledger:
     """A ledger after some epochs, with nothing left to do."""
     ledger = Ledger(epoch=5, wall=NOW - 10, splits={"s": splits})
-    reached = max((state.mark.reached for state in splits.values()), default=0)
+    reached = max((state.mark.newest for state in splits.values()), default=0)
     ledger.outs = {"s": reached, "A": reached}
     ledger.ins = {"A": reached}
     return ledger

@@ -29,7 +29,7 @@ def a_map(entries=(), *, of=int, ttl_us=None, expires=END):
 
 
 def changed(m):
-    return {entry: data for entry, data, _ in m.settle()}
+    return {entry: data for entry, data, _ in m.take_changes()}
 
 
 @given(st.dictionaries(st.integers(-100, 100), st.integers(0, 9), max_size=8), st.data())
@@ -143,7 +143,7 @@ def test_a_read_does_not_prolong_an_entry_but_a_write_of_the_same_value_does():
     assert m["a"] == m["b"] == 1
     m["b"] = 1
     assert m.note()
-    assert [(entry, expires) for entry, _, expires in m.settle()] == [(encode_part("b"), 105)]
+    assert [(entry, expires) for entry, _, expires in m.take_changes()] == [(encode_part("b"), 105)]
 
 
 def test_a_change_in_place_prolongs_from_its_own_hook_not_from_a_later_read():
@@ -154,7 +154,7 @@ def test_a_change_in_place_prolongs_from_its_own_hook_not_from_a_later_read():
     m.clock = 99
     assert m["a"] == [1, 2]
     assert not m.note()
-    assert [expires for _, _, expires in m.settle()] == [100]
+    assert [expires for _, _, expires in m.take_changes()] == [100]
 
 
 @given(st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 3)), max_size=6), st.data())
@@ -193,10 +193,10 @@ def test_what_is_removed_while_warm_leaves_nothing_behind() -> None:
         for i in range(round * 10, round * 10 + 10):
             entries[i] = i
             entries.pop(i - 10, None)
-        list(entries.settle())
+        list(entries.take_changes())
         assert [k for k, _ in entries.items()] == list(range(round * 10, round * 10 + 10))
     entries.clear()
-    assert {name for name, data, _ in entries.settle() if data is None}
+    assert {name for name, data, _ in entries.take_changes() if data is None}
     assert not entries._seen
     assert not entries._names
 

@@ -46,7 +46,7 @@ def plan(
     where = ledger.next_determinants()
     return Plan(
         ledger.epoch + 1, wall, 0, "", reads, injectors, RING,
-        final=final, determinants=where, reach=reach,
+        final=final, determinants=where, bounds=reach,
     )  # fmt: skip
 
 
@@ -82,9 +82,9 @@ def test_what_the_input_of_a_voided_plan_says_of_time_is_known_when_it_is_read_a
     ledger = ledger_at(5)
     voided(ledger, {"C": WatermarkBound(injectors=("s",), floor=10)}, end=50)
     committed(ledger, 20, read=40)
-    assert ledger.reaching and not ledger.unpassed
+    assert ledger.bounds_of_voided and not ledger.unpassed
     committed(ledger, 20, read=60)
-    assert not ledger.reaching and ledger.unpassed == {"C": 60}
+    assert not ledger.bounds_of_voided and ledger.unpassed == {"C": 60}
     committed(ledger, 59, read=1000)
     assert ledger.next_determinants() == 1
     committed(ledger, 60, read=1000)
@@ -97,7 +97,7 @@ def test_of_several_voided_plans_the_farthest_counts() -> None:
     voided(ledger, {"C": WatermarkBound(cap=30)})
     voided(ledger, {"C": WatermarkBound(injectors=("t",), floor=70)})
     voided(ledger, {"C": WatermarkBound(injectors=("s",), floor=40)})
-    assert ledger.reaching == {"C": WatermarkBound(None, ("t", "s"), 70)}
+    assert ledger.bounds_of_voided == {"C": WatermarkBound(None, ("t", "s"), 70)}
     committed(ledger, 99)
     assert ledger.unpassed == {"C": 100}
 
@@ -140,9 +140,9 @@ def test_a_computation_that_is_gone_is_not_waited_for_and_a_renamed_one_is() -> 
 def test_a_stream_that_nobody_reads_any_more_is_not_waited_for() -> None:
     ledger = ledger_at(5)
     voided(ledger, {}, end=50, stream="renamed since")
-    assert ledger.unsettled
+    assert ledger.voided_reads
     committed(ledger, 5)
-    assert ledger.unsettled == {}
+    assert ledger.voided_reads == {}
 
 
 def test_skipped_input_is_told_by_what_follows_it() -> None:

@@ -66,7 +66,7 @@ def test_a_feedback_input_is_the_lowest_of_forward_and_waiting_and_never_falls()
 def injector(
     marks: dict[str, Mark],
     *,
-    reached: int = 0,
+    newest: int = 0,
     reads: list[tuple[str, int, bool, Mark]] = (),
     committed: int = 0,
     final: bool = False,
@@ -79,7 +79,7 @@ def injector(
         [ReadTask("s", split, part, Range(0, 1, 1, last), marks.get(split, UNBOUNDED))]
         for split, part, last, _ in reads
     ]
-    plan = Plan(1, 0, 0, "", tasks, {"s": InjectorPlan(marks, reached, final)}, {})
+    plan = Plan(1, 0, 0, "", tasks, {"s": InjectorPlan(marks, newest, final)}, {})
     task = WorkOrder(plan, "", {}, {"s": committed}, {}, {})
     after = {t[0].label: read[3] for t, read in zip(tasks, reads, strict=True)}
     return host_mark(topology, task, "s", after)
@@ -101,8 +101,8 @@ def test_idle_and_finished_splits_bound_nothing() -> None:
 
 
 def test_where_nothing_bounds_the_farthest_reached_counts_finished_splits_included() -> None:
-    assert injector({"idle": Mark(None, 10)}, reached=70) == Mark(None, 70)
-    ended = injector({"a": Mark(5, 5)}, reached=70, reads=[("a", 0, True, Mark(None, 90))])
+    assert injector({"idle": Mark(None, 10)}, newest=70) == Mark(None, 70)
+    ended = injector({"a": Mark(5, 5)}, newest=70, reads=[("a", 0, True, Mark(None, 90))])
     assert ended == Mark(None, 90)
 
 

@@ -3,7 +3,7 @@
 Invariant: what is stored equals what is read, `decode(encode(x)) == x`. Types
 for which that cannot be promised (a bare `list`, `Any` holding tuples) are
 checked on every write; types that cannot be encoded at all are refused when the
-pipeline is built. `settle` gives bytes and value as a reader of the bytes would
+pipeline is built. `encode_and_read` gives bytes and value as a reader of the bytes would
 have them, so a warm object and a decoded one cannot differ (5 in a float field).
 
 Values of streams come back as they were: integers of any size, as extension types beyond
@@ -163,9 +163,9 @@ class Codec:
 
     def encode(self, value: Any) -> bytes:
         """The bytes of `value`; raises TypeError where it is not of the declared type."""
-        return self.settle(value)[0]
+        return self.encode_and_read(value)[0]
 
-    def settle(self, value: Any) -> tuple[bytes, Any]:
+    def encode_and_read(self, value: Any) -> tuple[bytes, Any]:
         """The bytes of `value`, and `value` as whoever decodes them will see it."""
         kind = type(value)
         try:

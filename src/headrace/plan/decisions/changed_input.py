@@ -123,7 +123,7 @@ def _moved(state: SplitState, position: int, *, finished: bool) -> SplitState:
     position = max(position, state.position)
     if not finished:
         return msgspec.structs.replace(state, position=position)
-    mark = Mark(None, state.mark.reached)
+    mark = Mark(None, state.mark.newest)
     return msgspec.structs.replace(state, position=position, mark=mark, finished=True)
 
 

@@ -105,7 +105,7 @@ def times_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
         if injector.source.timing.timestamp is None
         and any(
             # A source may know times itself; those of ingestion are the wall time of the plan.
-            state.mark.reached + injector.source.timing.lateness_us == state.news
+            state.mark.newest + injector.source.timing.lateness_us == state.news
             for state in ledger.splits.get(stream, {}).values()
         )
     }
@@ -151,8 +151,8 @@ def units_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
         timing = injector.source.timing
         if timing.timestamp is None or timing.unit is not None:
             continue
-        marks = [state.mark.reached for state in ledger.splits.get(stream, {}).values()]
-        marks += [ledger.finished[stream].reached] if stream in ledger.finished else []
+        marks = [state.mark.newest for state in ledger.splits.get(stream, {}).values()]
+        marks += [ledger.finished[stream].newest] if stream in ledger.finished else []
         newest = max((mark for mark in marks if mark < LATEST), default=0) + timing.lateness_us
         for unit, (low, high) in _THIS_CENTURY.items():
             if low <= newest < high:

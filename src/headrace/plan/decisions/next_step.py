@@ -137,7 +137,7 @@ def _plan(
         final=final,
         based_on=ledger.commit_position,
         determinants=determinants,
-        reach=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
+        bounds=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
         given_up=ledger.given_up if determinants == ledger.determinants else {},
     )
 
@@ -157,10 +157,10 @@ def _injector(
         news = offer.news.get(split, wall) if state is None else state.news
         quiet = timing.idle_us is not None and wall - news >= timing.idle_us
         idle = quiet and not offer.ranges.get(split)
-        marks[split] = Mark(None, mark.reached) if idle else mark
+        marks[split] = Mark(None, mark.newest) if idle else mark
     for split in offer.missing:
         marks[split] = known[split].mark if split in known else Mark(BEGINNING, BEGINNING)
-    return InjectorPlan(marks, ledger.reached(name))
+    return InjectorPlan(marks, ledger.newest_of(name))
 
 
 def missing(
@@ -202,7 +202,7 @@ def _watermark_moves(
 ) -> bool:
     """Whether some input watermark would rise without any input (D9)."""
     for name, injector in injectors.items():
-        mark = merge([*injector.marks.values(), Mark(None, injector.reached)])
+        mark = merge([*injector.marks.values(), Mark(None, injector.newest)])
         if mark.value > ledger.outs.get(name, BEGINNING):
             return True
     for node in topology.keyed.values():

@@ -41,7 +41,7 @@ def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
         before = splits.get(read.split)
         end = max(read.range.end, before.position if before else read.range.end)
         finished = read.range.last or (before is not None and before.finished)
-        mark = Mark(None, read.mark.reached) if finished else read.mark
+        mark = Mark(None, read.mark.newest) if finished else read.mark
         splits[read.split] = SplitState(end, mark, finished, plan.wall)
     return found
 

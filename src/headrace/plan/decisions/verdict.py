@@ -117,7 +117,7 @@ def _splits(order: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str,
         mark = reports[read.label].mark
         before = splits.get(read.split)
         position = max(read.range.end, before.position if before else read.range.end)
-        reached = max(mark.reached, before.mark.reached if before else mark.reached)
+        newest = max(mark.newest, before.mark.newest if before else mark.newest)
         finished = read.range.last or (before is not None and before.finished)
         bounds = [mark.bound] if before is None else [mark.bound, before.mark.bound]
         bound = None if finished else max((b for b in bounds if b is not None), default=None)
@@ -125,7 +125,7 @@ def _splits(order: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str,
         for name, more in reports[read.label].seen.items():
             seen[name] = seen[name].then(more) if name in seen else more
         splits[read.split] = SplitState(
-            position, Mark(bound, reached), finished, order.plan.wall, seen
+            position, Mark(bound, newest), finished, order.plan.wall, seen
         )
     return found
 
