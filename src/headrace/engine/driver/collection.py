@@ -1,8 +1,8 @@
 """Collection of files that no commit needs any more (protocol C8).
 
-A file goes only if its epoch is closed, no commit of the retention window names
-it, no pin names it, and every sink has acknowledged its epoch. Orphans of failed attempts go the
-same way, and are swept again and again, as zombies write late.
+A file is deleted only if its epoch is closed, no commit of the retention window names it, no pin
+names it, and every sink has acknowledged its epoch. Orphans of failed attempts are deleted by the
+same rule. They are swept repeatedly, because a zombie task can write a file late.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.store.store import Store
 
 
 def collect(store: Store, log: EpochLog, history: History, acknowledged: int) -> int:
-    """Deletes what nobody needs; gives how many files went."""
+    """Deletes the files that nothing needs any more; returns how many were deleted."""
     reach("before-collect")
     gone = 0
     closed = history.ledger.epoch
@@ -43,7 +43,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
                 store.delete(f"{directory}/{name}")
                 gone += 1
         gone += store.sweep(directory, store.system.limits.leftover_age_s)
-    for name in store.list(paths.WORK):  # left by a driver that died while its job ran
+    for name in store.list(paths.WORK):  # left by a driver that died during its job
         if _epoch(name) <= closed:
             store.delete(f"{paths.WORK}/{name}")
             gone += 1
@@ -55,7 +55,7 @@ def collect(store: Store, log: EpochLog, history: History, acknowledged: int) ->
 
 
 def _named(history: History, directory: str) -> set[str]:
-    """Staged and outbox files that commits of the window name."""
+    """Staged and outbox files that commits of the retention window name."""
     if directory == paths.OUTBOX:
         return {f.name for _, commit in history.commits for f in commit.outbox}
     return {f.name for _, commit in history.commits for f in commit.staged}
@@ -65,4 +65,4 @@ def _epoch(name: str) -> int:
     try:
         return paths.parse_content_name(name)[0]
     except ValueError:
-        return 2**62  # not ours: left alone
+        return 2**62  # not one of our files: never collected

@@ -1,10 +1,10 @@
-"""Background compaction: merges runs of segments while epochs go on.
+"""Background compaction: merges adjacent segments of a slot while epochs continue.
 
-A result is written under a temporary name and gets the number of the epoch that
-is open when it is adopted (protocol C2): if its run has changed meanwhile, it is
-thrown away. It never blocks an epoch: where a merge fails, for whatever reason, its
-run stays as it is and is tried again later. Only damage to the state itself is told
-at once, as whoever reads that segment next would tell it.
+A result is written under a temporary name. It gets the number of the epoch that is open when the
+result is adopted (protocol C2). If the merged segments have changed in the meantime, the result is
+discarded. Compaction never blocks an epoch: if a merge fails for any reason, its segments stay as
+they are and the merge is retried later. Only damage to the state itself is raised at once, because
+the next reader of that segment would fail as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _logger = logging.getLogger("headrace.compaction")
 
 
 class MergePiece(msgspec.Struct, frozen=True):
-    """A part of a merged run's hull."""
+    """One output segment of a merge: a part of the hash interval that the merged segments cover."""
 
     interval: KeyInterval
     temporary: str
@@ -43,7 +43,7 @@ class MergePiece(msgspec.Struct, frozen=True):
 
 
 class MergeResult(msgspec.Struct, frozen=True):
-    """A merged run that waits to be adopted."""
+    """The result of a merge, waiting to be adopted."""
 
     computation: str
     slot: int
@@ -53,7 +53,10 @@ class MergeResult(msgspec.Struct, frozen=True):
 
 
 class Compactor:
-    """Finds, merges, offers. With `background=False` it merges at once, for tests."""
+    """Chooses segments, merges them, and offers the results for adoption.
+
+    With `background=False` it merges in the calling thread, for tests.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Compactor:
         background: bool,
         choose_run: compaction.ChooseRun | None = None,
     ) -> None:
-        """`choose_run`: which segments of a slot are merged; `compaction.choose` otherwise."""
+        """`choose_run` chooses which segments of a slot to merge; default: `compaction.choose`."""
         self._store = store
         self._limits = limits = store.system.limits
         self._choose_run = choose_run or partial(
@@ -77,7 +80,7 @@ class Compactor:
         self.adopted = 0
 
     def consider(self, history: History) -> None:
-        """Starts merging where a slot has gathered enough segments."""
+        """Starts a merge for each slot that has accumulated enough segments."""
         for name, slots in history.ledger.slots.items():
             for slot, state in slots.items():
                 place = (name, slot)
@@ -90,7 +93,7 @@ class Compactor:
                     self._start(name, slot, run, state.entries, self._expired(history, name))
 
     def adoptions(self, plan: Plan, ledger: Ledger) -> list[Adoption]:
-        """Finished merges whose runs are still there unchanged, named for the open epoch."""
+        """Finished merges whose inputs are unchanged, named for the open epoch."""
         found: list[Adoption] = []
         for place, future in list(self._running.items()):
             if not future.done():
@@ -107,7 +110,7 @@ class Compactor:
                         self._store.delete(piece.temporary)
             except Exception as error:
                 if isinstance(error, CorruptCheckpoint):
-                    # A file that was missing may have been away with the whole checkpoint.
+                    # A file may have been missing because the whole checkpoint was unavailable.
                     missing = isinstance(error.__context__, FileNotFoundError)
                     if place in self._failures or not missing:
                         raise
@@ -125,12 +128,12 @@ class Compactor:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Waits for what is running; temporary results are swept later."""
+        """Waits for running merges; collection sweeps temporary results later."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _adopt(self, epoch: int, result: MergeResult) -> list[Adoption]:
-        """An adoption for each piece; the first takes the run away."""
+        """One adoption per piece; the first one removes the merged segments."""
         directory = paths.state_directory(result.computation)
         last = max(entry.last_epoch for entry in result.run)
         replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
@@ -162,7 +165,7 @@ class Compactor:
             try:
                 future.set_result(self._merge(name, slot, tuple(run), bottom, expired))
             except Exception as error:
-                future.set_exception(error)  # met when it is asked for, as from the background
+                future.set_exception(error)  # raised when the result is used
         self._running[name, slot] = future
 
     def _merge(
@@ -180,7 +183,7 @@ class Compactor:
         return MergeResult(name, slot, run, tuple(found), bottom)
 
     def _expired(self, history: History, name: str) -> int:
-        """Until when rows had expired already at the oldest epoch kept (C7)."""
+        """The time before which rows had already expired at the oldest retained epoch (C7)."""
         if not history.marks:
             return 0
         ins, wall = history.marks[0]
@@ -190,10 +193,10 @@ class Compactor:
 
 
 def _still_there(result: MergeResult, plan: Plan, ledger: Ledger) -> bool:
-    """Whether the run's entries are unchanged, also under the rings of the open epoch.
+    """Whether the merged entries are unchanged, also under the rings of the open epoch.
 
-    An epoch that moves the ring cuts entries before it adopts: a result would then
-    reach beyond its slot, and a later merge of slots would find it there.
+    An epoch that changes the ring cuts entries before it adopts merges. The result would then
+    extend beyond its slot, and a later merge of slots would find it there.
     """
     name = result.computation
     if name in plan.rings and plan.rings[name] != ledger.rings.get(name):

@@ -1,16 +1,17 @@
-"""Delivery of committed epochs to sinks: in epoch order, again after a crash until acknowledged.
+"""Delivery of committed epochs to sinks, in epoch order, repeated until acknowledged.
 
-A sink that has lost its memory (its output directory was deleted, it is new in the
-pipeline) cannot be given everything again: what every sink had acknowledged was
-collected. It starts at the oldest epoch whose rows are all still staged, and a
-warning says so. A sink that is ahead of the checkpoint is refused: the checkpoint
-was put back to an older copy, and its next epochs would be skipped without a word.
+A sink may have lost its memory (its output directory was deleted), or it may be new in the
+pipeline. It cannot get everything again, because collection deletes rows that every sink has
+acknowledged. Such a sink starts at the oldest epoch whose rows are all still staged, and a warning
+says so. A sink that is ahead of the checkpoint is refused: the checkpoint was restored from an
+older copy, and the sink would silently skip its next epochs.
 
-Two copies of one checkpoint may run at once, with one id and the same numbers of epochs.
-Who finds an epoch delivered that it has just committed itself, and not handed over, looks
-into its log: a newer driver has it from there, and this one is fenced; or nobody has, and
-the epoch is a copy's. Where both hand it over at once, the sink tells by the commit that
-a claim or a mark names (`Sink.verify`).
+Two copies of one checkpoint may run at the same time, with the same id and the same epoch numbers.
+A driver may find that a sink already has an epoch which this driver has committed but not handed
+over. Then it reads its log. Either a newer driver took the epoch from that log, and this driver is
+fenced; or no driver of this checkpoint did, and the epoch comes from the copy. If both copies hand
+the epoch over at once, the sink detects it by the commit that a claim or a high-water mark names
+(`Sink.verify`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _logger = logging.getLogger("headrace.delivery")
 
 
 class Deliverer:
-    """Hands epochs to every sink of a pipeline."""
+    """Hands committed epochs to every sink of a pipeline."""
 
     def __init__(
         self,
@@ -54,34 +55,34 @@ class Deliverer:
         check: Callable[[], None],
         waiter: Waiter | None = None,
     ) -> None:
-        """`check` raises Fenced where a newer driver has taken over; `waiter` waits for sinks."""
+        """`check` raises Fenced if a newer driver has taken over; `waiter` waits for sinks."""
         self._waiter = waiter or FailAtOnce()
         self._outlets = topology.graph.outlets
         self._at_most_once = {
             o.name for o in self._outlets.values() if topology.is_at_most_once(o.stream)
         }
-        """Sinks that are handed an epoch's rows once, come what may."""
+        """Sinks that get the rows of an epoch at most once, whatever happens."""
         self._check = check
         self._handed: set[tuple[str, int]] = set()
-        """(sink, epoch) of those, that this driver has handed over and not heard back of."""
+        """(sink, epoch) of those sinks that this driver has handed over, without an answer yet."""
         self._passed_over: set[tuple[str, int]] = set()
-        """The same, of epochs that were not handed over again; they are counted once."""
+        """(sink, epoch) that were not handed over again; each is counted once."""
         self.undelivered = 0
-        """Rows that were not delivered again, though nobody knows whether they had arrived."""
+        """Rows that were not delivered again, although it is unknown whether they had arrived."""
         self._store = store
         self._checkpoint = checkpoint
         self._place = store.where()
         self._spark = spark
         self._unread: StoreError | None = None
-        """Why staged rows could not be read: that is the checkpoint's fault, not the sink's."""
+        """Why staged rows could not be read: an error of the checkpoint, not of the sink."""
         self._waiting: list[Commit] = []
-        """Committed epochs that some sink has refused so far, oldest first."""
+        """Committed epochs that at least one sink has refused so far, oldest first."""
         self._opened: list[Outlet] = []
         self._begun: set[str] = set()
-        """Sinks that this driver has begun to hand the first of those to."""
+        """Sinks to which this driver has begun to hand over the first of the waiting epochs."""
 
     def open(self, generation: int, committed: int, commits: Mapping[int, str]) -> None:
-        """A driver has taken over; `commits` are the nonces that it knows, by epoch."""
+        """Opens the sinks for a driver that took over; `commits` are its known nonces, by epoch."""
         for outlet in self._outlets.values():
             directory = f"{paths.SINKS}/{paths.safe(outlet.name)}"
             self._store.make_directory(directory)
@@ -100,9 +101,9 @@ class Deliverer:
                 )
 
     def catch_up(self, commits: Sequence[Commit], retained: int = 1) -> None:
-        """Delivers the retained epochs, oldest first, that a sink does not have.
+        """Delivers the retained epochs that a sink does not have, oldest first.
 
-        Of the last `retained` epochs nobody can have collected anything.
+        No driver can have collected files of the last `retained` epochs.
         """
         for outlet in self._outlets.values():
             water = _high_water(outlet)
@@ -125,15 +126,15 @@ class Deliverer:
                 self._deliver_to(outlet, commit, _high_water(outlet))
 
     def deliver(self, commit: Commit) -> None:
-        """Delivers an epoch, after those that a sink refused, to every sink that lacks it."""
+        """Delivers an epoch to every sink that lacks it, after the epochs that a sink refused."""
         self._waiting.append(commit)
         self._waiter.through(self.deliver_waiting)
 
     def deliver_waiting(self) -> None:
-        """Delivers what some sink has refused; nothing where all have everything.
+        """Delivers the epochs that a sink has refused; does nothing if every sink has every epoch.
 
-        No epoch is committed before that: the next driver looks for undelivered epochs
-        in the retention window alone, which may be as short as one.
+        No epoch is committed before this succeeds: the next driver looks for undelivered epochs
+        in the retention window only, which may be one epoch long.
         """
         while self._waiting:
             for outlet in self._outlets.values():
@@ -142,13 +143,16 @@ class Deliverer:
             self._begun.clear()
 
     def _deliver_own(self, outlet: Outlet, commit: Commit) -> None:
-        """Delivers an epoch that this driver has committed: nobody else can have, or it is over."""
+        """Delivers an epoch that this driver has committed.
+
+        No other driver can have delivered it; if one has, this driver must end.
+        """
         water = _high_water(outlet)
         mine = commit.epoch if outlet.name in self._begun else commit.epoch - 1
         if water > mine:
-            self._check()  # whoever took over has its generation in the log before it delivers
+            self._check()  # a driver that took over writes its generation before it delivers
             with _named(outlet):
-                outlet.sink.verify(commit.epoch, commit.nonce)  # where it can, it says more
+                outlet.sink.verify(commit.epoch, commit.nonce)  # may raise a more exact error
             raise IncompatibleState(
                 f"sink {outlet.name!r} has epoch {water}, which neither this driver has delivered "
                 "nor another of this checkpoint: a copy of it writes there, too. This one has the "
@@ -175,11 +179,11 @@ class Deliverer:
         self._handed.discard(place)
 
     def _pass_over(self, outlet: Outlet, commit: Commit) -> None:
-        """Passes an epoch over: its rows may have arrived, and must not a second time."""
+        """Skips an epoch whose rows may have arrived already and must not arrive a second time."""
         place = (outlet.name, commit.epoch)
         rows = sum(file.rows for file in commit.staged if file.sink == outlet.name)
         if rows and place not in self._passed_over:
-            # Counted first: a sink may note the epoch and raise all the same.
+            # Counted first: a sink may record the epoch and still raise.
             self._passed_over.add(place)
             self.undelivered += rows
             _logger.warning(
@@ -187,11 +191,11 @@ class Deliverer:
                 "delivered again (at-most-once)",
                 outlet.name, commit.epoch, rows,
             )  # fmt: skip
-        self._hand_over(outlet, commit, [], weak=False, complete=False)  # its high-water goes on
+        self._hand_over(outlet, commit, [], weak=False, complete=False)  # advances its high water
         self._handed.discard(place)
 
     def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
-        """The newest of these commits, back to the first whose rows were collected."""
+        """The newest of these commits, back to the first one whose rows were collected."""
         there = set(self._store.list(paths.staged_directory(sink)))
         kept: list[Commit] = []
         for commit in reversed(commits):
@@ -202,7 +206,7 @@ class Deliverer:
         return kept
 
     def _refuse_lost(self, sink: str, commit: Commit) -> None:
-        """Rows that were never collected are missing: to go on would lose them without a word."""
+        """Raises if rows that were never collected are missing: continuing would lose them."""
         self._require_present()
         there = set(self._store.list(paths.staged_directory(sink)))
         for file in commit.staged:
@@ -217,9 +221,9 @@ class Deliverer:
         raise self._unread
 
     def deliver_weak(self, commit: Commit) -> None:
-        """Delivers what weak productions made, before the commit is written.
+        """Delivers the rows of weak productions, before the commit is written.
 
-        A sink that is not available is waited for here. To run the job again would run every hook
+        An unavailable sink is waited for here. Running the job again instead would run every hook
         again, and show the other sinks their rows twice.
         """
         for outlet in self._outlets.values():
@@ -228,12 +232,12 @@ class Deliverer:
                 self._waiter.through(partial(self._hand_over, outlet, commit, weak, weak=True))
 
     def acknowledged(self) -> int:
-        """The last epoch that every sink has."""
+        """The last epoch that every sink has acknowledged."""
         waters = [_high_water(outlet) for outlet in self._outlets.values()]
         return min(waters, default=2**62)
 
     def close(self) -> None:
-        """The run has ended."""
+        """Closes the sinks at the end of a run."""
         for outlet in self._opened:
             outlet.sink.close()
 
@@ -268,7 +272,7 @@ class Deliverer:
             ) from error
 
     def _require_present(self) -> None:
-        """A file that is missing because the whole checkpoint is away is waited for."""
+        """Waits if a file is missing because the whole checkpoint is unavailable."""
         try:
             require_present(self._store, self._checkpoint)
         except StoreError as error:
@@ -286,7 +290,7 @@ class Deliverer:
                 raise
             except FileNotFoundError:
                 self._require_present()
-                data = self._store.read(name)  # the checkpoint may just have come back
+                data = self._store.read(name)  # the checkpoint may have become available again
             if digest_of(data) != file.digest:
                 raise CorruptCheckpoint(
                     f"{self._store.where(name)} is damaged: {file.rows} rows for sink {sink!r} "
@@ -300,7 +304,7 @@ class Deliverer:
 
 @contextmanager
 def _named(outlet: Outlet) -> Iterator[None]:
-    """Says which sink refused, where it is not this checkpoint's: a sink knows its place only."""
+    """Adds the sink's name to its refusal: the sink itself knows only its place."""
     try:
         yield
     except IncompatibleState as error:
@@ -308,7 +312,7 @@ def _named(outlet: Outlet) -> Iterator[None]:
 
 
 def _high_water(outlet: Outlet) -> int:
-    """The last epoch that a sink has."""
+    """The last epoch that a sink has, as the sink says."""
     try:
         return outlet.sink.high_water()
     except (StoreError, OSError) as error:

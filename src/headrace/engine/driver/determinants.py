@@ -1,10 +1,11 @@
-"""The directories in which calls that must not repeat are logged: made, and taken away.
+"""Creates and removes the directories that log calls which must not be repeated.
 
-Only a driver makes one, and only collection takes one away, by renaming it first: a
-task of a plan that is long closed then finds no place for its intent, and stops
-before it calls (protocol C8). A driver that was overtaken while it slept may make one
-again: so a marker, put before, stays for ever, and a task looks for it before it calls.
-When a span of epochs is over, one marker takes the place of all those in it.
+Only a driver creates such a directory, and only collection removes one. Collection renames the
+directory first, so that a task of a plan that was closed long ago finds no place to write its
+intent, and stops before it calls (protocol C8). A driver that was overtaken while it slept may
+create the directory again. Therefore collection puts a marker first, which stays for ever, and a
+task looks for the marker before it calls. When a span of epochs is closed, one marker replaces all
+markers of that span.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from headrace.store.store import Store
 
 
 def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
-    """Makes the directory that a plan names, if it names one.
+    """Creates the directory that a plan names, if it names one.
 
-    The look at the log comes after: a driver that was overtaken while it slept could make
-    again what its successor has taken away, and must not start a job then.
+    The log is checked after that: a driver that was overtaken while it slept could create a
+    directory again that its successor has removed, and must not start a job then.
     """
     if plan.determinants:
         store.make_directory(paths.determinants_directory(plan.determinants))
@@ -31,8 +32,8 @@ def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
 
 
 def is_closed(store: Store, first: int) -> bool:
-    """Whether the directory of epochs from `first` on was taken away."""
-    # In this order: the first goes only when the second is there.
+    """Whether the directory of the epochs that begin at `first` was removed."""
+    # In this order: the first marker is deleted only when the second one exists.
     markers = (
         paths.closed_marker(paths.determinants_directory(first)),
         paths.closed_span_marker(first),
@@ -49,14 +50,14 @@ def is_closed(store: Store, first: int) -> bool:
 def collect_determinants(
     store: Store, history: History, pinned: frozenset[int] = frozenset()
 ) -> int:
-    """Takes away the directories of epochs that have left the retention window."""
+    """Removes the directories of epochs that have left the retention window."""
     oldest = history.commits[0][1].epoch if history.commits else 0
     names = {name.removesuffix(".gone") for name in store.list(paths.DETERMINANTS)}
     current = history.ledger.determinants
     firsts = sorted({int(name) for name in names if name.isdigit()} | {current})
     gone = 0
     for first, following in pairwise(firsts):
-        # Its last epoch is the one before the next directory's first.
+        # The last epoch of a directory is the one before the first epoch of the next directory.
         if first < current and following <= oldest and first not in pinned:
             directory = paths.determinants_directory(first)
             store.put_if_absent(paths.closed_marker(directory), b"")
@@ -66,9 +67,9 @@ def collect_determinants(
 
 
 def _close_spans(store: Store, limits: Limits) -> None:
-    """One marker instead of many, for spans that lie wholly before a directory that is closed.
+    """Replaces many markers by one, for spans that end before a closed directory.
 
-    Directories are named in the order of epochs: before one that is closed none is in use.
+    Directories are named in the order of epochs: no directory before a closed one is in use.
     """
     stems = (n.removesuffix(".closed") for n in store.list(paths.DETERMINANTS) if "." in n)
     closed = sorted(int(stem) for stem in stems if stem.isdigit())
@@ -76,6 +77,6 @@ def _close_spans(store: Store, limits: Limits) -> None:
     for over in sorted(spans)[:-1]:
         mine = [first for first in closed if first // limits.closed_span_epochs == over]
         if not store.put_if_absent(paths.closed_span_marker(mine[0], limits), b""):
-            store.sync(paths.DETERMINANTS)  # that it exists does not prove that it is on disk
+            store.sync(paths.DETERMINANTS)  # that the file exists does not prove that it is on disk
         for first in mine:
             store.delete(paths.closed_marker(paths.determinants_directory(first)))

@@ -1,11 +1,11 @@
-"""The driver: gathers facts, asks for decisions, acts on them. One epoch at a time.
+"""The driver: gathers facts, asks for decisions, and carries them out. One epoch at a time.
 
-The order of an epoch's acts, and why:
-1. plan   durable before the job, so that a crash repeats it exactly;
-2. job    writes segments that count for nothing yet;
-3. judge  one output per producer, or the plan runs again;
-4. commit one durable write, which usually carries the next plan;
-5. deliver after the commit, so that nothing visible can be taken back.
+The acts of an epoch, in this order, and why:
+1. plan    durable before the job, so that a crash repeats it exactly;
+2. job     writes segments that do not count yet;
+3. judge   accepts one output per producer, or the plan runs again;
+4. commit  one durable write, which usually carries the next plan;
+5. deliver after the commit, so that no visible row is ever revoked.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from headrace.plan.progress import RunSummary
 from headrace.plan.summary import lowest_watermark, progress_of, summary_of
 
 ATTEMPTS_MAX = 4
-"""How often a plan is tried before it is voided, and a smaller one made."""
+"""How often a plan is tried before it is voided and a smaller one is made."""
 VOIDS_MAX = 3
-"""How many plans of one epoch are voided for the substrate's sake before giving up."""
+"""How many plans of one epoch may be voided because of the substrate before the run fails."""
 
 
 class Driver:
-    """Leads one checkpoint from its generation in the log on. `Follower.take_over` makes one."""
+    """Leads one checkpoint, starting at its generation in the log; see `Follower.take_over`."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Driver:
         self._voids = 0
         self._epochs = 0
         self.notices: list[str] = []
-        """What a start has found changed and does not refuse."""
+        """Changes that the start has found and accepted."""
 
     def _settings(self) -> Settings:
         options, parallelism = self.options, self.substrate.parallelism
@@ -118,7 +118,7 @@ class Driver:
     # A driver's life ------------------------------------------------------
 
     def begin(self) -> None:
-        """Opens sinks and sources, and finishes what the driver before has left."""
+        """Opens sinks and sources, and finishes what the previous driver left open."""
         if (void := skipping(self.graph, self.ledger)) is not None:
             self.log.append(VOID, void)
             self.ledger.voided(void.skipped, void.records)
@@ -126,7 +126,7 @@ class Driver:
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
         except IncompatibleState:
-            self.log.check()  # a sink is ahead where another driver has overtaken this one
+            self.log.check()  # a sink is ahead if another driver has overtaken this one
             raise
         self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
         self._injectors.prepare()
@@ -135,21 +135,21 @@ class Driver:
         self._injectors.settle(self.ledger, self.history.released)
 
     def close(self) -> None:
-        """Lets go of sinks and sources; what is committed stays. The substrate is not its own."""
-        with ExitStack() as stack:  # one that cannot close keeps none of the others open
+        """Closes sinks and sources, but not the substrate. What is committed stays."""
+        with ExitStack() as stack:  # one that fails to close does not keep the others open
             stack.callback(self._deliverer.close)
             stack.callback(self._compactor.close)
             stack.callback(self._injectors.close)
 
     def stop(self) -> None:
-        """Gives up the plan that the last commit carried: its job will not start at once (A6)."""
+        """Voids the plan that the last commit carried, as its job will not start at once (A6)."""
         if self.ledger.open_plan is not None:
             self._void(self.ledger.open_plan, "the driver was asked to stop")
 
     def step(self) -> Run | Wait | Finish:
-        """One decision, carried out."""
+        """Takes one decision and carries it out."""
         if self.ledger.commit_position > self.log.position:
-            # `_commit` folds the commit into the ledger first, and its write failed.
+            # `_commit` adds the commit to the ledger first; here the write of its entry failed.
             raise StoreError("this driver's last commit did not reach the log: start again")
         self._deliverer.deliver_waiting()
         plan = self.ledger.open_plan
@@ -203,7 +203,7 @@ class Driver:
         self._report(commit, seconds)
 
     def _complete(self, plan: Plan) -> Commit | None:
-        """Runs a plan until its reports hold together; None where it had to be voided."""
+        """Runs a plan until its reports are consistent; None if the plan had to be voided."""
         order = self.work_order(plan)
         make_ready(self.store, self.log, plan)
         reason = ""
@@ -246,7 +246,7 @@ class Driver:
         return None
 
     def _give_up(self, plan: Plan, error: HeadraceError) -> None:
-        """Voids a plan that failed; where that is not its fault it stays open, to be run again."""
+        """Voids a plan that failed; the plan stays open if the failure was not its fault."""
         require_present(self.store, self.checkpoint)
         if not is_outage(error) and not isinstance(error, SparkError):
             self._void(plan, str(error))
@@ -262,7 +262,7 @@ class Driver:
         collect(self.store, self.log, self.history, self._deliverer.acknowledged())
 
     def work_order(self, plan: Plan) -> WorkOrder:
-        """What tasks need to know: the plan, and the state it starts from."""
+        """What every task must know: the plan, and the state that it starts from."""
         return WorkOrder(
             plan=plan,
             checkpoint=self.checkpoint,
@@ -273,14 +273,14 @@ class Driver:
         )
 
     def _commit(self, plan: Plan, commit: Commit) -> None:
-        """Writes the commit, with the next plan where its job starts at once (A6).
+        """Writes the commit, with the next plan if its job starts at once (A6).
 
         The ledger takes the commit in before the log has it, because the next plan and the
-        snapshot, which the same entry carries, follow from the state after the commit. Where the
-        write then fails, the ledger is ahead of the log, and `step` refuses to go on.
+        snapshot, which the same entry carries, follow from the state after the commit. If the
+        write then fails, the ledger is ahead of the log, and `step` refuses to continue.
         """
         position = self.log.position + 1
-        if self._renamed or self._keys:  # the next driver learns it from the log
+        if self._renamed or self._keys:  # the next driver reads it from the log
             commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
             self._renamed, self._keys = {}, {}
         self.history.committed(commit, position)
@@ -298,20 +298,20 @@ class Driver:
         self._epochs += 1
 
     def _following(self) -> Plan | None:
-        """The next plan, if there is something to do at once."""
+        """The next plan, if there is work to do at once."""
         if skips(self.graph):
-            return None  # a crash skips what it finds open, so nothing is opened early
+            return None  # a crash skips an open plan, so no plan is opened early
         try:
-            msgspec.json.encode(decision := self._decide())  # it must not spoil the commit's entry
+            msgspec.json.encode(decision := self._decide())  # its error must not spoil the commit
         except Exception:
-            return None  # this epoch is done all the same; the next step meets the error again
+            return None  # this epoch is done anyway; the next step raises the error again
         return decision.plan if isinstance(decision, Run) else None
 
     def _void(self, plan: Plan, reason: str) -> None:
         self.log.append(VOID, VoidBody(plan.epoch, reason[:10_000]))
         self.ledger.voided()
 
-    # What it says ---------------------------------------------------------
+    # Facts about the run --------------------------------------------------
 
     def _report(self, commit: Commit, seconds: float) -> None:
         if not self._listeners:
@@ -323,7 +323,7 @@ class Driver:
         )
 
     def counted(self) -> Counters:
-        """What this run has counted so far."""
+        """The counters of this run so far."""
         return self.ledger.counters.since(self._before)
 
     def watermark(self) -> int:
@@ -331,7 +331,7 @@ class Driver:
         return lowest_watermark(self.graph, self.ledger)
 
     def summary(self, reason: str, *, whole: bool = False) -> RunSummary:
-        """How the run ended; `whole`: with all runs of its checkpoint counted."""
+        """How the run ended; with `whole`, counters include all runs of this checkpoint."""
         known = self.ledger
         epochs, counted = (known.epoch, known.counters) if whole else (self._epochs, self.counted())
         undelivered = self._deliverer.undelivered

@@ -1,6 +1,6 @@
-"""Which failures of a job no further try can mend, read from what Spark says. Pure.
+"""Recognises failures of a job that no retry can fix, from the text of Spark's error. Pure.
 
-Spark tells them at length, from Java; people need the sentence that says what to do.
+Spark reports them with long Java traces; users need the sentence that says what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_PROGRAM = re.compile(r"Cannot run program \"(?P<program>[^\"]*python[^\"]*)\
 
 
 def final_failure(text: str, gone: str | None) -> HeadraceError | None:
-    """The error of a job that would fail again; `gone`: what has become of Spark, if it has."""
+    """The error of a job that would fail again; `gone` says how Spark has ended, if it has."""
     if gone:
         return SparkError(gone)
     if hung := blamed(text):
@@ -31,7 +31,7 @@ def final_failure(text: str, gone: str | None) -> HeadraceError | None:
 
 
 def workers_lack(text: str, python: str | None = None) -> SparkError | None:
-    """Workers that run another Python, or one without Headrace and what it needs."""
+    """The error for workers that run another Python, or one without Headrace or what it needs."""
     which = f"Spark's workers run {python or 'a Python'}"
     if found := _VERSIONS.search(text):
         versions = f"which is Python {found['worker']}, and this is {found['driver']}"
@@ -44,7 +44,7 @@ def workers_lack(text: str, python: str | None = None) -> SparkError | None:
 
 
 def way_out() -> str:
-    """What to do about workers with another Python."""
+    """What to do if workers run another Python."""
     return (
         f"set PYSPARK_PYTHON={sys.executable} before the session is made, or install Headrace "
         "where the workers run"
@@ -52,7 +52,7 @@ def way_out() -> str:
 
 
 def ended(status: int | None) -> str:
-    """The sentence about a JVM that is no more, with its exit status where it is known."""
+    """The sentence about a JVM that has ended, with its exit status if that is known."""
     how = "" if status is None else f" with status {status}"
     if status is not None and status < 0:
         how = f" by signal {-status}" + (": out of memory, perhaps" if status == -9 else "")

@@ -1,10 +1,10 @@
-"""The driver's side of the record of what was read to its end (`state/record.py`).
+"""The driver's side of the record of splits that were read to their end (`state/record.py`).
 
-1. Before a commit, where enough splits have finished in earlier epochs, they are written into
-   a file, durably, together with files not larger than what has come together so far.
-2. The commit names the file and those it replaces. A crash in between leaves an orphan, and the
-   splits in the ledger: the next driver does the same again.
-3. Collection lets the replaced files go when no commit of the window names them.
+1. Before a commit, if enough splits have finished in earlier epochs, they are written durably
+   into a new file. Existing files that are not larger than the rows gathered so far are merged in.
+2. The commit names the new file and the files that it replaces. A crash between 1 and 2 leaves an
+   orphan file, and the splits are still in the ledger: the next driver repeats both steps.
+3. Collection deletes the replaced files when no commit of the retention window names them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from headrace.state.record import FinishedFile, Part, encode_record, table_of
 from headrace.store.store import Store
 
 MERGE_ROWS_MAX = 1 << 18
-"""A file of so many rows is not merged any more: that would hold up an epoch."""
+"""A file with at least this many rows is not merged any more, as that would delay an epoch."""
 
 
 class FinishedSplits:
-    """Looks into the record, and adds to it."""
+    """Searches the record of finished splits, and adds to it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[str, FinishedFile] = {}
         self._turns: dict[str, int] = {}
-        """Stream -> the hash up to which its parts have had their turn."""
+        """Stream -> the hash up to which its parts have been checked in this round."""
 
     def find(self, ledger: Ledger, stream: str, parts: Iterable[Part]) -> dict[Part, Seen | None]:
-        """Those of these parts that were read to their end, with what was read."""
+        """The parts among these that were read to their end, with what was read of each."""
         found: dict[Part, Seen | None] = {}
         left = list(parts)
         for file in ledger.finished.get(stream, FinishedInput()).files:
@@ -45,7 +45,7 @@ class FinishedSplits:
         return found
 
     def in_turn(self, ledger: Ledger, stream: str, rows: int) -> dict[Part, Seen | None]:
-        """About so many parts more, so that each has its turn however files are merged."""
+        """The next parts, about `rows` of them: all get their turn, however files are merged."""
         known = ledger.finished.get(stream, FinishedInput()).files
         records = [self._record(file) for file in known]
         if not records:
@@ -59,7 +59,7 @@ class FinishedSplits:
         return found
 
     def seal(self, epoch: int, ledger: Ledger) -> dict[str, Sealing]:
-        """Writes down what may leave the ledger with the commit of this epoch."""
+        """Writes the splits that may leave the ledger with the commit of this epoch."""
         sealed: dict[str, Sealing] = {}
         named = ledger.records()
         self._open = {name: record for name, record in self._open.items() if name in named}
@@ -78,8 +78,8 @@ class FinishedSplits:
             reach("after-record-write")
             replaced = tuple(file.name for file in merged)
             sealed[stream] = Sealing(RecordFile(name, count), replaced)
-            # Now, as long as nobody can have collected it: a driver that is overtaken meanwhile
-            # shall be told so, and not that its checkpoint is damaged.
+            # Read back now, while no driver can have collected it: a driver that is overtaken in
+            # the meantime must fail as fenced, not with a damaged checkpoint.
             self._record(sealed[stream].file)
         return sealed
 
@@ -87,7 +87,7 @@ class FinishedSplits:
         try:
             self._store.write(name, data)
         except FileNotFoundError as error:
-            # A rename that was sent twice, or a checkpoint that is away: to be tried again.
+            # A rename that was sent twice, or an unavailable checkpoint: retried.
             raise StoreError(f"cannot write {self._store.where(name)}: {error}") from error
 
     def _record(self, file: RecordFile) -> FinishedFile:
@@ -97,7 +97,7 @@ class FinishedSplits:
 
 
 def to_merge(rows: int, files: tuple[RecordFile, ...]) -> tuple[RecordFile, ...]:
-    """The files, newest first, that go into a new one: each no larger than what it joins."""
+    """The files, newest first, to merge into a new one: each no larger than the rows before it."""
     merged = []
     for file in files:
         if file.rows > rows or rows + file.rows > MERGE_ROWS_MAX:

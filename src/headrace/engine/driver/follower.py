@@ -1,8 +1,8 @@
-"""A follower: reads a checkpoint's log along with the driver that leads, and can take over.
+"""A follower: reads the log of a checkpoint while another driver leads, and can take over.
 
-Until its own generation is in the log it writes nothing into the checkpoint and deletes nothing
-(protocol A4), but for the identity of a checkpoint that has none yet. `take_over` puts that
-generation, which fences every older driver, and gives the `Driver` that leads from there.
+Until its own generation is in the log, it writes nothing into the checkpoint and deletes nothing
+(protocol A4), except the identity of a checkpoint that has none yet. `take_over` appends that
+generation, which fences every older driver, and returns the `Driver` that leads from there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StoodBack(Exception):
 
 
 class Follower:
-    """A checkpoint's log and what it adds up to, as of the last look."""
+    """The log of a checkpoint and the ledger that it adds up to, as of the last read."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -35,7 +35,7 @@ class Follower:
         self.substrate = setup.substrate
         self.listeners = Listeners(self.graph.name, setup.options.listeners)
         self.checkpoint = ""
-        """The checkpoint's id; empty until a first look has found one."""
+        """The id of the checkpoint; empty until the first read has found one."""
         self.log = EpochLog(setup.store)
         self.history = History(setup.options.retain_epochs)
         self.has_read = False
@@ -46,11 +46,11 @@ class Follower:
 
     @property
     def ledger(self) -> Ledger:
-        """What the log adds up to."""
+        """The sum of the log's entries."""
         return self.history.ledger
 
     def follow(self) -> int:
-        """Reads the log to its end, without a trace; gives the generation that leads."""
+        """Reads the log to its end and writes nothing; returns the generation that leads."""
         if self.checkpoint:
             require_present(self.store, self.checkpoint)
         elif read_identity(self.store) is not None:
@@ -59,11 +59,11 @@ class Follower:
         if known:
             for position, entry in self.log.follow():
                 self.history.fold(position, entry)
-        # Entries beyond a gap: the log was trimmed past what was read.
+        # There are entries after a gap: the log was trimmed beyond the position read so far.
         if not known or self.log.last_position() > self.log.position:
             log = EpochLog(self.store)
             self.history = recover(log, self.setup.options.retain_epochs)
-            self.log = log  # assigned last, so that a look that failed leaves the old log in place
+            self.log = log  # assigned last, so that a failed read leaves the old log in place
             self.has_read, self._must_recover = True, False
         return self.log.generation
 
@@ -77,15 +77,15 @@ class Follower:
     ) -> Driver:
         """Takes over the checkpoint: from here on, no older driver can commit.
 
-        - `lapsed`: a standby takes over from this generation only; StoodBack where another
+        - `lapsed`: a standby takes over from this generation only; StoodBack if another
           driver was first.
-        - `waiter`: waits while the store or a sink is away, once this driver leads.
+        - `waiter`: waits while the store or a sink is unavailable, once this driver leads.
         - `on_lead`: called when the generation is in the log.
         - `on_job`: called when a job begins (True) and when it has ended (False).
         """
         waiter = waiter or FailAtOnce()
         if lapsed is not None and self.checkpoint:
-            require_present(self.store, self.checkpoint)  # a standby begins no new checkpoint
+            require_present(self.store, self.checkpoint)  # a standby creates no new checkpoint
         else:
             self.checkpoint = claim_identity(self.store, self.graph.name).id
         make_directories(self.store, self.topology)
@@ -114,5 +114,5 @@ class Follower:
         return driver
 
     def close(self) -> None:
-        """Lets go of the substrate."""
+        """Closes the substrate."""
         self.substrate.close()

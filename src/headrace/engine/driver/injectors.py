@@ -1,4 +1,7 @@
-"""What sources have to offer: the driver's side of injectors, where their I/O happens."""
+"""The driver's side of injectors: what each source can offer next.
+
+All I/O of sources on the driver happens here; decisions about it are made in `plan/`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from headrace.plan.ledger import Ledger
 from headrace.store.store import Store
 
 CHECKS = 128
-"""About so many finished parts are looked at, in turn, when a source without an end is asked."""
+"""About this many finished parts are checked, in turn, each time an unbounded source is asked."""
 
 
 class Injectors:
@@ -34,25 +37,25 @@ class Injectors:
         self._spark = spark
         self._record = FinishedSplits(store)
         self._fresh: dict[str, set[str]] = {name: set() for name in self._sources}
-        """Splits that are listed, and known not to be in the record."""
+        """Listed splits that are known not to be in the record of finished splits."""
         self._closed: dict[str, set[str]] = {name: set() for name in self._sources}
-        """Splits that are listed, or expected, though the record has them."""
+        """Listed or expected splits that are in the record of finished splits."""
         self._settled: dict[tuple[str, str], tuple[int, bool]] = {}
         self._released: dict[tuple[str, str], int] = {}
         self._first_seen: dict[tuple[str, str], int] = {}
         self._turn = 0
         self._times: dict[tuple[str, str, str], int] = {}
-        """When what has the same bytes as ever was last written to."""
+        """The modification time at which the bytes were last found unchanged."""
 
     def prepare(self) -> None:
-        """Called once before the first plan of a run."""
+        """Prepares the sources; called once before the first plan of a run."""
         for name, source in self._sources.items():
             directory = f"{paths.SOURCES}/{paths.safe(name)}"
             self._store.make_directory(directory)
             source.prepare(Workspace(self._store.below(directory), self._spark))
 
     def compare(self, ledger: Ledger, accept: Sequence[str]) -> Compared:
-        """Compares all that was read with what is there; SourceError where it must not be so."""
+        """Compares all input read so far with what is there; SourceError for a refused change."""
         found = Compared()
         for stream, source in self._sources.items():
             known, parts = ledger.splits.get(stream, {}), set(source.parts())
@@ -78,16 +81,16 @@ class Injectors:
         return found
 
     def seal(self, epoch: int, ledger: Ledger) -> dict[str, Sealing]:
-        """Writes down finished splits that leave the ledger with the commit of this epoch."""
+        """Records finished splits that leave the ledger with the commit of this epoch."""
         return self._record.seal(epoch, ledger)
 
     def close(self) -> None:
-        """The run has ended."""
+        """Closes the sources at the end of a run."""
         for source in self._sources.values():
             source.close()
 
     def offers(self, ledger: Ledger, records: int, parts: int, wall: int) -> dict[str, Offer]:
-        """What every injector could read next, about `records` records in all."""
+        """What every injector could read next, about `records` records in total."""
         share = max(1, records // len(self._sources))
         return {
             name: self._offer(name, source, ledger, share, parts, wall)
@@ -97,7 +100,7 @@ class Injectors:
     def settle(
         self, ledger: Ledger, released: Mapping[str, Mapping[str, int]] | None = None
     ) -> None:
-        """Tells sources how far they are committed, and how far no kept epoch needs them."""
+        """Tells sources up to where they are committed, and up to where no retained epoch reads."""
         before, self._released = self._released, {}
         for name, positions in (released or {}).items():
             for split, position in positions.items():
@@ -116,7 +119,7 @@ class Injectors:
                 if state.finished and (before_it is None or not before_it[1]):
                     ended.append(split)
             source.finished(ended)
-            # Once in the record they are neither listed nor in the ledger, and yet not missing.
+            # Splits in the record are neither listed nor in the ledger, but are not missing.
             self._closed[name].update(set(source.timing.expected).intersection(ended))
 
     def _offer(
@@ -135,14 +138,14 @@ class Injectors:
                 news[split] = state.news
                 self._first_seen.pop((name, split), None)
         for split, state in known.items():
-            # One that is expected may come back, and holds the watermark until then.
+            # An expected split may come back; it holds the watermark back until then.
             lost = split not in splits and split not in source.timing.expected
             if lost and not state.finished:
                 raise SourceError(
                     f"stream {name!r}: {split!r} of {source.describe()} is gone, but is not yet "
                     "read to its end: put it back, or start a new checkpoint"
                 )
-        # Asked before the ranges: what arrives in between is then offered, or the answer is no.
+        # Asked before the ranges: input that arrives in between is offered, or the answer is no.
         caught_up = source.caught_up()
         waiting = _too_far_ahead(source.timing, splits, known, news, wall)
         ranges: dict[str, Sequence[Range]] = {}
@@ -162,13 +165,13 @@ class Injectors:
         return Offer(splits, ranges, ended, news, caught_up, missed)
 
     def _listed(self, stream: str, source: Source, ledger: Ledger) -> list[str]:
-        """The splits that are there and not finished; those whose file has changed are refused."""
+        """The splits that exist and are not finished; refuses splits whose file has changed."""
         known, closed = ledger.splits.get(stream, {}), self._closed[stream]
         splits = source.splits()
         unknown = [split for split in splits if split not in known and split not in closed]
         new = [(split, "") for split in unknown if split not in self._fresh[stream]]
         if new:
-            # One that was read to its end may have been moved away, and be here again.
+            # A split that was read to its end may have been moved away and have returned.
             sealed = self._record.find(ledger, stream, new)
             for (split, name), seen in sealed.items():
                 closed.add(split)
@@ -191,9 +194,9 @@ class Injectors:
         ]
 
     def _check(self, stream: str, source: Source, split: str, read: Mapping[str, Seen]) -> None:
-        """Refuses to go on where something is not what was read; a look at its size and time.
+        """Refuses input that is not what was read, judged by its size and modification time.
 
-        Where a bounded source has changed after it was read, that was told at the start.
+        If a bounded source changed after it was read, the start has already reported that.
         """
         for name, seen in read.items():
             place = (stream, split, name)
@@ -214,9 +217,9 @@ def _too_far_ahead(
     news: Mapping[str, int],
     wall: int,
 ) -> set[str]:
-    """Splits that wait because they run ahead of the slowest by more than max_skew (D5).
+    """Splits that wait because they are ahead of the slowest by more than max_skew (D5).
 
-    A split without news for the idle time holds nobody back; the slowest never waits.
+    A split without new records for the idle time delays no other; the slowest never waits.
     """
     if timing.max_skew_us is None:
         return set()

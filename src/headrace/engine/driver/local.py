@@ -1,6 +1,6 @@
-"""The substrate without Spark: the same tasks, one after another, in this process.
+"""The substrate without Spark: the same tasks, run one after another in this process.
 
-The harness runs on it; so do epochs that need no cluster.
+The harness uses it, and so do epochs that need no cluster.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from headrace.worker.runtime import Runtime
 
 
 def read_all(runtime: Runtime, order: WorkOrder) -> list[Envelope]:
-    """What all reader tasks send."""
+    """The rows that all reader tasks send."""
     return [
         e for number in range(len(order.plan.reads)) for e in run_reader(runtime, order, number)
     ]
 
 
 def run_epoch(runtime: Runtime, order: WorkOrder) -> list[Report]:
-    """All tasks of an epoch, level by level."""
+    """Runs all tasks of an epoch, level by level; returns the rows for the driver."""
     rows = read_all(runtime, order)
     topology = runtime.topology
     for level in range(1, topology.depth + 1):
@@ -38,7 +38,7 @@ def run_epoch(runtime: Runtime, order: WorkOrder) -> list[Report]:
 
 
 def reports_in(rows: Iterable[Envelope]) -> list[Report]:
-    """The reports among rows that reached the driver."""
+    """The reports among the rows that reached the driver."""
     return [decode_report(row.body) for row in rows if row.header.kind == REPORT]
 
 
@@ -52,12 +52,12 @@ class LocalSubstrate:
         self.runtime = runtime
 
     def run(self, order: WorkOrder) -> Sequence[Report]:
-        """All reports of an epoch."""
+        """Runs an epoch; returns the reports of all its tasks."""
         return run_epoch(self.runtime, order)
 
     def gone(self) -> str | None:
-        """This process is there."""
+        """Never: this process is running."""
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing: there is nothing to close."""

@@ -1,16 +1,15 @@
-"""Pins: files that a reader needs for a while, so that collection leaves them (protocol C8).
+"""Pins: the files that a reader needs for a while, so that collection keeps them (protocol C8).
 
-A pin names its files and expires by itself; a reader that died holds nothing for ever.
-It is put if absent under a name that nobody else has, and only its owner deletes it
-before its time.
+A pin names its files and has an expiry time, so that the pin of a reader that died does not last
+for ever. It is put if absent under a unique name, and before it expires only its owner deletes it.
 
-1. The reader pins the files it is about to read.
-2. Then it looks whether they are all there: a collection that began before the pin may
-   have taken some, and then the reader has to do without.
-3. Collection looks for pins before it deletes.
+1. The reader pins the files that it is about to read.
+2. Then it checks that all of them exist: a collection that began before the pin may have deleted
+   some, and then the reader has to do without them.
+3. Collection reads the pins before it deletes.
 
-What remains: a collection that slept between its look and its deletion. A reader opens
-all its files at step 2, and an open file outlives its name.
+What remains: a collection that sleeps between reading the pins and deleting. Therefore a reader
+opens all its files in step 2, and an open file can be read even after its name is deleted.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ _logger = logging.getLogger("headrace.pins")
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """What somebody needs, and until when (wall time in seconds)."""
+    """What a reader needs, and until when (wall time in seconds)."""
 
     purpose: str
     expires: float
     files: list[str]
     log_from: int = 0
-    """The first position of the log that is needed; 0 where none is."""
+    """The first position of the log that is needed; 0 if none is."""
     determinants: int = 0
-    """The directory of calls that must not repeat that is needed; 0 where none is."""
+    """The first epoch of the directory of logged calls that is needed; 0 if none is."""
 
 
 class Pinned(msgspec.Struct, frozen=True):
-    """All that is pinned now."""
+    """Everything that is pinned now."""
 
     files: frozenset[str] = frozenset()
     log_from: int | None = None
@@ -60,14 +59,14 @@ def pinned(
     log_from: int = 0,
     determinants: int = 0,
 ) -> Iterator[bool]:
-    """While inside, collection leaves these files. False where the checkpoint cannot be written."""
+    """Keeps these files from collection inside the block; yields False if it cannot write a pin."""
     pin = Pin(purpose, store.system.wall_s() + seconds, sorted(files), log_from, determinants)
     name = paths.pin(store.system.token_hex(8))
     try:
         store.make_directory(paths.PINS)
         done = store.put_if_absent(name, seal(_MAGIC, msgspec.json.encode(pin)))
     except (OSError, HeadraceError):
-        done = False  # A copy that cannot be written is a copy that nobody collects from.
+        done = False  # No driver collects from a copy that cannot be written to.
     try:
         yield done
     finally:
@@ -76,14 +75,14 @@ def pinned(
 
 
 def pins_of(store: Store) -> Pinned:
-    """What is pinned; pins that have expired are swept."""
+    """What is pinned; deletes the pins that have expired."""
     found: list[Pin] = []
     for component in store.list(paths.PINS):
         name = f"{paths.PINS}/{component}"
         try:
             pin = msgspec.json.decode(unseal(_MAGIC, store.read(name), name), type=Pin)
         except FileNotFoundError:
-            continue  # its owner is done
+            continue  # its owner has deleted it
         except (CorruptCheckpoint, msgspec.DecodeError) as error:
             _logger.warning("%s is no pin and holds nothing: %s", name, error)
             continue

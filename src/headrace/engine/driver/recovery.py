@@ -1,4 +1,4 @@
-"""From the log on disk to a ledger: read back to the last snapshot, fold what follows."""
+"""Recovery of the ledger from the log: read back to a snapshot, then apply the later entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Body = TypeVar("_Body")
 
 
 class History:
-    """The ledger, and what the last commits named: the retention window."""
+    """The ledger, and what the commits of the retention window name."""
 
     def __init__(self, retain: int, limits: Limits = LIMITS) -> None:
         self._limits = limits
@@ -30,13 +30,16 @@ class History:
         self.segments: deque[set[str]] = deque(maxlen=self.retain)
         self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
         self.retained = self.retain
-        """So many of the last epochs no driver of the window can have collected."""
+        """No driver of the window can have collected files of this many last epochs."""
         self._snapshots: list[int] = []
         self.released: dict[str, dict[str, int]] = {}
-        """Stream -> split -> how far no kept epoch reads any more; told once of finished ones."""
+        """Stream -> split -> the position before which no retained epoch reads.
+
+        Finished splits are reported once.
+        """
 
     def fold(self, position: int, entry: LogEntry) -> None:
-        """Takes in one entry."""
+        """Applies one entry of the log."""
         ledger = self.ledger
         ledger.generation = max(ledger.generation, entry.generation)
         if entry.kind == PLAN:
@@ -60,7 +63,7 @@ class History:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 
     def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
-        """Starts from a snapshot instead of from nothing."""
+        """Starts from a snapshot instead of an empty ledger."""
         self.ledger = snapshot
         self.released = {
             stream: {split: state.position for split, state in splits.items()}
@@ -73,7 +76,7 @@ class History:
             self.ledger.planned(body.next)
 
     def committed(self, commit: Commit, position: int) -> None:
-        """Takes in a commit."""
+        """Applies a commit."""
         if commit.epoch != self.ledger.epoch + 1:
             raise CorruptCheckpoint(
                 f"log position {position} commits epoch {commit.epoch}, but the epoch before it "
@@ -89,22 +92,25 @@ class History:
         self._remember(position, commit)
 
     def link(self, nonce: str) -> dict[str, str]:
-        """What names the next commit, and the one that it follows."""
+        """The link of the next commit: its nonce, and the nonce of the commit before it."""
         return {"nonce": nonce, "follows": self.commits[-1][1].nonce if self.commits else ""}
 
     def nonces(self) -> dict[int, str]:
-        """Epoch -> the nonce of its commit: of the window, and of the epoch before it."""
+        """Epoch -> the nonce of its commit, for the window and the epoch before it."""
         known = {commit.epoch: commit.nonce for _, commit in self.commits}
         if self.commits and (oldest := self.commits[0][1]).follows:
             known[oldest.epoch - 1] = oldest.follows
         return known
 
     def snapshotted(self, position: int) -> None:
-        """A commit carries a snapshot: recovery may begin there once the window has passed it."""
+        """Notes that a commit carries a snapshot.
+
+        Recovery may begin there once the window has passed it.
+        """
         self._snapshots.append(position)
 
     def needed_from(self) -> int:
-        """Where recovery of this window would begin to read: nothing from here on may go."""
+        """The position at which recovery of this window begins; later entries must be kept."""
         oldest = self.commits[0][0] if self.commits else 0
         before = [position for position in self._snapshots if position <= oldest]
         if len(before) > 1:
@@ -117,7 +123,7 @@ class History:
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
         if len(self.commits) < self.retain:
             return
-        # The oldest commit that is kept: epochs after it can run again, and read on from there.
+        # The oldest retained commit: epochs after it can run again, and read from its positions.
         self.released = {
             stream: {s: p for s, p in known.items() if s in self.ledger.splits.get(stream, {})}
             for stream, known in self.released.items()
@@ -128,11 +134,11 @@ class History:
 
 
 def recover(log: EpochLog, retain: int) -> History:
-    """Reads the log; `log.position` is then its end.
+    """Reads the log and returns its history; `log.position` is then the end of the log.
 
-    It reads back to a snapshot that lies before the whole retention window, so that
-    the window after a crash is the one before it. While a log is being trimmed under
-    a reader, its oldest entries can be gone half-way: then it reads once more.
+    It reads back to a snapshot that lies before the whole retention window, so that the window is
+    the same after a crash as before. If the log is trimmed during the read, its oldest entries can
+    disappear halfway: then it reads once more.
     """
     for _ in range(_READS_MAX):
         history = _recover(log, History(retain, log.limits))
@@ -174,7 +180,7 @@ def _recover(log: EpochLog, history: History) -> History | None:
 
 
 def decode_body(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:
-    """The body of an entry; CorruptCheckpoint where it is not of this kind."""
+    """The decoded body of an entry; CorruptCheckpoint if it is not of this kind."""
     try:
         return msgspec.json.decode(entry.body, type=kind)
     except msgspec.DecodeError as error:

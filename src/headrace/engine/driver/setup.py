@@ -1,4 +1,4 @@
-"""What a driver works with, whether it follows the log or leads."""
+"""The setup of a driver: what it works with, whether it follows the log or leads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.store.store import Store
 
 
 class Substrate(Protocol):
-    """What carries an epoch's rows: Spark, or this process."""
+    """Runs the tasks of an epoch and carries their rows: Spark, or this process."""
 
     spark: Any
     parallelism: int
@@ -28,7 +28,7 @@ class Substrate(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """The pipeline, where its checkpoint lies, what runs its jobs, and what was asked for."""
+    """The pipeline, the location of its checkpoint, the substrate, and the options of the run."""
 
     topology: Topology
     fingerprint: str
@@ -38,4 +38,4 @@ class Setup:
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
     seeds: Callable[[], int] = lambda: secrets.randbits(63)
     choose_run: ChooseRun | None = None
-    """Which segments are merged; `compaction.choose` where it is None."""
+    """Chooses which segments are merged; `compaction.choose` if None."""

@@ -15,7 +15,7 @@ from headrace.store.store import Store
 
 
 def make_directories(store: Store, topology: Topology) -> None:
-    """Makes every directory that tasks write to: they never make one."""
+    """Creates every directory that tasks write to; tasks never create one."""
     for name in topology.keyed:
         store.make_directory(paths.state_directory(name))
     for name in topology.graph.outlets:
@@ -26,7 +26,7 @@ def make_directories(store: Store, topology: Topology) -> None:
 
 
 def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:
-    """State follows a computation that was renamed, if it says what it was called."""
+    """Moves state to a renamed computation, if that computation declares its former name."""
     renamed: dict[str, str] = {}
     for node in topology.keyed.values():
         for alias in node.aliases:
@@ -37,7 +37,7 @@ def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:
 
 
 def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
-    """Feedback that waits for a consumer which is gone would be lost without a word (D6)."""
+    """Refuses to lose feedback that waits for a consumer which no longer exists (D6)."""
     for consumer, files in ledger.outbox.items():
         node = topology.keyed.get(consumer)
         streams = {given.stream for given in node.inputs} if node else set()
@@ -53,7 +53,7 @@ def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
 def rings_for(
     topology: Topology, ledger: Ledger, slots: int | None, parallelism: int
 ) -> dict[str, Ring]:
-    """The rings as they are, or even ones where another number of slots is wanted."""
+    """The existing rings, or even rings if another number of slots is wanted."""
     rings: dict[str, Ring] = {}
     for node in topology.keyed.values():
         wanted = node.slots or slots
@@ -66,9 +66,10 @@ def rings_for(
 
 
 def remember_changes(log: EpochLog, ledger: Ledger, found: Compared) -> list[str]:
-    """Writes down which changed input was accepted, so that every later driver knows.
+    """Records in the log which changed input was accepted, so that every later driver knows.
 
-    Gives what is to be told. A plan that reads from such input names what it was: it goes first.
+    Returns the notices for the user. An open plan that reads from such input names the old
+    version: it is voided first.
     """
     if found.states:
         if (plan := ledger.open_plan) is not None and reads_from(plan, found.states):
@@ -81,7 +82,7 @@ def remember_changes(log: EpochLog, ledger: Ledger, found: Compared) -> list[str
 
 
 def require_present(store: Store, checkpoint: str) -> None:
-    """StoreError where the checkpoint is not there: what fails then is nobody's fault."""
+    """StoreError if the checkpoint is not there: no other error that follows is meaningful."""
     try:
         identity = read_identity(store)
     except CorruptCheckpoint as error:
