@@ -1,4 +1,4 @@
-"""A running pipeline: the epoch loop in a thread, and the handle that users hold."""
+"""A running pipeline: the epoch loop in a thread, and the handle through which users control it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Job:
     """A pipeline that runs in the background. Use it as a context manager: leaving stops it."""
 
     def __init__(self, follower: Follower, warm: Callable[[], None] = lambda: None) -> None:
-        """`warm` keeps what a standby will need warm."""
+        """`warm` is called by a standby to keep ready what it will need."""
         self._follower = follower
         self._warm = warm
         self._control = RunControl()
@@ -40,7 +40,7 @@ class Job:
             self._error = error
 
     def wait(self, timeout: float | Duration | None = None) -> RunSummary:
-        """Waits for the end, so many seconds or "2m" at most; raises what the pipeline raised."""
+        """Waits for the end, at most `timeout` (seconds or "2m"); raises the pipeline's error."""
         if isinstance(timeout, str | timedelta):
             timeout = duration(timeout, what="timeout=") / 1e6
         self._thread.join(timeout)
@@ -53,40 +53,40 @@ class Job:
         return self._summary
 
     def stop(self, wait: bool = True) -> RunSummary | None:
-        """Stops after the current epoch. Nothing is lost: a new run goes on from there."""
+        """Stops after the current epoch. Nothing is lost: a new run continues from there."""
         self._control.stopping.set()
         return self.wait() if wait else None
 
     def pause(self) -> None:
-        """Holds after the current epoch, until `resume`. The driver keeps leading."""
+        """Pauses after the current epoch, until `resume`. The driver keeps leading."""
         self._control.pausing.set()
 
     def resume(self) -> None:
-        """Goes on after `pause`."""
+        """Continues after `pause`."""
         self._control.pausing.clear()
 
     @property
     def running(self) -> bool:
-        """Whether it still runs."""
+        """Whether the pipeline still runs."""
         return self._thread.is_alive()
 
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
-        """The state of a key as the last commit left it; None where there is none (yet)."""
+        """The state of a key as the last commit left it; None if the key has no state (yet)."""
         topology, store = self._follower.topology, self._follower.store
         node = topology.keyed.get(computation)
         if node is None and computation in topology.graph.nodes:
             raise InvalidPipeline(f"computation {computation!r} has no key, and so no state")
-        if read_identity(store) is None:  # while it starts
+        if read_identity(store) is None:  # during the start
             return None
         found = Checkpoint(store)
         if node is None:
             return found.get(computation, key)
-        # State follows a renamed computation with the next commit.
+        # A renamed computation gets its state with the next commit.
         names = [name for name in (computation, *node.aliases) if name in found.computations]
         return found.get(names[0], key) if names else None
 
     def status(self) -> Status:
-        """Where it is: phase, epoch, watermark, records, state size; what it waits for."""
+        """The progress of the run: phase, epoch, watermark, records, state size, and any outage."""
         graph, ledger = self._follower.graph, self._follower.ledger
         error = self._error or self._control.error
         outage = self._control.outage if error is None else None

@@ -1,4 +1,4 @@
-"""`Pipeline`: the builder of the graph, with the verbs that run it on Spark."""
+"""`Pipeline`: the builder of the graph, with the methods that run it on Spark."""
 
 from __future__ import annotations
 
@@ -49,26 +49,27 @@ class Pipeline(PipelineBuilder):
 
         - `checkpoint`: a directory that the driver and all executors see.
         - `until`: "end" (sources have ended, the watermark goes to the end of time),
-          "caught_up" (nothing is left now; resumable) or None (for ever).
+          "caught_up" (no input is left now; can be resumed) or None (for ever).
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
-        - `epoch_target`: how long an epoch should take; its size follows the pace. The first ones
-          are small, until it is known what a record costs.
+        - `epoch_target`: how long an epoch should take; its size follows the measured speed. The
+          first epochs are small, until the cost of a record is known.
         - `epoch_records`: a fixed epoch size instead.
         - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
-        - `standby`: wait, warm, until the driver that leads has gone, and take over then.
-        - `lease`: a driver that has given no sign of life for so long has gone; one that has
-          made no step for `stuck_after`, while no job runs, gives none.
-        - `give_up_after`: how long to wait for a checkpoint or a sink that is away ("0s": not at
-          all); for ever if not given. Opening fails at once.
+        - `standby`: wait, warmed up, until the leading driver stops or dies, and take over then.
+        - `lease`: a driver that has shown no sign of life for this long counts as dead; one that
+          has made no step for `stuck_after`, while no job runs, shows none.
+        - `give_up_after`: how long to wait for a checkpoint or a sink that is unavailable ("0s":
+          not at all); for ever if not given. An error while opening fails at once.
         - `listeners`: objects (`Listener`) that follow the run: epochs, notices, its end. One that
-          raises does not stop the run; that is logged.
+          raises does not stop the run; its error is logged.
         - `on_epoch`, `on_notice`: functions, for a listener with one method.
-        - `replicas`: on a cluster, how many other executors keep each slot's state at hand.
+        - `replicas`: on a cluster, how many other executors keep a copy of each slot's state.
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
-          default a minute, or twenty times the slowest epoch so far. It doubles with each try.
+          default a minute, or twenty times the slowest epoch so far. It doubles with each attempt.
         - `accept_changed`: files that may have changed since they were read (a stream's name for
-          a list or a generator). Of one that is not yet read to its end, reading goes on with the
-          first record at or after the old position; one that is counts as read as it is now.
+          a list or a generator). If such a file was not yet read to its end, reading continues
+          with the first record at or after the old position; otherwise it counts as read in its
+          present form.
         """
         try:
             follower = self._follower(checkpoint, spark, check_options(options))
@@ -124,8 +125,8 @@ def _may_read_itself(topology: Topology) -> bool:
     """Whether the driver may read and route small epochs, as Spark's workers would.
 
     The order of a set depends on the hash seed, which only Spark's workers fix: a driver with a
-    random one does not run computations. Nor does it run those with a timeout: a worker that hangs
-    can be ended.
+    random seed does not run computations. It also runs none with a timeout, because only a worker
+    that hangs can be ended.
     """
     if not runs_user_code_while_reading(topology):
         return True

@@ -22,7 +22,7 @@ def read_all(runtime: Runtime, order: WorkOrder) -> list[Envelope]:
 
 
 def run_epoch(runtime: Runtime, order: WorkOrder) -> list[Report]:
-    """Runs all tasks of an epoch, level by level; returns the rows for the driver."""
+    """Runs all tasks of an epoch, level by level; returns their reports."""
     rows = read_all(runtime, order)
     topology = runtime.topology
     for level in range(1, topology.depth + 1):

@@ -1,1 +1,1 @@
-"""Who leads: the loop of a run, its lease, its standbys, and waiting through outages."""
+"""Leadership: the loop of a run, its lease, its standbys, and retries during outages."""

@@ -1,10 +1,11 @@
-"""The lease: a small file by which a leader says that it is alive, and how a standby judges it.
+"""The lease: a small file in which a leader states that it is alive, and how a standby judges it.
 
-Safety never rests on it: the log's generations fence. The lease only tells a standby when to try.
-A standby judges by its own monotonic clock: a count that has not moved for the lease's length has
-lapsed, so clocks of two machines need not agree.
+Safety never depends on the lease: the generations in the log fence old drivers. The lease only
+tells a standby when to try. A standby uses its own monotonic clock: a lease whose count has not
+changed for the length of the lease has lapsed. So the clocks of two machines need not agree.
 
-The decision (`LeaseObserver.look`) is pure: what was read and the time go in, a verdict comes out.
+The decision (`LeaseObserver.look`) is pure: what was read and the time are its input, a verdict is
+its output.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ _MAGIC = b"headrace-lease"
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What the file says."""
+    """The content of the lease file."""
 
     generation: int
     count: int
-    """Rises with every renewal."""
+    """Increases with every renewal."""
     length_s: float
     epoch: int = 0
-    """The last committed epoch, for those who look."""
+    """The last committed epoch, for information only."""
     state: str = HELD
-    """held; released (stopped, somebody else may go on); done (there is nothing left to do)."""
+    """held; released (stopped, another driver may continue); done (there is no work left)."""
     reason: str = ""
 
 
 def read_lease(store: Store) -> Lease | None:
-    """The lease; None where there is none that can be understood. StoreError where it is away."""
+    """The lease; None if absent or not decodable. StoreError if the store is unavailable."""
     try:
         data = store.read(paths.LEASE)
     except FileNotFoundError:
@@ -50,32 +51,32 @@ def read_lease(store: Store) -> Lease | None:
     try:
         return msgspec.json.decode(unseal(_MAGIC, data, paths.LEASE), type=Lease)
     except (HeadraceError, msgspec.DecodeError):
-        return None  # Written without a sync: after a power loss it may be anything.
+        return None  # Written without a sync: after a power loss the content may be anything.
 
 
 def write_lease(store: Store, lease: Lease) -> None:
-    """Replaces the lease, whole."""
+    """Replaces the lease atomically."""
     store.write_volatile(paths.LEASE, seal(_MAGIC, msgspec.json.encode(lease)))
 
 
-# What a standby thinks -------------------------------------------------------
+# What a standby decides ------------------------------------------------------
 
 
 class KeepWaiting(msgspec.Struct, frozen=True):
-    """There is a leader, as far as one can tell."""
+    """There probably is a leader."""
 
     text: str
 
 
 class TakeOver(msgspec.Struct, frozen=True):
-    """The leader of `generation` has gone."""
+    """The leader of `generation` no longer leads."""
 
     generation: int
     text: str
 
 
 class LeaderFinished(msgspec.Struct, frozen=True):
-    """The leader has done all there was to do."""
+    """The leader has finished: there is no work left."""
 
     text: str
 
@@ -84,18 +85,18 @@ Verdict = KeepWaiting | TakeOver | LeaderFinished
 
 
 class LeaseObserver:
-    """A standby's view of the leader."""
+    """Judges from the lease whether the leader is alive, for a standby."""
 
     def __init__(self, length_s: float) -> None:
-        """`length_s` is what counts where no lease says otherwise."""
+        """`length_s` is the length to use if no lease states its own."""
         self._length_s = length_s
         self._seen: tuple[int, int, int] | None = None
         self._since = 0.0
 
     def look(self, generation: int, lease: Lease | None, now: float) -> Verdict:
-        """The verdict on what lies in the checkpoint: the log's generation, and the lease."""
+        """The verdict on the state of the checkpoint: the generation in the log, and the lease."""
         if lease is not None and lease.generation < generation:
-            lease = None  # A newer driver has begun; what an older one says does not count.
+            lease = None  # A newer driver has begun; the lease of an older one does not count.
         seen = (generation, lease.generation, lease.count) if lease else (generation, 0, 0)
         if seen != self._seen:
             self._seen, self._since = seen, now
@@ -117,7 +118,10 @@ class LeaseObserver:
         )
 
     def unreadable(self) -> None:
-        """The checkpoint is away: the leader may be as blind as we are, and gets its time anew."""
+        """Restarts the waiting time, because the checkpoint is unavailable.
+
+        The leader may be unable to reach it as well, and gets the full length of its lease again.
+        """
         self._seen = None
 
     def _without_lease(self, generation: int, now: float) -> Verdict:
@@ -141,28 +145,28 @@ class Pulse:
         self._in_job = self._rests = False
 
     def beat(self) -> None:
-        """The loop goes on."""
+        """Notes that the loop has made a step."""
         self._last = self._system.uptime_s()
 
     def job(self, running: bool) -> None:
-        """A job has begun or ended; while one runs, nobody waits for steps."""
+        """Notes that a job has begun or ended; while a job runs, no steps are expected."""
         self.beat()
         self._in_job = running
 
     def rest(self, waits: bool) -> None:
-        """The loop waits for what is away, longer perhaps than steps may take; or goes on."""
+        """Notes whether the loop waits for an outage, possibly longer than a step may take."""
         self.beat()
         self._rests = waits
 
     def alive(self) -> bool:
-        """Whether the loop has made a step lately."""
+        """Whether the loop has made a step recently."""
         if self._stuck_s is None or self._in_job or self._rests:
             return True
         return self._system.uptime_s() - self._last < self._stuck_s
 
 
 class LeaseKeeper:
-    """Renews a leader's lease from a thread of its own, so that a long epoch is no death."""
+    """Renews a leader's lease in its own thread, so that it does not lapse in a long epoch."""
 
     def __init__(
         self,
@@ -188,7 +192,7 @@ class LeaseKeeper:
                 return
 
     def _renew(self, state: str, reason: str) -> bool:
-        """Writes the lease once more; False where a newer leader has one."""
+        """Writes the lease again; returns False if a newer leader has written one."""
         try:
             found = read_lease(self._store)
             if found is not None and found.generation > self._lease.generation:
@@ -202,16 +206,16 @@ class LeaseKeeper:
             )
             write_lease(self._store, self._lease)
         except (OSError, StoreError):
-            pass  # The store is away; the loop meets that too, and says so.
+            pass  # The store is unavailable; the loop will find and report that.
         return True
 
     def end(self, state: str, reason: str) -> None:
-        """The last word: done, or released. Without one, the lease lapses."""
+        """Writes the final state, done or released. Without that, the lease lapses."""
         self._ending.set()
         self._thread.join()
         self._renew(state, reason)
 
     def abandon(self) -> None:
-        """Ends without a word: a newer driver leads."""
+        """Ends without writing: a newer driver leads."""
         self._ending.set()
         self._thread.join()

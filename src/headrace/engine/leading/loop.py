@@ -1,7 +1,7 @@
 """The loop of a run: wait for its turn, take over, run epoch after epoch, release the lease.
 
-Taking over fails at once: the user hears of a path without permission or of a full disk before
-anything runs. After that, an outage is waited for (`Options.give_up_s` says how long).
+A takeover that fails is not retried: the user learns of a path without permission or of a full disk
+before anything runs. After that, the run waits out an outage (`Options.give_up_s` says how long).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from headrace.plan.decisions.transient import Outage, is_outage
 from headrace.plan.progress import RunSummary
 
 POLL_S = 0.2
-"""How often sources are asked for news while there is nothing to do."""
+"""How often sources are asked for new input while there is nothing to do."""
 POLL_STANDBY_S = 1.0
 
 
 class RunControl:
-    """What others ask of a run, and what they see of it."""
+    """The controls of a run, and its visible state."""
 
     def __init__(self, stopping: threading.Event | None = None) -> None:
         self.stopping = stopping or threading.Event()
         self.pausing = threading.Event()
         self.phase = "starting"
-        """starting, standby, running, paused (by somebody), ended, failed."""
+        """starting, standby, running, paused (by a request), ended, failed."""
         self.error: BaseException | None = None
-        """What it failed with."""
+        """The error that the run failed with."""
         self.retry: Retry | None = None
 
     @property
     def outage(self) -> Outage | None:
-        """What is away, while the run waits for it."""
+        """The outage that the run waits for now."""
         return self.retry.outage if self.retry is not None else None
 
 
@@ -57,7 +57,7 @@ def run_loop(
     control: RunControl | None = None,
     warm: Callable[[], None] = lambda: None,
 ) -> RunSummary:
-    """Epoch after epoch until the end, or until asked to stop; `warm` is called by a standby."""
+    """Runs epochs until the end, or until asked to stop; a standby calls `warm`."""
     try:
         summary = _Loop(follower, control or RunControl(), warm).run()
     except Exception as error:
@@ -68,7 +68,7 @@ def run_loop(
 
 
 class _Loop:
-    """One run."""
+    """The state of one run."""
 
     def __init__(self, follower: Follower, control: RunControl, warm: Callable[[], None]) -> None:
         self._follower = follower
@@ -91,7 +91,7 @@ class _Loop:
         control.retry = self._retry
 
     def run(self) -> RunSummary:
-        """From the first look at the checkpoint to the last word."""
+        """The whole run, from the first read of the checkpoint to the release of the lease."""
         control = self._control
         with ExitStack() as opened:
             opened.callback(self._follower.close)
@@ -101,7 +101,7 @@ class _Loop:
                     return self._nothing_done(driver)
                 opened.callback(driver.close)
                 return self._lead(driver)
-            except StopAsked:  # while it took over
+            except StopAsked:  # during the takeover
                 self._let_go(RELEASED, "stopped")
                 return self._nothing_done("stopped")
             except Fenced as error:
@@ -119,24 +119,24 @@ class _Loop:
                 control.phase = "ended" if control.error is None else "failed"
 
     def _cause(self, error: BaseException) -> BaseException:
-        """The error, or SparkError where Spark has ended, whatever the first error was."""
+        """The error, or SparkError if Spark has ended, whatever the first error was."""
         if not isinstance(error, Exception) or isinstance(error, SparkError):
             return error
         ended = self._follower.substrate.gone()
         return error if ended is None else SparkError(ended)
 
     def _check(self) -> None:
-        """Raises where waiting is in vain: another driver leads, or Spark has ended."""
+        """Raises if waiting is pointless: another driver leads, or Spark has ended."""
         if not self._leads:
-            return  # whoever leads is welcome
+            return  # a driver that does not lead accepts any leader
         if ended := self._follower.substrate.gone():
             raise SparkError(ended)
         self._follower.log.check()
 
     def _take_turn(self) -> Driver | str:
-        """The driver that leads; a standby first waits until the leader has gone.
+        """The driver that leads; a standby first waits until the leader is dead or has released.
 
-        Where it is not to lead, the reason.
+        Returns the reason instead if this run is not to lead.
         """
         options = self._options
         if not options.standby:
@@ -179,9 +179,9 @@ class _Loop:
         )
 
     def _begin_to_lead(self) -> None:
-        """The generation is in the log: from now on others wait for this driver."""
+        """Called when the generation is in the log: from now on others wait for this driver."""
         follower, lease_s = self._follower, self._options.lease_s
-        self._pulse.beat()  # a standby has made no step, and is not stuck for that
+        self._pulse.beat()  # a standby made no steps before, and is not stuck because of that
         self._leads = True
         if lease_s is not None:
             self._keeper = LeaseKeeper(
@@ -223,17 +223,17 @@ class _Loop:
                     control.stopping.wait(pause)
             driver.stop()
         except StopAsked:
-            pass  # What was unsettled stays so: the next driver reads what lies there.
+            pass  # The outcome of an interrupted write is open: the next driver reads the log.
         except Exception:
-            # A signal to all processes of a service ends Spark's JVM too. What was asked for is
-            # done all the same: the open plan stays for the next driver.
+            # A signal to all processes of a service ends Spark's JVM too. The stop is carried out
+            # anyway: the open plan stays for the next driver.
             if not control.stopping.is_set() or not driver.substrate.gone():
                 raise
         self._let_go(RELEASED, "stopped")
         return driver.summary("stopped")
 
     def _pause(self, driver: Driver) -> None:
-        """A pause was asked for: the open plan is voided, as its job would not start at once."""
+        """Carries out a pause: voids the open plan, because its job will not start at once."""
         control = self._control
         if control.phase != "paused":
             self._retry.through(driver.stop)

@@ -1,14 +1,14 @@
-"""Waits while something outside is away: tries again, says why, goes on when it is back.
+"""Retry with backoff while something outside is unavailable: announce the outage, wait, continue.
 
-1. A few tries in quick succession, silently. Hiccups that follow each other, with no step in
-   between that went through undisturbed, share these: who waits for one thing after another says
-   so, too.
-2. Then the outage is told once: which part, since when, the error.
-3. Tries with growing intervals, up to half a minute, until it is over, until somebody asks the
-   run to stop, or until `give_up_s` has passed.
+1. First a few retries in quick succession, silently. Short failures that follow each other, with
+   no undisturbed step in between, share these retries: a run that waits for one thing after another
+   announces that as well.
+2. Then the outage is announced once: which part, since when, the error.
+3. Then retries with growing intervals, up to half a minute, until the outage is over, until the
+   run is asked to stop, or until `give_up_s` has passed.
 
-Whoever waits keeps what it was doing: a plan stays open and is run again as it is, and an entry
-of the log is put again with the same nonce (protocol A2), however long it takes.
+A caller that waits keeps its work: a plan stays open and runs again as it is, and an entry of the
+log is put again with the same nonce (protocol A2), however long it takes.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from headrace.system import REAL, Event, System
 _Given = TypeVar("_Given")
 
 Tell = Callable[[str, str], None]
-"""Takes a kind of notice and its text."""
+"""Takes the kind of a notice and its text."""
 
 
 class StopAsked(Exception):
-    """Somebody asked the run to stop while it waited."""
+    """The run was asked to stop while it waited."""
 
 
 class Retry:
-    """How long a run waits for what is away. Not for ever where `give_up_s` says so."""
+    """Retries while a part outside is unavailable: for ever, or as long as `give_up_s` says."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Retry:
         check: Callable[[], None] = lambda: None,
         system: System = REAL,
     ) -> None:
-        """`check` raises where waiting is in vain: Fenced behind a newer driver, SparkError."""
+        """`check` raises if waiting is pointless: Fenced by a newer driver, or SparkError."""
         self.outage: Outage | None = None
-        """What is away now, once it is more than a hiccup."""
+        """The current outage, once it lasts longer than a few quick retries."""
         self._check = check
         self._give_up_s = give_up_s
         self._stopping = stopping
@@ -64,13 +64,13 @@ class Retry:
         self._began = 0.0
         self._began_wall = 0.0
         self._unsaid = 0
-        """Tries of hiccups that came before this outage, and were never told."""
+        """Retries of short failures before this outage that were never announced."""
         self._unsaid_s = 0.0
         self._undisturbed = True
-        """Whether nothing was waited for since the last step."""
+        """Whether no wait was needed since the last step."""
 
     def through(self, act: Callable[[], _Given]) -> _Given:
-        """What `act` gives, tried until it is not kept from it by an outage."""
+        """The result of `act`, retried for as long as an outage prevents it."""
         waited = False
         while True:
             try:
@@ -86,7 +86,7 @@ class Retry:
                 return given
 
     def wait(self, error: Exception) -> None:
-        """Returns when it is time to try again; raises where it is time to give up."""
+        """Returns when it is time to retry; raises when it is time to give up."""
         now = self._system.uptime_s()
         if self._tries == 0:
             self._began, self._began_wall = now, self._system.wall_s()
@@ -112,10 +112,10 @@ class Retry:
         except (Fenced, SparkError):
             raise
         except (OSError, HeadraceError):
-            pass  # The log is away as well: its own puts will tell.
+            pass  # The log is unavailable as well: its own puts will report that.
 
     def over(self) -> None:
-        """What was waited for has succeeded."""
+        """Ends the wait: what was waited for has succeeded."""
         away = self._system.uptime_s() - self._began if self._tries else 0.0
         if self.outage is not None:
             self._tell("back", f"the {self.outage.part} is back after {away:,.0f} s; going on")
@@ -127,7 +127,7 @@ class Retry:
         self._tries = 0
 
     def stepped(self) -> None:
-        """A step was made: if nothing disturbed it, what comes next is a hiccup of its own."""
+        """Notes a step: after an undisturbed step, the next short failure counts on its own."""
         if self._undisturbed:
             self._forget()
         self._undisturbed = True
@@ -150,7 +150,7 @@ class Retry:
 
 def _given_up(error: Exception, away_s: float) -> Exception:
     if error.__cause__ is not None and str(error).startswith(f"{error.__cause__} (given up"):
-        return error  # by a wait inside of this one
+        return error  # already given up by an inner wait
     if isinstance(error, HeadraceError) and away_s > 0:
         told = type(error)(f"{error} (given up after {away_s:,.0f} s)")
         told.__cause__ = error

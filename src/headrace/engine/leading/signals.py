@@ -35,8 +35,8 @@ def graceful_stop(stop: Callable[[], object], say: str = "") -> Iterator[None]:
         asked = True
         if say:
             os.write(2, say.encode())
-        # In a thread of its own: a handler runs in the middle of anything, perhaps while this
-        # thread holds the very lock that `stop` needs.
+        # In its own thread: a signal handler may interrupt this thread anywhere, even while it
+        # holds the very lock that `stop` needs.
         threading.Thread(target=stop, name="graceful-stop", daemon=True).start()
 
     before: dict[int, Any] = {number: signal.signal(number, handle) for number in _NUMBERS}

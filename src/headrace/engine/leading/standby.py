@@ -1,7 +1,7 @@
 """A standby: follows the log, observes the leader's lease, and keeps the substrate warm.
 
-Its ledger is where the leader's is, so that it can take over at once. It writes nothing into the
-checkpoint and deletes nothing (protocol A4).
+Its ledger is as recent as the leader's, so that it can take over at once. It writes nothing into
+the checkpoint and deletes nothing (protocol A4).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from headrace.errors import StoreError
 from headrace.system import Event
 
 WARM_EVERY_S = 20.0
-"""Spark ends Python workers that were idle for a minute."""
+"""How often to warm up: Spark ends Python workers that were idle for a minute."""
 REHEARSALS = 20
-"""So often at first, between looks at the lease: the JVM compiles what it has run often."""
+"""How many rehearsals at first, between reads of the lease: the JVM compiles what runs often."""
 TELL_EVERY_S = 10.0
 
 
@@ -28,7 +28,7 @@ def stand_by(
     tell: Callable[[str, str], None],
     warm: Callable[[], None],
 ) -> TakeOver | LeaderFinished | None:
-    """Follows until the leader has gone or is done; None where it was asked to stop."""
+    """Follows until the leader is dead, has released or is done; None if it was asked to stop."""
     clock = follower.store.system.uptime_s
     warmed = told = float("-inf")
     said = ""
@@ -39,7 +39,7 @@ def stand_by(
             warmed = clock()
             rehearsed += 1
         try:
-            # The log first: whoever leads by then has its lease read after it.
+            # The log is read first, so that the lease read after it is that of the newest leader.
             generation = follower.follow()
             lease = read_lease(follower.store)
         except (OSError, StoreError) as error:

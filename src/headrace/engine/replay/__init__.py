@@ -1,1 +1,1 @@
-"""A checkpoint seen from outside: past epochs run again, state read, state dropped by hand."""
+"""Tools for a checkpoint: run past epochs again, read its state, drop state by hand."""

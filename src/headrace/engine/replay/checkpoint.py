@@ -1,4 +1,4 @@
-"""Looking into a checkpoint from outside, without running anything.
+"""Reads a checkpoint from outside, without running anything.
 
 Checkpoint("state/orders").get("Orders", "o1")   ->  {"status": "paid", ...}
 """
@@ -51,7 +51,7 @@ class Checkpoint:
 
     @property
     def epochs(self) -> list[int]:
-        """The past epochs of which all is kept: `headrace replay` can run them again."""
+        """The past epochs of which every file is kept: `headrace replay` can run them again."""
         return kept_epochs(self._store)
 
     @property
@@ -61,14 +61,14 @@ class Checkpoint:
 
     @property
     def computations(self) -> list[str]:
-        """Computations that have state here."""
+        """The computations that have state in this checkpoint."""
         return sorted(self._ledger.slots)
 
     def view(self, computation: str) -> StateView:
         """All segments of a computation as one map of cells.
 
-        A pipeline that runs may collect a segment just before it is opened here: then this
-        goes on to the newest commit. Once opened, a segment can be read to its end.
+        A running pipeline may collect a segment just before it is opened here; then this method
+        retries with the newest commit. An open segment can be read to its end.
         """
         for _ in range(_LOOKS_MAX):
             try:
@@ -96,7 +96,7 @@ class Checkpoint:
         return self.view(computation).fetch([encoded], hashes, maps=True)[0]
 
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
-        """The state of one key; None where there is none."""
+        """The state of one key; None if it has none."""
         stored = self.stored(computation, key)
         return _plain(stored, encode_key(key), self.clock(computation)) or None
 
@@ -112,7 +112,7 @@ class Checkpoint:
                 yield decode_key(key), state
 
     def clock(self, computation: str) -> int:
-        """The time that TTLs are judged by: the watermark, or the last plan's wall clock."""
+        """The time by which TTLs expire: the watermark, or the wall clock of the last plan."""
         ledger = self._ledger
         if computation in ledger.by_wall:
             return ledger.wall

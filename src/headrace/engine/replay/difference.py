@@ -22,18 +22,18 @@ DETAILS_MAX = 5
 
 
 class Difference(msgspec.Struct):
-    """A unit of work that made something else than the commit says."""
+    """A unit of work whose output differs from the commit."""
 
     label: str
     computation: str
     """The computation, or the stream of a source."""
     slot: int | None
     details: list[str]
-    """What came out otherwise, as far as it can be told."""
+    """The differences, as far as they can be described."""
     repeats: bool = True
-    """Whether two replays of it agree; where not, the code is not deterministic."""
+    """Whether two replays of it agree; if not, the code is not deterministic."""
     call: HookCall | None = None
-    """The first call of a hook in which two replays differ, and the same in the other."""
+    """The first hook call in which two replays differ, and the same call in the other replay."""
     other: HookCall | None = None
 
 
@@ -45,7 +45,7 @@ def differences(
     digests = past.commit.digests
     for report in reports:
         if report.error == TORN:
-            continue  # a producer failed, which is told
+            continue  # a producer failed, which is reported
         if report.error is not None or digests.get(report.label) != report.digest:
             details = list(_details(past, report, store, overlay))
             found.append(Difference(report.label, report.host, report.slot, details))
@@ -55,7 +55,7 @@ def differences(
         for label in digests
         if label not in made
     ]
-    # What only consumed something else is a consequence, so causes come first.
+    # A unit that only consumed other input is a consequence, so causes are listed first.
     labels = {d.label for d in found}
     saw = {report.label: set(report.saw) for report in reports}
     return sorted(found, key=lambda d: bool(saw.get(d.label, set()) & labels))
@@ -64,7 +64,7 @@ def differences(
 def first_unlike(
     calls: Sequence[HookCall], again: Sequence[HookCall]
 ) -> tuple[HookCall | None, HookCall | None] | None:
-    """The first call of a hook that did something else the second time; None where all agree."""
+    """The first hook call that acted differently the second time; None if all agree."""
     others = {_where(call): call for call in again}
     for call in calls:
         other = others.pop(_where(call), None)

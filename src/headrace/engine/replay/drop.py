@@ -1,18 +1,18 @@
-"""Taking state out of a stopped pipeline by hand: of some keys, or of a whole computation.
+"""Removes state from a stopped pipeline by hand: of some keys, or of a whole computation.
 
-This is the way out of a checkpoint that cannot go on: code raises over what is stored, or
-a segment is damaged and there is no copy of it. Nothing but the named state is lost.
+This repairs a checkpoint that cannot continue: code raises because of stored state, or a segment is
+damaged and there is no copy of it. Only the named state is lost.
 
-1. Nobody may lead: the lease is watched for its length, and a lease that moves is refused.
-2. A generation is appended, as by a driver that takes over: one that comes back is fenced.
+1. No driver may lead: the lease is observed for its length; if the lease moves, the drop is
+   refused.
+2. A generation is appended, as in a takeover: a driver that comes back is fenced.
 3. The segments that hold the keys are merged without them and written, synced.
-4. One entry of the log puts the merged segments in the place of the old ones. That is the
-   moment at which the state is gone; a crash before it leaves files that nobody names.
+4. One entry of the log replaces the old segments by the merged ones. This is the moment at which
+   the state is removed; a crash before it leaves files that no entry names.
 
-The epoch stays the same, so sinks and sources do not notice. A plan that was left open says what
-is read and nothing of the state: the next driver runs it, or skips it (at-most-once), as ever.
-Past epochs can still be replayed while their segments are kept. Dropping a whole computation
-reads no segment.
+The epoch stays the same, so sinks and sources do not notice. A plan that was left open names its
+input but no state: the next driver runs it, or skips it (at-most-once), as always. Past epochs can
+still be replayed while their segments are kept. Dropping a whole computation reads no segment.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from headrace.state.compaction import merge_without
 from headrace.store.store import Store
 
 LEASE_DEFAULT_S = 3.0
-"""How long to watch where no lease says how long it is."""
+"""How long to observe the lease if no lease states its length."""
 _LOOK_S = 0.2
 _RETAIN = 16
 
 
 class DroppedState(msgspec.Struct, frozen=True):
-    """What was taken out."""
+    """What was removed."""
 
     epoch: int
     """The state is that of this epoch, without what was dropped."""
     cells: int
-    """How many live cells (fields, entries, timers, waiting records) are gone."""
+    """How many live cells (fields, entries, timers, waiting records) were removed."""
     missing: tuple[Any, ...] = ()
     """Keys that had no state."""
 
@@ -88,7 +88,7 @@ def _check(history: History, computation: str, store: Store) -> None:
 
 
 def _refuse_a_leader(store: Store, log: EpochLog) -> None:
-    """Watches the lease as a standby does; refuses where somebody renews it."""
+    """Observes the lease as a standby does; refuses if a driver renews it."""
     first = read_lease(store)
     if first is None or first.state != HELD or first.generation < log.generation:
         return
@@ -141,7 +141,7 @@ def _rewritten(
     before: SlotLedger,
     gone: set[bytes],
 ) -> tuple[tuple[SegmentSlice, ...], dict[bytes, int]]:
-    """A slot's entries without some keys, and how many live cells each of them had."""
+    """The entries of a slot without some keys, and how many live cells each key had."""
     entries = sorted(before.entries, key=lambda e: -e.last_epoch)
     if not entries:
         return (), {}
@@ -150,7 +150,8 @@ def _rewritten(
         return before.entries, {}
     if not rows:
         return (), counts
-    # Of the open epoch: a driver that was paused while it collected takes files of closed ones.
+    # Named for the open epoch: a driver that was paused during collection deletes files of
+    # closed epochs.
     name = paths.content_name(epoch + 1, label, digest_of(data), ".arrow")
     segment = f"{os.path.dirname(entries[0].segment)}/{name}"
     store.write(segment, data)

@@ -1,8 +1,8 @@
 """What the log says about a past epoch: its plan, its commit, and the ledger before it.
 
-Which epochs can run again is not written anywhere: it follows from the log that is left
-and from the files that are there. At least those after the oldest commit that the
-retention setting keeps can; more, until collection comes round.
+No file lists the epochs that can run again: that follows from the remaining log and files. It
+includes at least the epochs after the oldest commit that the retention setting keeps, and more
+until the next collection.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Past(msgspec.Struct):
     plan: Plan
     commit: Commit
     ledger: Ledger
-    """As it was when the epoch ran."""
+    """The ledger as it was when the epoch ran."""
     log_from: int
     """The first position of the log that this was read from."""
     voided: tuple[str, ...] = ()
-    """Why earlier plans of this epoch were given up."""
+    """Why earlier plans of this epoch were voided."""
 
     def files(self) -> set[str]:
-        """Every file of the checkpoint that running it again reads; answers are apart."""
+        """Every file of the checkpoint that a replay reads, except the logged answers."""
         segments = {
             entry.segment
             for slots in self.ledger.bases(self.plan.rings).values()
@@ -46,7 +46,7 @@ class Past(msgspec.Struct):
 
 
 def past_epoch(store: Store, epoch: int) -> Past:
-    """A committed epoch; IncompatibleState says what there is instead."""
+    """A committed epoch; the message of IncompatibleState says which epochs are available."""
     log = EpochLog(store)
     entries = _entries(log, epoch)
     if not entries:
@@ -61,7 +61,7 @@ def past_epoch(store: Store, epoch: int) -> Past:
 
 
 def not_kept(store: Store, epoch: int) -> IncompatibleState:
-    """The refusal of an epoch whose files or log entries were collected."""
+    """The error for an epoch whose files or log entries were collected."""
     entries = _entries(EpochLog(store), 0)
     _, retain, _, _ = _state_of(entries)
     kept = kept_epochs(store, entries)
@@ -73,7 +73,7 @@ def not_kept(store: Store, epoch: int) -> IncompatibleState:
 
 
 def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None) -> list[int]:
-    """The epochs whose plan, commit and files are all there."""
+    """The epochs whose plan, commit and files all exist."""
     if entries is None:
         entries = _entries(EpochLog(store), 0)
     there = {
@@ -95,7 +95,7 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
 
 
 def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
-    """The log, oldest entry first, back to a snapshot from before `epoch` (0: all there is)."""
+    """The log, oldest entry first, back to a snapshot before `epoch` (0: the whole log)."""
     found: list[tuple[int, LogEntry]] = []
     for position, entry in log.backwards():
         found.append((position, entry))
@@ -110,7 +110,7 @@ def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
 def _based(
     entries: list[tuple[int, LogEntry]], limits: Limits
 ) -> tuple[History, list[tuple[int, LogEntry]]]:
-    """A history from nothing or from the first snapshot, and the entries after it."""
+    """A history, empty or from the first snapshot, and the entries after it."""
     history = History(1, limits)
     if not entries or entries[0][0] == 1:
         return history, entries
@@ -136,7 +136,7 @@ def _found(entries: list[tuple[int, LogEntry]], epoch: int, limits: Limits) -> P
             plan = history.ledger.open_plan
             if commit.epoch == epoch and plan is not None:
                 for old, new in commit.renamed.items():
-                    history.ledger.rename(old, new)  # as the driver had done when it ran
+                    history.ledger.rename(old, new)  # as the driver had done when the epoch ran
                 return Past(epoch, plan, commit, history.ledger, entries[0][0], tuple(reasons))
         history.fold(position, entry)
     return None
@@ -172,7 +172,7 @@ def _not_committed(epoch: int, last: int, open_plan: Plan | None, reasons: list[
 
 
 def _spans(epochs: list[int]) -> str:
-    """`3 to 7, 9`: numbers as people read them."""
+    """Ranges of epochs as text: `3 to 7, 9`."""
     spans: list[list[int]] = []
     for epoch in epochs:
         if spans and spans[-1][1] == epoch - 1:

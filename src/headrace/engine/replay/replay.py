@@ -1,13 +1,13 @@
-"""A past epoch, run again here: same records, same clock, same dice, same answers.
+"""Replay: runs a past epoch again here, with the same records, clock, random numbers and answers.
 
-1. The log gives the plan, the commit and the ledger before it (`past`).
-2. The files it reads are pinned, and opened, so that nobody takes them away.
-3. The epoch runs in this process, over the checkpoint but never into it; the outside
-   answers what it answered then, and is not called.
-4. What every unit of work made must have the digest that the commit names.
-5. Where it has not, the epoch runs once more. If the two runs differ, the code does not
-   repeat itself, and the first hook that shows it is named. If they agree, code, input
-   or libraries are not what they were, and the state that came out otherwise is named.
+1. The log gives the plan, the commit and the ledger before it (`epoch_at`).
+2. The files that the epoch reads are pinned and opened, so that they cannot be collected.
+3. The epoch runs in this process. It reads the checkpoint but never writes into it. External
+   systems are not called: their logged answers are used.
+4. The output of every unit of work must have the digest that the commit names.
+5. If a digest differs, the epoch runs once more. If the two runs differ, the code is not
+   deterministic, and the first hook that shows it is named. If they agree, the code, the input or
+   the libraries have changed, and the state that differs is named.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ PIN_S = 3600.0
 DEBUG_PIN_S = 24 * 3600.0
 
 _REFUSED = ("SourceError", "StoreError", "CorruptCheckpoint", "IncompatibleState")
-"""Errors of a unit of work that say that the epoch cannot be run, not what it does."""
+"""Errors of a unit of work which say that the epoch cannot run again."""
 
 
 class Replay(msgspec.Struct):
-    """What running an epoch again has shown."""
+    """The result of running an epoch again."""
 
     pipeline: str
     epoch: int
     wall: int
-    """The plan's clock."""
+    """The wall clock of the plan."""
     records: int
     equal: bool
-    """Whether every unit of work made what the commit says."""
+    """Whether the output of every unit of work is the one that the commit names."""
     calls: list[HookCall]
-    """The calls of hooks that were asked for, in their order."""
+    """The recorded hook calls that were asked for, in order."""
     calls_total: int
-    """How many there were; only so many are kept."""
+    """How many such calls there were; only a limited number is recorded."""
     differences: list[Difference]
     warnings: list[str]
 
@@ -74,14 +74,14 @@ def replay(
     key: Any = None,
     debug: bool = False,
 ) -> Replay:
-    """Runs a committed epoch again, and compares what it makes with its commit.
+    """Runs a committed epoch again, and compares its output with its commit.
 
-    - `checkpoint`: where the pipeline has run. Nothing in it is changed, but for a pin while
-      this lasts.
-    - `computation`, `key`: whose hook calls to tell; all of them if not given.
+    - `checkpoint`: where the pipeline has run. Nothing in it is changed, except for a pin while
+      the replay runs.
+    - `computation`, `key`: whose hook calls to report; all of them if not given.
     - `debug`: stops in the debugger at the first such call.
 
-    No Spark is needed, and the outside is not called. Where user code depends on the order of
+    No Spark is needed, and external systems are not called. If user code depends on the order of
     sets, start Python with PYTHONHASHSEED=0, as runs on Spark do.
     """
     topology = pipeline.freeze()
@@ -99,7 +99,7 @@ def replay_epoch(
     debug: bool = False,
     prepared: bool = False,
 ) -> Replay:
-    """The same for a pipeline that is frozen; `prepared` says that its sources are."""
+    """`replay` for a frozen pipeline; `prepared`: its sources are prepared already."""
     graph = topology.graph
     identity = read_identity(store)
     if identity is None:
@@ -179,7 +179,7 @@ def _run(
 def _explain(
     found: Sequence[Difference], topology: Topology, store: Store, order: WorkOrder, past: Past
 ) -> None:
-    """Runs the epoch twice more, and names the first hook that does not repeat itself."""
+    """Runs the epoch twice more, and names the first hook that is not deterministic."""
     first = found[0]
     runs = []
     for _ in range(2):
@@ -226,7 +226,7 @@ def _warnings(topology: Topology, past: Past) -> list[str]:
 
 
 def _refuse_other_wiring(topology: Topology, past: Past) -> None:
-    """A plan deals work to computations and streams by name: they must be there."""
+    """Refuses a pipeline that lacks computations or streams to which the plan deals work."""
     for what, then, now in (
         ("computations with state", set(past.plan.rings), set(topology.keyed)),
         ("sources", set(past.plan.injectors), set(topology.graph.injectors)),
@@ -242,7 +242,7 @@ def _refuse_other_wiring(topology: Topology, past: Past) -> None:
 
 
 def one_at_a_time(topology: Topology) -> Topology:
-    """Keys one after the other: results are the same, and a debugger needs one thread."""
+    """Processes keys one after another: same results, and a debugger needs one thread."""
     if all(node.concurrency == 1 for node in topology.graph.nodes.values()):
         return topology
     nodes = {name: replace(node, concurrency=1) for name, node in topology.graph.nodes.items()}
@@ -256,7 +256,7 @@ def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]
         yield
         return
     for name, injector in topology.graph.injectors.items():
-        # Ours only read at a path. Others may write there, and so into the checkpoint.
+        # Our own sources only read at a path. Others may write there, and so into the checkpoint.
         is_ours = type(injector.source).__module__.startswith("headrace.sources")
         copy = Overlay(store, gives_paths=is_ours).below(f"{paths.SOURCES}/{paths.safe(name)}")
         try:

@@ -1,1 +1,1 @@
-"""All that the engine knows of Spark. No other part of the engine imports pyspark."""
+"""Everything that the engine knows about Spark. No other part of the engine imports pyspark."""

@@ -1,17 +1,16 @@
-"""Anchors: slots stay on their executor, though Spark places shuffle tasks at random.
+"""Anchors: keep slots on their executor, although Spark places shuffle tasks at random.
 
-An anchor is a cached frame with one partition per slot and no rows. Joined with the
-shuffled rows it changes nothing about them, but Spark runs a task where the first
-of its cached inputs lies. Several anchors in a row say who is asked next when an
-executor dies: the replicas.
+An anchor is a cached frame with one partition per slot and no rows. A join with the shuffled rows
+does not change them, but Spark runs a task where the first of its cached inputs lies. Several
+anchors in a row define which executors are preferred next when an executor dies: the replicas.
 
-Three things that look odd, and why they are so:
-- Anchors are empty. A shuffle that carried something has a preferred host of its
-  own, which would be asked before the next anchor.
-- The join is a full outer sort-merge join with the anchor on the left: Spark looks
-  at inputs from the left, and a right outer join would put the rows there. Between
-  anchors it is a left outer one, which keeps partitions as they are.
-- Each frame has a name of its own in it: Spark caches equal frames once.
+Three things look odd, and have these reasons:
+- Anchors are empty. A shuffle with data has a preferred host of its own, which Spark would prefer
+  to the next anchor.
+- The join is a full outer sort-merge join with the anchor on the left: Spark looks at inputs from
+  the left, and a right outer join would put the rows there. Between anchors it is a left outer
+  join, which keeps partitions as they are.
+- Each frame contains a unique name, because Spark caches equal frames only once.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BUILDS_MAX = 3
-"""How many anchors are built in search of an even one."""
+"""How many anchors are built to find an even one."""
 STANDBY_BUILDS_MAX = 10
-"""How many more, in search of replicas for every slot."""
+"""How many more anchors are built to find replicas for every slot."""
 
 
 class Anchor:
-    """The anchors of one number of slots, the home first, then the replicas."""
+    """The anchors for one number of slots: the home first, then the replicas."""
 
     def __init__(self, frames: list[DataFrame], home: Placement, replicas: int) -> None:
         self.frames = frames
@@ -58,7 +57,7 @@ class Anchor:
         self.guards: dict[int, list[int]] = {}
 
     def hold(self, rows: DataFrame | None) -> DataFrame:
-        """The rows (or none), each partition where its anchor is."""
+        """The rows (or none), with each partition placed where its anchor is."""
         held = self.frames[0]
         for standby in self.frames[1:]:
             other = standby.select(col("slot").alias("next")).hint("merge")
@@ -70,7 +69,7 @@ class Anchor:
 
 
 class Anchors:
-    """Builds anchors, and anew when executors come and slots lie unevenly."""
+    """Builds anchors, and rebuilds them when executors join and slots are spread unevenly."""
 
     def __init__(self, session: SparkSession, context: SparkContext, replicas: int) -> None:
         self._session = session
@@ -82,7 +81,7 @@ class Anchors:
         _warn_of_settings(context)
 
     def refresh(self) -> bool:
-        """Looks whether executors came or went; True where anchors changed."""
+        """Checks whether executors have joined or left; True if anchors changed."""
         cores = int(self._context.defaultParallelism)
         if cores == self._cores and not self._uncertain:
             return False
@@ -97,7 +96,7 @@ class Anchors:
                     frame.unpersist()
                 changed = True
             elif lacking(home, others, self._possible(executors)):
-                # The slots stay where they are; only others are found to stand by.
+                # The slots stay where they are; only new replicas are chosen.
                 first, *rest = anchor.frames
                 spare = list(zip(rest, others, strict=True))
                 self._known[slots] = self._cover(slots, first, home, spare, executors)
@@ -116,13 +115,13 @@ class Anchors:
         return found
 
     def ran(self, slots: int, seen: dict[int, str]) -> None:
-        """Where the slots of the last level ran; elsewhere than expected means a loss."""
+        """Notes where slots of the last level ran; an unexpected place means a lost executor."""
         anchor = self._known.get(slots)
         if anchor is not None and moved(anchor.home, seen):
             self._uncertain = True
 
     def drop(self) -> None:
-        """Forgets all anchors: the executors that hold them cannot be relied on."""
+        """Drops all anchors: the executors that hold them cannot be relied on."""
         for anchor in self._known.values():
             for frame in anchor.frames:
                 frame.unpersist()
@@ -146,7 +145,7 @@ class Anchors:
         spare: list[tuple[DataFrame, Placement]],
         executors: int,
     ) -> Anchor:
-        """Anchors behind the first, as many as it takes to give every slot its replicas."""
+        """The anchors behind the first, as many as are needed to give every slot its replicas."""
         possible = self._possible(executors)
         chosen: list[int] = []
         for _ in range(STANDBY_BUILDS_MAX):
@@ -181,19 +180,19 @@ class Anchors:
         return empty.repartitionById(slots, col("slot")).persist()
 
     def _locate(self, frame: DataFrame) -> Placement:
-        """The executor of each slot; builds what is not cached yet."""
+        """The executor of each slot; builds the frame if it is not cached yet."""
         told = frame.mapInArrow(_tell, "slot int, executor string").collect()
         return tuple(name for _, name in sorted((row[0], row[1]) for row in told))
 
     def _executors(self, places: list[Placement]) -> int:
-        """How many executors there are: as many as were seen, or as the cores say."""
+        """How many executors there are: as many as were seen, or as the number of cores implies."""
         seen = len({name for placement in places for name in placement})
         each = int(self._context.getConf().get("spark.executor.cores", "0") or 0)
         return max(seen, self._cores // each if each else 0)
 
 
 def executor_name() -> str:
-    """Names the executor that this Python worker belongs to: its block directory is its own."""
+    """A name for the executor of this Python worker: its block directory, which is unique."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
 
@@ -207,7 +206,7 @@ def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _needed(home: Placement, places: list[Placement], wanted: int) -> list[int]:
-    """The fewest of the other anchors, greedily, that leave no slot without replicas."""
+    """The fewest other anchors, chosen greedily, so that no slot lacks replicas."""
     chosen: list[int] = []
     while lacking(home, [places[at] for at in chosen], wanted):
         others = [places[at] for at in chosen]

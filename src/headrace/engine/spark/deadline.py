@@ -1,10 +1,10 @@
-"""A deadline for Spark jobs: a hung executor becomes a lost one.
+"""A deadline for Spark jobs: a hung executor is treated as a lost one.
 
-Spark learns of an executor that hangs by its missing heartbeats, after
-`spark.network.timeout`, two minutes unless the session says otherwise. An epoch
-need not wait so long. When its budget is spent its jobs are cancelled, and the
-plan runs again: Spark still counts the hung task's core as taken, so the next try
-goes elsewhere. Whatever the sleeper does when it wakes, no commit names it.
+Spark detects a hung executor by its missing heartbeats after `spark.network.timeout`, which is two
+minutes unless the session says otherwise. An epoch need not wait that long. When its budget is
+spent, its jobs are cancelled and the plan runs again. Spark still counts the core of the hung task
+as taken, so the next attempt runs elsewhere. Whatever the hung task writes when it wakes up, no
+commit names it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DOUBLINGS_MAX = 6
 
 
 class Deadline:
-    """How long an epoch's job may take: what was asked for, or what past epochs suggest."""
+    """How long an epoch's job may take: the configured time, or an estimate from past epochs."""
 
     def __init__(self, context: SparkContext, seconds: float | None) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class Deadline:
 
     @property
     def budget(self) -> float:
-        """Seconds. It doubles with every expiry in a row: slow is not the same as hung."""
+        """Seconds. It doubles with every expiry in a row, because a slow job need not be hung."""
         base = self._asked or max(BUDGET_MIN_S, BUDGET_TIMES * self._slowest)
         return base * 2.0 ** min(self._expired, DOUBLINGS_MAX)
 
@@ -51,7 +51,7 @@ class Deadline:
         timer = threading.Timer(self.budget, cancel)
         timer.daemon = True
         self._context.addJobTag(tag)
-        # Else a cancelled task that waits for a hung executor's shuffle files keeps its core.
+        # Otherwise a cancelled task that waits for a hung executor's shuffle files keeps its core.
         self._context.setInterruptOnCancel(True)
         timer.start()
         try:
@@ -62,7 +62,7 @@ class Deadline:
             self._expired = self._expired + 1 if expiry.happened else 0
 
     def took(self, seconds: float) -> None:
-        """An epoch's job went well and took so long."""
+        """Notes that an epoch's job succeeded and took this long."""
         self._slowest = max(self._slowest, seconds)
 
 

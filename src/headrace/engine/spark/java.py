@@ -1,4 +1,4 @@
-"""Looks for a Java that Spark can run on, and says in one sentence what to do without one."""
+"""Looks for a Java that Spark can run on; if there is none, says in one sentence what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 
 JAVA_VERSION_MIN = 17
 
-# The first package manager found names the command.
+# The first package manager that is found determines the command.
 _INSTALLERS = {
     "brew": "brew install --cask temurin@17",
     "apt-get": "apt-get install openjdk-17-jre-headless",

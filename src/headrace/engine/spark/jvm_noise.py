@@ -1,8 +1,8 @@
-"""Keeps the chatter of a starting JVM away from people who did not ask for it.
+"""Hides the messages of a starting JVM from users who did not ask for them.
 
-Commands send Spark's own log to a file. What the JVM itself writes to standard error while it
-starts is dropped line by line if it is known noise; everything else, and everything later (the
-prints of user code in Python workers among it), comes through.
+Commands send Spark's own log to a file. Of the lines that the JVM itself writes to standard error
+while it starts, known noise is dropped. Everything else is shown, and so is everything later
+(including the prints of user code in Python workers).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOISE = re.compile(
 )
 
 _LOST = "Exception while sending command."
-"""What py4j logs, with a page of frames, when its JVM has gone."""
+"""What py4j logs, with a page of frames, when its JVM has ended."""
 
 LOG_NAME = "spark.log"
 FAREWELL_S = 2.0
@@ -58,9 +58,9 @@ def write_log_settings(directory: Path) -> Path:
 
 
 class NoFarewell:
-    """While it holds, Python's side of Spark does not print pages when its JVM dies.
+    """While active, the Python side of Spark prints no long traces when its JVM dies.
 
-    Whoever used Spark then gets an error, and that is where it is told.
+    The caller that uses Spark then gets an error, which reports it.
     """
 
     def __init__(self, context: Any) -> None:
@@ -77,14 +77,14 @@ class NoFarewell:
             type(self._server).handle_error(self._server, request, address)
 
     def end(self) -> None:
-        """Everything is printed again."""
+        """Ends the suppression."""
         logging.getLogger().removeFilter(self._passes)
         if self._server is not None:
             vars(self._server).pop("handle_error", None)
 
 
 class StartUp:
-    """What processes started under `filtered_stderr` have said so far, without the noise."""
+    """What processes started under `filtered_stderr` have written so far, without the noise."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -93,10 +93,10 @@ class StartUp:
 
 @contextmanager
 def filtered_stderr() -> Iterator[StartUp]:
-    """Processes started inside write their standard error through a filter, for all their life.
+    """Processes started inside write their standard error through a filter for their whole life.
 
-    What they say inside the block is kept, and shown when the block ends well; if it fails, the
-    caller may find the reason in it.
+    Their output is kept during the block, and shown when the block ends well. If the block fails,
+    the caller may find the reason in it.
     """
     start_up = StartUp()
     try:
@@ -116,7 +116,7 @@ def filtered_stderr() -> Iterator[StartUp]:
         yield start_up
     except BaseException:
         os.dup2(visible, 2)
-        forwarder.join(timeout=FAREWELL_S)  # What failed to start has ended, and so its words.
+        forwarder.join(timeout=FAREWELL_S)  # A process that failed to start has ended its output.
         raise
     else:
         sys.stderr.flush()
@@ -127,13 +127,13 @@ def filtered_stderr() -> Iterator[StartUp]:
 
 
 def _forward(reading: int, visible: int, start_up: StartUp) -> None:
-    """Takes lines until the last process that writes them has ended."""
+    """Forwards lines until the last process that writes them has ended."""
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
             if start_up.over.is_set():
                 try:
                     os.write(visible, line)
-                except OSError:  # Nobody reads any more; the writer must still not be blocked.
+                except OSError:  # Standard error is closed; the writer must not block anyway.
                     pass
             elif not _NOISE.search(line):
                 start_up.lines.append(line.decode(errors="replace").rstrip())

@@ -1,7 +1,7 @@
-"""A look at Spark's workers before the first epoch: their Python, Headrace, the checkpoint path.
+"""Checks Spark's workers before the first epoch: their Python, Headrace, the checkpoint path.
 
-What is wrong there would fail every task of every try, and Spark would tell it at length. Our own
-sessions on this machine run this very Python and see its files, so nobody needs to look.
+A defect there would fail every task of every attempt, and Spark would report it at length. Our own
+sessions on this machine use this very Python and see its files, so they are not checked.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ASK_S = 60.0
 
 
 def look_at_workers(spark: SparkSession, session: SparkSession, tasks: int, store: Store) -> None:
-    """SparkError or StoreError where workers could not run a pipeline.
+    """SparkError or StoreError if workers could not run a pipeline.
 
-    `session` is the one of ours beside the user's; `tasks` reach all executors there are.
+    `session` is our own session beside the user's; `tasks` is enough to reach all executors.
     """
     master = session.conf.get("spark.master", None) or "local"
     here = master.startswith("local")
@@ -42,7 +42,7 @@ def look_at_workers(spark: SparkSession, session: SparkSession, tasks: int, stor
 
 
 def _python_of(spark: SparkSession) -> str | None:
-    """The Python that workers are started with; Spark Connect does not say."""
+    """The Python that workers are started with; Spark Connect does not report it."""
     try:
         return str(spark.sparkContext.pythonExec)
     except Exception:
@@ -51,9 +51,9 @@ def _python_of(spark: SparkSession) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _has_headrace(python: str) -> bool:
-    """Whether a Python of this machine has Headrace; one that Spark will refuse is told at once.
+    """Whether a Python of this machine has Headrace; raises at once for one that Spark refuses.
 
-    False says little: what a session ships to its workers itself is not seen here.
+    False proves little: modules that a session itself ships to its workers are not visible here.
     """
     try:
         answer = subprocess.run(
@@ -73,7 +73,7 @@ def _has_headrace(python: str) -> bool:
 def _ask_workers(
     session: SparkSession, tasks: int, store: Store | None, python: str | None
 ) -> None:
-    """A job that needs nothing but PySpark in workers, so that it can tell what else they lack."""
+    """Runs a job that needs only PySpark in workers, so that it can report what else they lack."""
     from pyspark.sql.functions import udf
 
     location, name, word = "", f".probe-{secrets.token_hex(6)}.tmp", secrets.token_hex(16)
@@ -103,7 +103,7 @@ def _ask_workers(
     asked: Any = udf(look, "string", useArrow=False)
     try:
         rows = session.range(0, tasks, 1, tasks).select(asked("id")).collect()
-    except Exception as error:  # Spark and py4j each have their own kinds.
+    except Exception as error:  # Spark and py4j raise different types.
         known = workers_lack(str(error), python)
         raise known or SparkError(
             "Spark could not run a first, small job on its workers: "

@@ -1,13 +1,13 @@
-"""The Python process that Spark lends a task: two of its habits cost 40 ms each, and need not.
+"""Tunes the Python process in which Spark runs a task: avoids two delays of 40 ms each.
 
-*Late acknowledgements.* The JVM writes a task's command and its first rows as
-several small segments of a TCP connection over loopback. Nagle's algorithm holds
-the second back until the first is acknowledged, and Linux delays that for 40 ms
-in the hope of an answer to send along.
+*Late acknowledgements.* The JVM writes a task's command and its first rows as several small
+segments of a TCP connection over loopback. Nagle's algorithm delays the second segment until the
+first is acknowledged, and Linux delays the acknowledgement for 40 ms, in the hope of sending it
+together with an answer.
 
-*Full collections.* After every task the process collects garbage in all that it
-holds: every module, every cached key. The next task waits for it, as long as a
-small task takes to do all its work.
+*Full collections.* After every task the process runs a garbage collection over its whole heap:
+every module, every cached key. The next task waits for it, as long as a small task takes to do all
+its work.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import stat
 from contextlib import suppress
 
 COLLECT_EVERY = 64
-"""After so many tasks the whole heap is collected after all: user code may leave cycles behind."""
+"""After this many tasks the whole heap is collected, because user code may leave cycles."""
 
 _DESCRIPTORS = "/proc/self/fd"
 _tasks = 0
 
 
 def acknowledge_at_once() -> None:
-    """Sends what acknowledgements are due on this process's TCP connections, now and for a while.
+    """Sends pending acknowledgements on this process's TCP connections, now and for a while.
 
-    Where there is no such thing (another system, sockets of another family) nothing happens.
+    Does nothing if that is not supported (another system, sockets of another family).
     """
     quick = getattr(socket, "TCP_QUICKACK", None)
     if quick is None:
@@ -48,11 +48,11 @@ def _acknowledge(descriptor: int, quick: int) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, quick, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     finally:
-        connection.detach()  # the descriptor is Spark's, and stays open
+        connection.detach()  # the descriptor belongs to Spark and stays open
 
 
 def spare_collection() -> None:
-    """At the end of a task: what is alive now is left out of collections, most of the time."""
+    """At the end of a task: excludes live objects from most garbage collections."""
     global _tasks
     _tasks += 1
     if _tasks % COLLECT_EVERY:

@@ -1,8 +1,8 @@
-"""Copies of segments near the work: a directory of the executor, shared by its workers.
+"""Local copies of segments: a directory of the executor, shared by its workers.
 
-A segment's name holds the digest of its bytes, so a copy is good or it is not, and
-nobody needs to be asked. What an executor writes it keeps; what it stands by for
-it fetches. The directory lies in Spark's own, which goes when the executor does.
+The name of a segment contains the digest of its bytes, so a copy can be verified without asking the
+store. An executor keeps the segments that it writes, and fetches those of slots for which it is a
+replica. The directory lies in Spark's own directory, which is deleted with the executor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COPIED = f"{paths.STATE}/"
 
 
 class NearStore(ForwardingStore):
-    """The shared store, with copies of segments on the disk of this executor."""
+    """The shared store, with copies of segments on the local disk of this executor."""
 
     def __init__(self, far: Store, directory: str | Path) -> None:
         super().__init__(far)
@@ -34,7 +34,7 @@ class NearStore(ForwardingStore):
         self.near_reads = 0
         self.far_reads = 0
         self._swept: dict[str, int] = {}
-        """Directory -> the epoch in which this process swept it last."""
+        """Directory -> the epoch in which this process last swept it."""
 
     def map(self, name: str) -> pa.Buffer:
         if not name.startswith(_COPIED):
@@ -62,7 +62,7 @@ class NearStore(ForwardingStore):
         return data
 
     def _keep(self, name: str, data: bytes | pa.Buffer) -> None:
-        """A copy is a convenience: a full or failing local disk must not fail the task."""
+        """Keeps a copy if it can: a full or failing local disk must not fail the task."""
         try:
             self.near.make_directory(name.rpartition("/")[0])
             self.near.write_volatile(name, memoryview(data))  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ class NearStore(ForwardingStore):
             pass
 
     def drop_copies(self, directory: str, named: Iterable[str], before: int) -> None:
-        """Drops copies of epochs `before` that no plan names any more; once in an epoch will do."""
+        """Drops copies of epochs `before` that no plan names any more; once per epoch is enough."""
         if self._swept.get(directory) == before:
             return
         self._swept[directory] = before
@@ -91,6 +91,6 @@ def _epoch(name: str) -> float:
 
 
 def near_directory() -> str | None:
-    """Where this executor may keep files of its own; None where Spark does not say."""
+    """Where this executor may keep its own files; None if Spark does not say."""
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return os.path.join(first, "headrace") if first else None

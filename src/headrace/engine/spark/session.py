@@ -1,7 +1,7 @@
-"""Spark sessions of our own: tasks retried, little said, and a start that fails says why.
+"""Spark sessions of our own: tasks are retried, logs are quiet, a failed start gives its reason.
 
-`local_session` is for those who bring none: this machine, all cores. Commands start theirs
-with settings of their own.
+`local_session` is for users who bring no session: this machine, all cores. Commands start theirs
+with their own settings.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def local_session() -> Any:
 
 
 def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
-    """A new session, without the chatter of a JVM that starts."""
+    """A new session, without the messages of a starting JVM."""
     # Workers must run this very Python, also where the virtual environment is not activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
-        # Otherwise Spark looks the host's name up, and warns about what it finds.
+        # Otherwise Spark resolves the host's name, and warns about the result.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -61,24 +61,24 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
         if SparkContext._active_spark_context is not before:
             _made.add(session.sparkContext)
         return session
-    except Exception as error:  # Spark, py4j and the shell each have their own kinds.
+    except Exception as error:  # Spark, py4j and the shell raise different types.
         raise SparkError(
             f"Spark did not start on {master!r}: {reason_in([*said, *str(error).splitlines()])}"
         ) from error
 
 
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The contexts that were started here, with workers that run this Python."""
+"""The contexts that were started here, whose workers run this Python."""
 
 
 def is_ours(spark: Any) -> bool:
-    """Whether a session was started here; a user's own PYSPARK_PYTHON makes it the user's."""
+    """Whether a session was started here, with this Python; PYSPARK_PYTHON can name another."""
     context = spark.sparkContext
     return context in _made and context.pythonExec == sys.executable
 
 
 def reason_in(lines: list[str]) -> str:
-    """The line of a Java error that says what is wrong, without its stack."""
+    """The line of a Java error that says what is wrong, without its stack trace."""
     for line in lines:
         found = re.search(r"(?:Exception in thread \S+ |^: )(?:[\w.$]+: )?(.+)", line)
         if found:

@@ -1,8 +1,8 @@
 """The Spark substrate: one epoch is one Spark job, a chain of shuffles, one per level.
 
-Only the DataFrame API is used. Our jobs run in a session of their own, so the
-user's settings stay as they are; adaptive execution is off there, as it would
-merge partitions and so break slots.
+Only the DataFrame API is used. Our jobs run in a session of their own, so that the user's settings
+stay unchanged. Adaptive execution is off in it, because it would merge partitions and so break
+slots.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _SETTINGS = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # An anchor has no rows, and would be broadcast; then its partitions would say nothing.
+    # An anchor has no rows, so Spark would broadcast it; then its partitions would have no effect.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 UNANCHORED_S = 60.0
-"""After an executor hung: how long slots go where Spark sends them, unless executors change."""
+"""How long Spark places slots freely after an executor hung, unless executors change."""
 
 _LAST_WORDS = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 
@@ -82,7 +82,7 @@ class SparkSubstrate:
             for name, value in _SETTINGS.items():
                 self._session.conf.set(name, value)
             if any(node.timeout_us for node in topology.graph.nodes.values()):
-                # A worker that the watchdog ends then leaves word of why.
+                # A worker that is ended by the watchdog then records the reason.
                 self._session.conf.set(_LAST_WORDS, "true")
             self.parallelism = _parallelism(spark)
             look_at_workers(spark, self._session, self.parallelism, store)
@@ -90,7 +90,7 @@ class SparkSubstrate:
             self._release()
             raise
         self._quiet = NoFarewell(self._context)
-        # The driver takes the short way with a runtime of its own.
+        # On the short way the driver reads with its own runtime.
         self._runtime = Runtime(topology, store, WorkerCache())
         self._store = store
         self._shipment: Shipment | None = None
@@ -107,14 +107,14 @@ class SparkSubstrate:
             self._deadline = Deadline(self._context, epoch_timeout_s)
 
     def run(self, task: WorkOrder) -> Sequence[Report]:
-        """One epoch, one job."""
+        """Runs one epoch as one job."""
         topology, plan = self._runtime.topology, task.plan
         if topology.depth == 0 and plan.short:
             return run_epoch(self._runtime, task)
         here: list[Envelope] = []
         rows: list[tuple[int, bytes, bytes]] = []
         if plan.short:
-            self._ship()  # before setup() runs here: the clients that it opens do not travel
+            self._ship()  # before setup() runs here: clients that it opens cannot be pickled
             read = read_all(self._runtime, task)
             here = [row for row in read if row.header.level > topology.depth]
             rows = [
@@ -133,7 +133,7 @@ class SparkSubstrate:
         return reports_in([*here, *arrived])
 
     def rehearse(self, task: WorkOrder) -> None:
-        """Sends an epoch in which nothing happens through workers, without a trace."""
+        """Sends an empty epoch through the workers; writes nothing."""
         plan, topology = task.plan, self._runtime.topology
         first = 1 if plan.short else 0
         sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
@@ -149,7 +149,7 @@ class SparkSubstrate:
     def _on_cluster(
         self, deadline: Deadline, sizes: tuple[int, ...], order: SparkOrder
     ) -> list[Any]:
-        """An epoch on executors that may die or hang: slots anchored, the job on a deadline."""
+        """Runs an epoch on executors that may die or hang: anchors its slots, sets a deadline."""
         began = time.monotonic()
         plan = order.task.plan
         with deadline.watch() as expiry:
@@ -159,7 +159,7 @@ class SparkSubstrate:
                 found = self._collect(plan.short, sizes, order)
             except Exception:
                 if expiry.happened and self._anchors is not None:
-                    # What is cached on an executor that hangs cannot even be fetched from it.
+                    # What is cached on a hung executor cannot even be fetched from it.
                     self._chains.clear()
                     self._anchors.drop()
                     self._unanchored = (time.monotonic() + UNANCHORED_S, self._cores())
@@ -168,7 +168,7 @@ class SparkSubstrate:
         return found
 
     def _holds(self) -> bool:
-        """Whether slots are held in place now."""
+        """Whether slots are anchored now."""
         if self._unanchored is not None:
             until, cores = self._unanchored
             if time.monotonic() < until and cores == self._cores():
@@ -184,7 +184,7 @@ class SparkSubstrate:
         anchors = self._anchors
         if anchors is None:
             return order
-        # Between tries slots stay: what was lost lies with replicas now, and nobody else is warm.
+        # Slots stay between attempts: replicas hold the lost state now, no other executor is warm.
         epoch = order.task.plan.epoch
         if epoch != self._looked and anchors.refresh():
             self._chains.clear()
@@ -206,7 +206,7 @@ class SparkSubstrate:
     def _collect(self, short: bool, sizes: tuple[int, ...], order: SparkOrder) -> list[Any]:
         data = msgspec.msgpack.encode(order)
         context = self._context
-        if context is None:  # Spark Connect: the order travels with the functions
+        if context is None:  # Spark Connect: the order is sent with the functions
             return self._chain(short, sizes, self._ship(data)).collect()
         chain = self._chains.get((short, sizes))
         if chain is None:
@@ -216,14 +216,14 @@ class SparkSubstrate:
         self._store.write_volatile(name, data)
         try:
             context.setLocalProperty(WORK_PROPERTY, name)
-            # A new frame over the same plan: it is executed anew, shuffles and all, but neither
-            # built nor analysed anew. Collecting the old frame would skip stages it has seen.
+            # A new frame over the same plan is executed again, including its shuffles, but neither
+            # built nor analysed again. Collecting the old frame would skip stages that have run.
             return chain.select("*").collect()
         finally:
             self._store.delete(name)
 
     def _chain(self, short: bool, sizes: tuple[int, ...], shipment: Shipment) -> DataFrame:
-        """The frames of an epoch: one level over numbers, each further one behind a shuffle."""
+        """The frames of an epoch: one level over numbers, each further level behind a shuffle."""
         anchors = self._anchors if self._unanchored is None else None
         if short and anchors is not None:
             numbers = anchors.of(sizes[0]).hold(None)
@@ -251,19 +251,19 @@ class SparkSubstrate:
         return Shipment(known.pipeline, known.pipeline_digest, known.location, order)
 
     def close(self) -> None:
-        """The session belongs to the user; the anchors in it are ours, and the one beside it."""
+        """Drops our anchors and our own session; the given session belongs to the user."""
         if self._anchors is not None:
             try:
                 self._anchors.drop()
             except Exception:
-                pass  # a session that was stopped has let go of them already
+                pass  # a stopped session has dropped them already
         self._release()
         self._quiet.end()
 
     def _release(self) -> None:
-        """Ends our session of Spark Connect, and not its server, as `stop` would on this machine.
+        """Ends our session of Spark Connect, but not its server, as `stop` would on this machine.
 
-        Left to itself it closes its channel when the interpreter ends, and waits for it for ever.
+        If not ended here, the session closes its channel at interpreter exit, and waits for ever.
         """
         if self._context is not None:
             return
@@ -271,11 +271,11 @@ class SparkSubstrate:
         try:
             client.release_session()
         except Exception:
-            pass  # the server is gone, and our session with it
+            pass  # the server has ended, and our session with it
         client.close()
 
     def gone(self) -> str | None:
-        """What has become of Spark, where it can run no epoch any more; Connect does not tell."""
+        """How Spark has ended, if it can run no more epochs; unknown with Spark Connect."""
         context: Any = self._context
         if context is None:
             return None
@@ -283,7 +283,7 @@ class SparkSubstrate:
             context.defaultParallelism  # noqa: B018 - a question that only a live JVM answers
         except (OSError, Py4JNetworkError):
             return ended(_status(getattr(context._gateway, "proc", None)))
-        except AttributeError:  # the context has let go of its JVM
+        except AttributeError:  # the context no longer has a JVM
             return STOPPED
         except Exception as error:
             return STOPPED if "stopped" in str(error) else None
@@ -291,13 +291,13 @@ class SparkSubstrate:
 
 
 def _has_executors(spark: SparkSession) -> bool:
-    """Whether tasks run in processes of their own, which may die one by one."""
+    """Whether tasks run in separate processes, which may die one by one."""
     master = spark.conf.get("spark.master", None) or "local"
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
 def _status(process: subprocess.Popen[bytes] | None) -> int | None:
-    """How a JVM ended, where it was started from here."""
+    """The exit status of a JVM, if it was started from here."""
     try:
         return None if process is None else process.wait(FAREWELL_S)
     except subprocess.TimeoutExpired:
@@ -305,7 +305,7 @@ def _status(process: subprocess.Popen[bytes] | None) -> int | None:
 
 
 def runs_user_code_while_reading(topology: Topology) -> bool:
-    """Whether reading alone runs computations, as keyless ones live where their input is made."""
+    """Whether reading runs computations: keyless ones run where their input is made."""
     return any(
         host in topology.graph.injectors
         for node in topology.fused

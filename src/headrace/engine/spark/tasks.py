@@ -1,10 +1,9 @@
 """The functions that Spark's Python workers run, and what they keep between tasks.
 
-A function is pickled with the pipeline, which a worker unpickles once and then
-finds by its digest. What differs from epoch to epoch, the *work order*, lies in a
-file of the checkpoint, named by a local property of the job: so Spark is given
-the same frames again and again and need not analyse, pickle and plan them anew.
-Spark reuses Python workers; caches live in this module.
+A function is pickled with the pipeline, which a worker unpickles once and then finds by its digest.
+The data that differs between epochs, the *work order*, lies in a file of the checkpoint, which a
+local property of the job names. So Spark gets the same frames every time, and need not analyse,
+pickle and plan them again. Spark reuses Python workers; their caches are in this module.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from headrace.worker.runtime import Runtime
 
 WORK_PROPERTY = "headrace.work"
 PLACE = "place"
-"""The kind of a row that tells the driver where a slot of the last level ran."""
+"""The kind of a row that says where a slot of the last level ran."""
 
-# As an object: a schema given as text is parsed by the JVM, once per stage.
+# An object, because a schema given as text is parsed by the JVM once per stage.
 ROW_SCHEMA = (
     StructType()
     .add("partition", IntegerType())
@@ -51,14 +50,14 @@ _BATCH_BYTES = 32 << 20
 
 
 class SparkOrder(msgspec.Struct, frozen=True):
-    """What every task of an epoch must know: the plan and, the short way, the routed rows."""
+    """What every task of an epoch must know: the plan and, on the short way, the routed rows."""
 
     task: WorkOrder
     rows: list[tuple[int, bytes, bytes]] = []
     places: bool = False
-    """Whether tasks of the last level say where they ran."""
+    """Whether tasks of the last level report where they ran."""
     guards: dict[int, dict[int, list[int]]] = {}
-    """Level -> slot -> slots of that level for which the executor of its task stands by."""
+    """Level -> slot -> slots of that level for which the executor of its task is a replica."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ _orders: dict[str, SparkOrder] = {}
 
 
 class Shipment:
-    """The pipeline and the location of its store; without local properties, the work order too."""
+    """The pipeline and the location of its store; without local properties, also the work order."""
 
     __slots__ = ("location", "near", "order", "pipeline", "pipeline_digest")
 
@@ -94,13 +93,13 @@ class Shipment:
         self.near = near
 
     def open(self) -> tuple[Runtime, SparkOrder]:
-        """The pipeline and the work order in this process."""
+        """Opens the pipeline and the work order in this process."""
         where = (self.pipeline_digest, self.location)
         runtime = _runtimes.get(where)
         if runtime is None:
             topology: Topology = cloudpickle.loads(self.pipeline)
-            # Cached objects carry the code of their class, so each version of a pipeline has a
-            # cache of its own, and the versions before it go.
+            # Cached objects carry the code of their class, so each version of a pipeline has its
+            # own cache, and those of earlier versions are dropped.
             for other in [known for known in _runtimes if known[1] == self.location]:
                 del _runtimes[other]
             runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
@@ -124,7 +123,7 @@ class Shipment:
 
 
 class ReadFunction:
-    """Level 0: the partition's number is that of the reader task; its input says no more."""
+    """Level 0: the partition number is the number of the reader task; its input has no data."""
 
     def __init__(self, shipment: Shipment) -> None:
         self.shipment = shipment
@@ -140,7 +139,7 @@ class ReadFunction:
 
 
 class FirstLevelFunction:
-    """Level 1 where the driver has read and routed itself: rows come with the work order."""
+    """Level 1 if the driver has read and routed by itself: the rows are in the work order."""
 
     def __init__(self, shipment: Shipment) -> None:
         self.shipment = shipment
@@ -160,7 +159,7 @@ class FirstLevelFunction:
 
 
 class LevelFunction:
-    """A level behind a shuffle: the partition's number is the slot."""
+    """A level behind a shuffle: the partition number is the slot."""
 
     def __init__(self, shipment: Shipment, level: int) -> None:
         self.shipment = shipment
@@ -176,13 +175,13 @@ class LevelFunction:
 
 
 def partition() -> int:
-    """The number of this task's partition: frames are made so that it is that of the unit."""
+    """The partition number of this task, which frames make equal to the number of the unit."""
     context: Any = TaskContext.get()
     return int(context.partitionId())
 
 
 def drain(batches: Iterator[pa.RecordBatch]) -> None:
-    """Reads an input that says nothing, after the work: waiting for it first would cost time."""
+    """Reads an input without data, after the work: waiting for it first would cost time."""
     for _ in batches:
         pass
 
@@ -194,7 +193,8 @@ def _run(
         _stand_by(runtime, order.task, level, guarded)
     yield from run_level(runtime, order.task, level, slot, rows)
     _sweep_copies(runtime, order.task, level)
-    # Only these rows go straight to the driver. No others may tell what differs between tries (B4).
+    # Only these rows go straight to the driver. No other row may contain what differs between
+    # attempts (B4).
     if order.places and level == runtime.topology.depth:
         store = runtime.store
         place = Place(executor_name())
@@ -205,7 +205,7 @@ def _run(
 
 
 def _stand_by(runtime: Runtime, task: WorkOrder, level: int, slot: int) -> None:
-    """Keeps the state of another executor's slot at hand, as the last commit left it."""
+    """Keeps a replica of another executor's slot, as the last commit left it."""
     for name in runtime.topology.levels[level]:
         base = task.bases.get(name, {}).get(slot)
         if base is None:
@@ -214,11 +214,11 @@ def _stand_by(runtime: Runtime, task: WorkOrder, level: int, slot: int) -> None:
             intervals = task.plan.rings[name].intervals(slot)
             runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
         except (OSError, HeadraceError):
-            continue  # whoever takes over reads the store, and says what is wrong with it
+            continue  # the executor that takes over reads the store and reports the error
 
 
 def _sweep_copies(runtime: Runtime, task: WorkOrder, level: int) -> None:
-    """Drops near copies that no plan names: every slot writes some, whether it guards or not."""
+    """Drops local copies that no plan names: every slot writes some, replica or not."""
     if not isinstance(runtime.store, NearStore):
         return
     for name in runtime.topology.levels[level]:

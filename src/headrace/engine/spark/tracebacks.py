@@ -1,7 +1,7 @@
-"""Errors as people meet them in scripts and notebooks: their own frames, and the message.
+"""Errors as users see them in scripts and notebooks: their own frames, and the message.
 
-What `run` and `wait` raise has no frames of the engine, and of its causes only those that came
-through the user's code. The whole of it is shown where the variable HEADRACE_DEBUG is set.
+The errors of `run` and `wait` have no frames of the engine, and only causes that involve the user's
+code. The full traceback is shown if the variable HEADRACE_DEBUG is set.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SPARK = tuple(os.path.join(path, "") for of in (pyspark, py4j) for path in of._
 
 
 def brief(error: BaseException) -> BaseException:
-    """The error, ready to be raised where the user called; others than ours are left as they are.
+    """The error, ready to be raised to the user; errors that are not ours stay unchanged.
 
-    It loses what it was raised through, and causes in which no code of the user took part.
+    Removes the frames of the engine, and causes without code of the user.
     """
     if not isinstance(error, HeadraceError) or os.environ.get(DEBUG):
         return error
@@ -35,7 +35,7 @@ def brief(error: BaseException) -> BaseException:
 
 
 def _of_the_user(cause: BaseException | None) -> BaseException | None:
-    """A cause without the frames of the engine; None where no frame of the user's is left."""
+    """A cause without the frames of the engine; None if no frame of the user is left."""
     if cause is None:
         return None
     below = _of_the_user(cause.__cause__)
@@ -64,6 +64,6 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _is_the_users(filename: str) -> bool:
-    """Whether a file is neither Python's nor of an installed package."""
+    """Whether a file belongs neither to Python nor to an installed package."""
     places = {sysconfig.get_path(which) for which in ("stdlib", "purelib", "platlib")}
     return not any(Path(filename).is_relative_to(place) for place in places)

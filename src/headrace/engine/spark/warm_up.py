@@ -13,7 +13,7 @@ _logger = logging.getLogger("headrace.standby")
 
 
 def warm(follower: Follower, substrate: SparkSubstrate, slots: int | None) -> None:
-    """One rehearsal of each way through an epoch. A rehearsal that fails is logged, no more."""
+    """Runs one rehearsal of each way through an epoch. A failed rehearsal is only logged."""
     ledger = follower.ledger
     rings = rings_for(follower.topology, ledger, slots, substrate.parallelism)
     for short in (True, False):
@@ -30,6 +30,6 @@ def warm(follower: Follower, substrate: SparkSubstrate, slots: int | None) -> No
         try:
             substrate.rehearse(order)
         except Exception as error:
-            # Most likely the leader has moved on and collected a file of that epoch.
+            # Most likely the leader has advanced and collected a file of that epoch.
             _logger.debug("a rehearsal failed: %s", str(error)[:500])
             return

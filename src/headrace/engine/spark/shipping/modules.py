@@ -1,4 +1,4 @@
-"""Which modules a computation needs to travel by value: its class's, and those of its functions."""
+"""Which modules must travel by value with a computation: those of its class and its functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.pipeline.graph.graph import Node
 
 
 def modules_of(node: Node) -> Iterator[str]:
-    """Where a computation's class lies, and the functions that it was given."""
+    """The modules of a computation's class and of the functions that it was given."""
     yield type(node.template).__module__
     todo: list[Any] = [
         *vars(node.template).values(),
@@ -33,7 +33,7 @@ def modules_of(node: Node) -> Iterator[str]:
 
 
 def _installed(name: str) -> bool:
-    """Whether a module belongs to Python or to a package that was installed: workers have it."""
+    """Whether a module belongs to Python or to an installed package, so that workers have it."""
     file = getattr(sys.modules.get(name), "__file__", None)
     places = {sysconfig.get_path(which) for which in ("stdlib", "purelib", "platlib")}
     return file is None or any(Path(file).is_relative_to(place) for place in places)

@@ -1,9 +1,9 @@
-"""Pickles a pipeline by value, msgspec Structs included.
+"""Pickles a pipeline by value, including msgspec Structs.
 
-cloudpickle makes a class in two steps, an empty one and then its attributes. A
-Struct's fields are fixed in the first, so it would arrive without any: such classes
-are defined anew from the names, defaults and options of their fields, and get their
-types and methods, which may mention the class itself, in the second step.
+cloudpickle builds a class in two steps: first an empty class, then its attributes. The fields of a
+Struct are fixed in the first step, so it would arrive without any. Therefore Struct classes are
+defined again from the names, defaults and options of their fields. In the second step they get
+their types and methods, which may refer to the class itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MADE = {
     "__dict__", "__weakref__",
 }  # fmt: skip
 _EARLY = {"__orig_bases__", "__post_init__", "__init_subclass__"}
-"""What must be there when the class is made."""
+"""The members that must exist when the class is created."""
 
 _META = [name for name in inspect.signature(msgspec.Meta).parameters if hasattr(msgspec.Meta, name)]
 
@@ -51,7 +51,7 @@ class _Pickler(cloudpickle.CloudPickler):
             given = {name: getattr(value, name) for name in _META}
             return constraint, ({name: each for name, each in given.items() if each is not None},)
         if isinstance(value, type) and _CACHE in vars(value):
-            delattr(value, _CACHE)  # what msgspec knows of it cannot travel, and it finds it again
+            delattr(value, _CACHE)  # msgspec's cache cannot be pickled; msgspec builds it again
         return super().reducer_override(value)  # type: ignore[no-untyped-call]
 
 
@@ -91,14 +91,14 @@ def _definition(cls: Any) -> tuple[Any, ...]:
 
 
 def _rest(cls: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The types of its fields, and all other members."""
+    """The types of the fields, and all other members."""
     by_name = {field.name: field.type for field in msgspec.structs.fields(cls)}
     late = {name: member for name, member in _members(cls) if name not in _EARLY}
     return {name: by_name[name] for name in _own(cls)}, late
 
 
 def _own(cls: Any) -> list[str]:
-    """Fields that the class itself declares, inherited ones that it declares again included."""
+    """The fields that the class itself declares, including inherited ones that it redeclares."""
     known = set(cls.__struct_fields__)
     return [name for name in vars(cls).get("__annotations__", ()) if name in known]
 
@@ -112,7 +112,7 @@ def _members(cls: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _shape(cls: Any) -> tuple[Any, ...]:
-    """By what values of the class are written and read."""
+    """The properties that determine how values of the class are written and read."""
     config = cls.__struct_config__
     options = tuple(getattr(config, name, None) for name in _CONFIG)
     return cls.__struct_fields__, cls.__struct_encode_fields__, options
@@ -129,7 +129,7 @@ def define(
     namespace: dict[str, Any],
     shape: tuple[Any, ...],
 ) -> type:
-    """The Struct class of a definition, as far as it can be made at once."""
+    """Creates the Struct class of a definition, without the members of the second step."""
     given: list[Any] = []
     for field, _, default in fields:
         if default is None:
@@ -158,12 +158,12 @@ def define(
 
 
 def constraint(given: dict[str, Any]) -> msgspec.Meta:
-    """The bounds of an annotated type."""
+    """The constraints of an annotated type."""
     return msgspec.Meta(**given)
 
 
 def complete(made: Any, rest: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """The second step, when the class can be mentioned: its types and its members."""
+    """The second step, when the class exists and can be referred to: its types and members."""
     types, members = rest
     made.__annotations__ = types
     for name, member in members.items():

@@ -1,7 +1,7 @@
-"""A pipeline as bytes for workers, and what in it cannot travel.
+"""The pipeline as bytes for workers, and which part of it cannot be pickled.
 
-Pickling says only what kind of object it met ("a lock"). Users need the step and the variable,
-so a failure looks for them: part by part, as slowly as it takes.
+Pickling only names the kind of object that failed ("a lock"). Users need the step and the variable.
+So after a failure this module searches for them, part by part, even if that is slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPERATORS = "headrace.operators"
 
 
 def pickled(topology: Topology) -> bytes:
-    """The pipeline by value: its own modules travel along, so workers need not have them."""
+    """The pipeline by value: its own modules are included, so workers need not have them."""
     with _by_value(topology.graph):
         try:
             return dumps(topology)
@@ -35,7 +35,7 @@ def pickled(topology: Topology) -> bytes:
 
 
 def require_picklable(graph: Graph) -> None:
-    """InvalidPipeline where the users' code and its parameters could not reach workers."""
+    """InvalidPipeline if the user's code and its parameters cannot be sent to workers."""
     with _by_value(graph):
         try:
             timings = [injector.source.timing for injector in graph.injectors.values()]
@@ -73,7 +73,7 @@ def _refusal(graph: Graph, error: Exception) -> InvalidPipeline:
 
 
 def _culprit(graph: Graph) -> str:
-    """Which part of which computation, source or sink cannot travel; "" where none is found."""
+    """Which part of which computation, source or sink cannot be pickled; "" if none is found."""
     for node in graph.nodes.values():
         if _fails(node):
             step = type(node.template).__module__.startswith(_OPERATORS)
@@ -116,7 +116,7 @@ def _in_members(members: dict[str, Any]) -> str:
 
 
 def _used_by(function: Any, depth: int = 0) -> str:
-    """The variable of a function that cannot travel, with the functions on the way to it."""
+    """The variable of a function that cannot be pickled, with the functions that lead to it."""
     for name, value in _variables(function):
         if _fails(value):
             further = ""
