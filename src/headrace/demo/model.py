@@ -1,4 +1,4 @@
-"""What is normal for a query at a time of day, learned as the stream goes by.
+"""What is normal for a query at a time of day, learned from the stream.
 
 A day has 24 slots, and each slot of each query has a *level*: the smoothed square root of its past
 counts. Square roots, because a count scatters with the square root of its size: a busy query and a
@@ -19,7 +19,7 @@ BUCKETS_PER_DAY = 24
 LEVEL_RATE = 0.3
 SPREAD_RATE = 0.02
 # Chance alone gives the root of a count a spread of 1/2; and a level that rests on a single day
-# scatters as much again, so the two together come to 1/2 * sqrt(2).
+# scatters as much again, so the two together have a spread of 1/2 * sqrt(2).
 SPREAD_MIN = 0.7
 # Beyond five times the spread it is not chance: less than once in a million buckets.
 SPREADS_ALLOWED = 5.0
@@ -38,7 +38,7 @@ def root(count: int) -> float:
 
 
 def dip_limit(level: float, spread: float) -> int:
-    """Counts below this are a dip; 0 where so little is normal that nothing could prove one."""
+    """Counts below this are a dip; 0 where normal counts are too small to prove a dip."""
     low = level - SPREADS_ALLOWED * spread
     return max(0, math.ceil(low * low - ROOT_OFFSET)) if low > 0 else 0
 

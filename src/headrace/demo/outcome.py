@@ -22,7 +22,7 @@ class DemoOutcome:
 
 
 def read_outcome(output: Path) -> DemoOutcome:
-    """Everything that was delivered."""
+    """Reads all rows that were delivered."""
     findings = [*_rows(output / "spikes"), *_rows(output / "dips")]
     return DemoOutcome(
         sorted(findings, key=lambda row: (row["seen"], row["query"])),

@@ -1,15 +1,15 @@
-"""A search log of a few days, made from a seed, in which the truth is known.
+"""Makes a search log of a few days from a seed, so that the right findings are known.
 
-Planted are: a daily cycle, different in each region; spikes; an outage, in which a query vanishes;
-a delayed flurry, whose records happen at the usual pace but arrive together, hours later; and a few
-records so late that no lateness can wait for them.
+The log contains planted events: a daily cycle, different in each region; spikes; an outage, in
+which a query disappears; a delayed flurry, whose records have ordinary timestamps but arrive
+together, hours later; and a few records that are later than any allowed lateness.
 
 Invariants:
-- Same seed, same log.
-- Every record but the late ones arrives less than `LATENESS` after it happened, and each file is in
-  order of arrival, so none of them can ever be late.
-- The late ones come last and are from the first day, so they are late however the log is read,
-  unless it is read in one piece.
+- The same seed makes the same log.
+- Every record except the late ones arrives less than `LATENESS` after its timestamp, and each file
+  is in order of arrival, so none of them can ever be late.
+- The late ones come last and are from the first day, so they are late however the log is cut into
+  epochs, unless one epoch reads it all.
 - A query is in one file only, so its records have one order of arrival.
 """
 
@@ -69,7 +69,7 @@ class Planted:
 class SearchLog:
     """The log, record by record in order of arrival, and what was planted in it.
 
-    `late` of the records, the last ones, are late.
+    The last `late` records are late.
     """
 
     timestamps: Ints
@@ -91,7 +91,7 @@ class SearchLog:
             yield {"ts": timestamp, "query": QUERIES[query], "region": names[region]}
 
     def by_arrival(self) -> Iterator[dict[str, Any]]:
-        """What a processor without event time would see: arrival taken for time."""
+        """What a processor without event time would see: the arrival time as the timestamp."""
         end = FIRST_DAY + DAYS * DAY
         for arrival, query in zip(self.arrivals.tolist(), self.queries.tolist()):
             if arrival < end:
@@ -162,13 +162,13 @@ def _rates(random: np.random.Generator) -> Floats:
 
 
 def _plant(random: np.random.Generator, rates: Floats) -> tuple[Planted, ...]:
-    """Chooses what happens, each to a query of its own, and none on the day of learning."""
+    """Chooses the events, each for a different query, and none on the first day (for learning)."""
     per_hour = rates.sum(axis=1)
     free = list(range(len(QUERIES)))
     planted = []
     wanted = [("outage", 4, 30.0), ("flurry", 2, 30.0), *[("spike", 2, 20.0)] * SPIKES]
     for kind, hours, busy in wanted:
-        # Where hardly anyone asks, silence is no news and nothing could prove an event.
+        # With very few searches, no count could prove an event.
         starts = [
             (query, hour)
             for query in free
@@ -207,7 +207,7 @@ def _spike(
 def _arrivals(
     random: np.random.Generator, timestamps: Ints, queries: Ints, planted: tuple[Planted, ...]
 ) -> Ints:
-    """When each record reaches its file: seconds later as a rule, at its end for a flurry."""
+    """When each record reaches its file: usually seconds later, for a flurry at its end."""
     delays = np.minimum(random.exponential(20 * SECOND, len(timestamps)), 10 * MINUTE)
     arrivals = timestamps + delays.astype(np.int64)
     for event in planted:

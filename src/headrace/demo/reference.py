@@ -1,7 +1,7 @@
 """Zeitgeist without streams: the same question answered over a list, in plain Python.
 
-It knows all records at once, so it has no watermark, no timer and no state to lose. Whatever
-the cut into epochs, the number of slots and the crashes, the pipeline must agree.
+It has all records at once, so it needs no watermark, no timer and no state. The pipeline must
+give the same findings however its input is cut into epochs, with any number of slots and crashes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _count(
 
 
 def _closed(buckets: Counter[int], proven: int) -> Iterator[tuple[int, int]]:
-    """The buckets of a key that are told, oldest first, with the empty ones in between."""
+    """The closed buckets of a key, oldest first, with the empty ones in between."""
     for bucket in range(min(buckets), max(max(buckets) + 1, proven)):
         yield bucket, buckets[bucket]
 

@@ -1,8 +1,8 @@
-"""How findings compare with what was planted: precision and recall, computed honestly.
+"""Compares findings with the planted events: precision and recall.
 
-Findings are made per bucket; neighbouring ones of a kind and query are one *incident*. An incident
-is right if it overlaps a planted event of its kind, and a planted event is found if an incident
-overlaps it. The daily cycle and the flurry expect no incident, so any for them is a false alarm.
+Findings are made per bucket; adjacent findings of one kind and query are one *incident*. An
+incident is right if it overlaps a planted event of its kind, and a planted event is found if an
+incident overlaps it. The daily cycle and the flurry must cause no incident: one is a false alarm.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class Score:
-    """What was found, what was not, and what was found that is not there."""
+    """The events that were found and those that were missed, and the false alarms."""
 
     found: tuple[tuple[Planted, Incident], ...]
     missed: tuple[Planted, ...]
@@ -61,7 +61,7 @@ class Score:
 
 
 def incidents_of(findings: Iterable[Finding]) -> list[Incident]:
-    """Findings, neighbours joined, in order of time."""
+    """Joins adjacent findings to incidents, in order of time."""
     joined: dict[tuple[str, str], list[Incident]] = {}
     for finding in sorted(set(findings), key=lambda finding: finding.start):
         row = joined.setdefault((finding.kind, finding.query), [])
@@ -74,7 +74,7 @@ def incidents_of(findings: Iterable[Finding]) -> list[Incident]:
 
 
 def score(findings: Iterable[Finding], planted: Sequence[Planted]) -> Score:
-    """Compares findings with the truth."""
+    """Compares findings with the planted events."""
     incidents = incidents_of(findings)
     found, missed = [], []
     for event in planted:

@@ -1,4 +1,4 @@
-"""What the Zeitgeist demo tells its audience, as lines of text."""
+"""The text that the Zeitgeist demo prints, as lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXPLANATION = (
 
 
 def opening_lines(log: SearchLog, files: int) -> list[str]:
-    """What is about to happen."""
+    """Explains the input and what the run will do."""
     text = (
         f"Zeitgeist: {len(log):,} searches over {DAYS} simulated days, for {len(QUERIES)} queries "
         f"from {len(REGIONS)} regions, in {files} files in order of arrival. Which of them are "
@@ -41,13 +41,13 @@ def opening_lines(log: SearchLog, files: int) -> list[str]:
 
 
 class Announcer:
-    """Turns findings into lines as they come, one per incident."""
+    """Turns findings into lines as they appear, one per incident."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str, int]] = set()
 
     def lines(self, rows: Iterable[Row]) -> list[str]:
-        """A line for each row that is news."""
+        """A line for each row that begins a new incident."""
         lines = []
         for row in rows:
             kind, query, start = row["kind"], row["query"], row["start"]
@@ -58,7 +58,7 @@ class Announcer:
 
 
 def closing_lines(log: SearchLog, outcome: DemoOutcome, directory: Path) -> list[str]:
-    """How the findings compare with the truth, the regions, and where everything lies."""
+    """The score of the findings, the counts per region, and the paths of all files."""
     result = score(map(Finding.of, outcome.findings), log.planted)
     arrival = score(reference(log.by_arrival(), lateness="0s"), log.planted)
     return [

@@ -1,15 +1,15 @@
-"""Zeitgeist: which searches are suddenly asked much more, or much less, than usual?
+"""Zeitgeist: which searches are suddenly much more, or much less, frequent than usual?
 
-After MillWheel's own example. One stream of queries, keyed in two ways:
+This follows the example of the MillWheel paper. One stream of queries, keyed in two ways:
 
     queries --by query--> QueryCounter --windows--> DipDetector --> dips
        |                                                 | expectations
        |----by query-------------------------------> SpikeDetector --> spikes
        '----by region--> RegionCounter --> regions
 
-A spike needs no patience: the moment the running count passes what is normal, it is one, and
-`SpikeDetector` takes records as they arrive. A dip is different: few records may only mean that the
-others are still on their way. Only the low watermark proves that they are not, so `WindowCounter`
+A spike needs no waiting: it is certain as soon as the running count exceeds the normal count, so
+`SpikeDetector` takes records as they arrive. A dip is different: few records may only mean that
+others have not arrived yet. Only the low watermark proves that none will, so `WindowCounter`
 closes its buckets by timers, also the empty ones.
 """
 
@@ -39,9 +39,9 @@ OUTPUTS = ("spikes", "dips", "regions", "late")
 
 
 class WindowCounter(Computation, ordered=True):
-    """Counts the records of a key in buckets of an hour, and tells every bucket's count.
+    """Counts the records of a key in buckets of an hour, and produces every bucket's count.
 
-    Once a key is known, its empty buckets are told too: silence is what a dip is made of.
+    Once a key is known, its empty buckets are produced too: a dip may be an empty bucket.
     """
 
     bucket: int | None = state(None)
@@ -51,11 +51,11 @@ class WindowCounter(Computation, ordered=True):
         self.column = column
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """Counts. The bucket's timer has fired before a record of the next one comes."""
+        """Counts a record. A bucket's timer fires before any record of the next bucket."""
         bucket = record.timestamp // BUCKET
         if self.bucket is None:
             self.bucket = bucket
-        # Only at the very end of the input, where timers no longer set timers, is there a gap.
+        # A gap is possible only at the end of the input, where timers no longer set timers.
         while self.bucket < bucket:
             self._close(ctx)
         if self.count == 0:
@@ -65,7 +65,7 @@ class WindowCounter(Computation, ordered=True):
     def process_timer(self, timer: Timer, ctx: Context) -> None:
         """The watermark has passed the bucket: its count is final."""
         if ctx.final:
-            # An input that has ended proves no silence: only what was counted is told.
+            # The end of the input proves no empty bucket: only buckets with records are produced.
             if self.count:
                 self._close(ctx)
         else:
@@ -84,14 +84,14 @@ class WindowCounter(Computation, ordered=True):
 class DipDetector(Computation, ordered=True):
     """Learns what is normal for a query, hour by hour, and reports what falls below it.
 
-    What it has learned goes out as well: how many searches tomorrow's same hour may have.
+    It also produces what it has learned: how many searches the same hour of the next day may have.
     """
 
     levels: Map[int, float] = state()
     spread: float = state(SPREAD_MIN)
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """Judges a bucket by the days before it, and then learns from it."""
+        """Compares a bucket with the days before it, and then learns from it."""
         bucket, count = record.value["bucket"], record.value["count"]
         level = self.levels.get(slot_of(bucket))
         if level is not None and count < (limit := dip_limit(level, self.spread)):
@@ -103,13 +103,13 @@ class DipDetector(Computation, ordered=True):
 
 
 class SpikeDetector(Computation):
-    """Counts searches as they arrive and reports a spike with the very record that makes it one."""
+    """Counts searches as they arrive and reports a spike with the record that exceeds the limit."""
 
     counts: Map[int, int] = state()
     limits: Map[int, int] = state()
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """A search is counted; an expectation says how many there may be."""
+        """Counts a search, or takes an expectation: how many searches a bucket may have."""
         if record.stream == "expectations":
             bucket = record.value["bucket"]
             limit = self.limits[bucket] = record.value["limit"]
@@ -127,7 +127,7 @@ class SpikeDetector(Computation):
             ctx.produce(_finding("spike", ctx.key, bucket, limit, record.timestamp))
 
     def process_timer(self, timer: Timer, ctx: Context) -> None:
-        """Nothing more can come for this bucket."""
+        """Forgets a bucket for which no more records can come."""
         self.counts.pop(timer.tag, None)
         self.limits.pop(timer.tag, None)
 
@@ -156,12 +156,12 @@ def zeitgeist(source: Source, output: Path | None = None) -> Pipeline:
 
 
 def log_source(directory: Path) -> Source:
-    """The files that `queries.write_log` left in a directory."""
+    """A source over the files that `queries.write_log` wrote."""
     return sources.jsonl(str(directory / "*.jsonl"), timestamp="ts", lateness=LATENESS)
 
 
 def _finding(kind: str, query: str, bucket: int, limit: int, seen: int) -> dict[str, Any]:
-    """`seen` is the instant, in the stream's own time, at which it could first be known."""
+    """A finding as a row; `seen` is the event time at which it could first be known."""
     return {
         "kind": kind, "query": query, "start": bucket * BUCKET, "limit": limit, "seen": seen,
     }  # fmt: skip

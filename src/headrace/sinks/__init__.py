@@ -1,7 +1,7 @@
-"""Where streams leave: files, a function, memory, the console; and the contract for your own.
+"""Sinks, where streams leave: files, a function, memory, the console; and base classes.
 
-Every sink here takes an epoch once, however often it is delivered; `foreach` and
-`console` may repeat an epoch after a crash, and say so.
+A sink here applies an epoch once, however often the epoch is delivered. `foreach` and `console`
+are the exceptions: they may repeat an epoch after a crash, and their documentation says so.
 """
 
 from headrace.model.sink import Delivery, Opening, Part, Sink

@@ -1,8 +1,8 @@
-"""The base class of sinks whose target cannot tell whether an epoch has arrived.
+"""The base class of sinks whose target cannot say whether an epoch has arrived.
 
-The high-water mark is written to the checkpoint after the rows were handed over. So a crash in
-between hands the same rows of the same epoch over again. A target that can keep the epoch's number
-with its rows deserves a sink of its own, derived from `Sink`.
+The high-water mark is written to the checkpoint after the rows were handed over. So after a crash
+in between, the same rows of the same epoch are handed over again. For a target that can store the
+epoch's number with its rows, derive a sink from `Sink` instead.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from headrace.sinks.rows_file import dump, load_parts
 
 
 class AtLeastOnceSink(Sink):
-    """Hands over what was staged, in the order of epochs; a crash may repeat the last epoch.
+    """Hands over staged rows in the order of epochs; a crash may repeat the last epoch.
 
-    A subclass writes `hand_over`. Staging and the high-water mark are kept for it.
+    A subclass implements `hand_over`. This class does the staging and keeps the high-water mark.
     """
 
     _mark: HighWater | None = None
 
     @abstractmethod
     def hand_over(self, parts: Sequence[Rows], delivery: Delivery) -> None:
-        """Writes the rows of an epoch to the target. Runs on the driver; it may come again."""
+        """Writes the rows of an epoch to the target. Runs on the driver; a crash may repeat it."""
 
     def open(self, opening: Opening) -> None:
         self._mark = open_high_water(opening)

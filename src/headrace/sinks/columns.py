@@ -1,7 +1,6 @@
-"""Rows as formats want them: dicts, or one Arrow batch.
+"""Converts rows to what a file format needs: dicts, or one Arrow batch.
 
-A value that is not a dict stands in a column called `value`. Every error names
-the column.
+A value that is not a dict is put into a column called `value`. Every error names the column.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def as_batch(
 ) -> pa.RecordBatch:
     """The rows as Arrow columns: as they are, or inferred from dicts, or of a given schema.
 
-    With `mixed` a column whose cells have no type together is text: each cell as JSON.
+    With `mixed`, a column whose cells have no common type becomes text: each cell as JSON.
     """
     cells: dict[str, Any] = {}
     if rows.columns is not None:
@@ -69,7 +68,7 @@ def as_batch(
 def as_one_table(
     parts: Sequence[Rows], *, timestamp: str | None = None, schema: pa.Schema | None = None
 ) -> pa.Table:
-    """All rows of several parts as one Arrow table, whatever they hold: they are committed."""
+    """All rows of several parts as one Arrow table. They are committed, so no value is refused."""
     if schema is not None or all(rows.columns is not None for rows in parts):
         batches = [as_batch(rows, timestamp=timestamp, schema=schema) for rows in parts]
         tables = [pa.Table.from_batches([batch]) for batch in batches]
@@ -94,7 +93,7 @@ def column_names(dicts: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def already_there(timestamp: str) -> SinkError:
-    """The rows have a column where the record's timestamp should go."""
+    """The error for rows that already have a column of the name chosen for the timestamp."""
     return SinkError(
         f"rows already have a column {timestamp!r}: give the sink's timestamp= another name"
     )
@@ -138,8 +137,8 @@ def _as_json(cell: Any) -> str:
 
 
 def _inferred(cell: list[Any]) -> pa.Array:
-    """The cells as Arrow takes them. It would make text bytes, and numbers times, for a neighbour;
-    integers and floats have a type together, where none of them is rounded."""
+    """The cells as an Arrow array. Arrow alone would turn text into bytes, and numbers into times,
+    because of a neighbouring cell. Integers and floats share a type where none is rounded."""
     one_of_each = {kind_of(value): value for value in cell if value is not None}
     if len(one_of_each) > 1 and not one_of_each.keys() <= {"an integer", "a float"}:
         raise TypeError(f"it holds {' and '.join(sorted(one_of_each))} in one file")

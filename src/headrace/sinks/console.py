@@ -23,7 +23,7 @@ def console(*, limit: int | None = 20) -> Console:
 
 
 class Console(AtLeastOnceSink):
-    """See `console`."""
+    """The sink behind `console`."""
 
     def __init__(self, *, limit: int | None = 20) -> None:
         if limit is not None and limit < 0:

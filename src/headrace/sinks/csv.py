@@ -1,8 +1,8 @@
 """CSV: a header in every file, a line per row, in UTF-8.
 
-Cells are written here and not by the standard library, whose writer makes the
-same empty cell of None and of "": here None is empty and "" is quoted, so that a
-reader can tell them apart (Postgres does, DuckDB with allow_quoted_nulls=false).
+This module writes the cells itself. The writer of the standard library makes the same empty cell
+of None and of "". Here None is empty and "" is quoted, so that a reader can distinguish them
+(Postgres does, DuckDB with allow_quoted_nulls=false).
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ def csv(
 ) -> Csv:
     """Writes `path/epoch=…/part-….csv`.
 
-    The columns are those of a file's first row, and a later row with another one
-    is an error; or they are `columns`, and what these do not name is left out.
-    `timestamp` names a column for the record's own timestamp (microseconds). A
-    value that is not a dict stands in a column `value`; None is an empty cell;
-    bytes are written in base64; a list or dict in a cell is an error.
+    The columns are those of a file's first row, and a later row with another column is an error;
+    or they are `columns`, and all other columns are left out. `timestamp` names a column for the
+    record's own timestamp (microseconds). A value that is not a dict is put into a column `value`;
+    None is an empty cell; bytes are written in base64; a list or dict in a cell is an error.
     """
     return Csv(path, columns=columns, timestamp=timestamp)
 
 
 class Csv(FileSink):
-    """See `csv`."""
+    """The sink behind `csv`."""
 
     suffix = ".csv"
 
@@ -88,7 +87,7 @@ class Csv(FileSink):
 
 
 def _line(cells: Iterable[str], *, raw: bool = False) -> str:
-    """A line of cells; one that would be blank is quoted, because readers skip blank lines."""
+    """A line of cells; a line that would be blank is quoted, because readers skip blank lines."""
     return ",".join(cells if raw else map(_quoted, cells)) or '""'
 
 

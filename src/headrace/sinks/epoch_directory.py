@@ -1,16 +1,15 @@
-"""Builds an epoch's directory aside, durably, before anybody can see it.
+"""Builds an epoch's directory in a staging place, durably, before any reader can see it.
 
-A published file is a copy of the staged one, of bytes that were checked against their
-digest in memory, and shares nothing with it. A hard link would cost less where an epoch
-is large, but then there would be one file with two names: a consumer that edits or
-truncates what it was given would damage the checkpoint, which may have to show the epoch
-again or replay it; and damage to the checkpoint would show in what was published, where
-nobody looks for it.
+A published file is a copy of the staged file and shares nothing with it. The copied bytes were
+checked against their digest in memory. A hard link would cost less for a large epoch, but would
+be one file with two names. A consumer that edits or truncates the published file would then damage
+the checkpoint, which may have to deliver the epoch again or replay it. And damage to the
+checkpoint would appear in published files, where it would not be noticed.
 
-What it costs: nothing where epochs are small, as there the syncs are what takes time, and
-a link needs as many of them (12 ms for one part of 200 bytes either way, on ext4). A large
-one is written twice: 64 MB took 0.16 s instead of 0.06 s, most of it in the background, as
-files are synced only when several are written (one by one it took 0.34 s).
+The cost: nothing for a small epoch, where the syncs take most of the time and a link needs as many
+of them (12 ms for one part of 200 bytes either way, on ext4). A large epoch is written twice: 64 MB
+took 0.16 s instead of 0.06 s, most of it in the background, because files are synced only after
+several are written (one by one it took 0.34 s).
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ def build(
     split: Split,
     system: System,
 ) -> bool:
-    """Makes the directory `root` of these parts, on disk; False where no part has rows.
+    """Makes the directory `root` of these parts, durably; False where no part has rows.
 
-    `is_split` tells from the head of a staged form whether it holds several files,
-    `split` gives them as (directory, bytes).
+    `is_split` decides by the first bytes of a staged part whether it holds several files;
+    `split` gives these as (directory, bytes).
     """
     system.files.mkdir(root)
     try:
@@ -53,7 +52,7 @@ def build(
         with closing(written):
             for part in parts:
                 name = f"part-{label_name(part.label)}{suffix}"
-                data = part.read()  # and checks it against its digest
+                data = part.read()  # `read` also checks the digest
                 files = split(data) if is_split(data[:HEAD_BYTES]) else [("", data)]
                 for directory, content in files:
                     if content:
@@ -67,14 +66,14 @@ def build(
             sync_directory(made, system)
         sync_directory(root.parent, system)
     except BaseException:
-        # Nobody has claimed it, and a full disk must not fill up with failed tries.
+        # The directory is not claimed yet, and failed tries must not fill the disk.
         system.files.remove_tree(root)
         raise
     return True
 
 
 def label_name(label: str) -> str:
-    """A label as a part of a file's name."""
+    """A label in a form that can be part of a file name."""
     quoted = quote(label, safe="")
     if len(quoted) <= LABEL_CHARACTERS_MAX:
         return quoted
@@ -83,11 +82,11 @@ def label_name(label: str) -> str:
 
 
 def _inside(root: Path, directory: str, directories: set[Path], system: System) -> Path:
-    """Makes a directory below `root` and notes it and its parents, to be synced."""
+    """Makes a directory below `root`, and adds it and its parents to those to be synced."""
     relative = PurePosixPath(directory)
     if relative.is_absolute() or ".." in relative.parts:
         raise SinkError(f"a staged part names the directory {directory!r}: it is damaged")
-    # Step by step and never `root` itself: if that is missing, another driver has swept it.
+    # One level at a time and never `root` itself: if that is missing, another driver deleted it.
     home = root
     for component in relative.parts:
         home = home / component
@@ -99,10 +98,10 @@ def _inside(root: Path, directory: str, directories: set[Path], system: System) 
 
 
 class _Written:
-    """Files that are written, and not all of them synced yet.
+    """Files that are written but not all synced yet.
 
-    They stay open: an error of a write in the background is told to those who had the file
-    open then.
+    They stay open, because the operating system reports a failed background write only to
+    descriptors that were open at that time.
     """
 
     def __init__(self, system: System) -> None:
@@ -124,13 +123,13 @@ class _Written:
         self.count += 1
 
     def sync(self) -> None:
-        """What was written is on disk."""
+        """Makes all written files durable."""
         for path, descriptor in self._open:
             with explained("write", path):
                 self._files.fsync(descriptor)
         self.close()
 
     def close(self) -> None:
-        """Lets go of the files, synced or not."""
+        """Closes all files, synced or not."""
         while self._open:
             self._files.close(self._open.pop()[1])

@@ -1,25 +1,26 @@
-"""Epochs as directories of files: each appears whole, by one rename, once.
+"""Epochs as directories of files: each epoch appears complete, by one rename, and only once.
 
     out/epoch=000000000012/part-<label>.jsonl    what readers see
     out/_staging/<epoch>.<nonce>/                a driver builds an epoch here
     out/_claims/<epoch>                          which of those directories is the epoch
     out/_high_water/<epoch>                      published up to here, even if moved away since
-    out/_identity                                the checkpoint that owns this place
+    out/_identity                                the checkpoint that owns this directory
 
-Readers ignore names that start with `_`, as Spark and pyarrow do; to a reader
-of plain patterns give `out/epoch=*/**`.
+Readers must ignore names that start with `_`, as Spark and pyarrow do. A reader that takes a
+glob pattern gets `out/epoch=*/**`.
 
 Invariants (protocol F1 to F3):
-- Only the directory that the claim names is ever renamed into place, so two
-  drivers may race, or one may wake late: they finish one delivery, never repeat it.
-- The high-water rises after the rename is on disk and before the claim goes. A
-  consumer may therefore move an epoch away at any time.
-- Staging and claims are swept only at or below the high-water.
-- Claim and high-water name the commit that an epoch came of. Drivers of one checkpoint
-  agree on it, as it is in their log. A copy of the checkpoint that runs as well has the
-  same id and numbers, and other commits: it is refused. An epoch without rows is not
-  claimed. So such a delivery looks for a foreign claim after its high-water, and one with
-  rows for a foreign high-water after its claim: one of the two sees the other.
+- Only the directory that the claim names is ever renamed into place. So two drivers that race,
+  or one that wakes late, finish the same delivery and never repeat it.
+- The high-water mark rises after the rename is on disk and before the claim is deleted.
+  A consumer may therefore move an epoch away at any time.
+- Staging directories and claims are deleted only at or below the high-water mark.
+- Claim and high-water mark name the commit of their epoch. All drivers of one checkpoint
+  agree on it, because it is in their log. If a copy of the checkpoint runs at the same time, it
+  has the same id and epoch numbers but other commits: it is refused. An epoch without rows is not
+  claimed. So its delivery looks for a foreign claim after it writes its high-water mark, and a
+  delivery with rows looks for a foreign high-water mark after it writes its claim: at least one
+  of the two sees the other.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class FileSink(Sink):
-    """A directory of epochs. A format says how rows become the bytes of a file."""
+    """A directory of epochs. A subclass for each format encodes rows as the bytes of a file."""
 
     suffix: str
 
@@ -87,14 +88,14 @@ class FileSink(Sink):
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
-        """The file that these rows make; b"" where there are none, and then no file appears."""
+        """The bytes of a file with these rows; b"" without rows, and then no file appears."""
 
     def is_split(self, head: bytes) -> bool:
-        """Whether a staged form that starts so holds several files."""
+        """Whether a staged part that starts with these bytes holds several files."""
         return False
 
     def split(self, data: bytes) -> Sequence[tuple[str, bytes]]:
-        """(directory, bytes) of each file in a staged form that holds several."""
+        """(directory, bytes) of each file in a staged part that holds several."""
         return [("", data)]
 
     def identity(self) -> str:
@@ -107,7 +108,8 @@ class FileSink(Sink):
                 self._use(opening.store.system)
                 self._admit(opening.checkpoint)
                 self._opened = True
-                # What a dying driver put is seen before it is on disk, and counts from now on.
+                # A marker of a driver that died may be visible but not durable yet. This
+                # driver relies on it from now on, so make it durable.
                 self._store.sync("")
                 if self._system.files.is_directory(self.path / _MARKS):
                     self._marks.sync("")
@@ -128,7 +130,7 @@ class FileSink(Sink):
                 else:
                     self._publish(delivery)
         except (FileNotFoundError, FileExistsError) as error:
-            # Another driver finished this epoch and swept what this one was building.
+            # Another driver finished this epoch and deleted the staging of this one.
             if not delivery.weak and self.high_water() >= delivery.epoch:
                 self.verify(delivery.epoch, delivery.commit)
                 return
@@ -139,19 +141,19 @@ class FileSink(Sink):
 
     def _publish(self, delivery: Delivery) -> None:
         epoch, mark = delivery.epoch, self._mark(delivery.checkpoint, delivery.place)
-        # 1. Delivered before: nothing to do, even if the consumer took the files away.
+        # 1. Delivered before: nothing to do, even if the consumer has moved the files away.
         if self.high_water() >= epoch:
             mark.verify(epoch, delivery.commit)
             return
-        # 2. Build the epoch aside, durably. Without rows there is nothing to show or to claim.
+        # 2. Build the epoch in staging, durably. Without rows there is nothing to claim.
         staging = f"{epoch_name(epoch)}.{self._system.token_hex(6)}"
         if has_rows := self._build(staging, delivery.parts):
             reach("before-claim")
-            # 3. Claim it. Whoever wins, the claim says which directory is the epoch.
+            # 3. Claim it. Whichever driver wins, the claim says which directory is the epoch.
             claim = self._claim(epoch, Claim(staging, _came_of(delivery)))
             reach("after-claim")
-            # 4. The high-water once more, now that the claim is known: a claim that was
-            #    removed after publication and put again here must not publish a second time.
+            # 4. Read the high-water mark again, now that the claim is known: a claim that was
+            #    deleted after publication and put again here must not publish a second time.
             if claim is None or self.high_water() >= epoch:
                 mark.verify(epoch, delivery.commit)
                 self._sweep(self.high_water())
@@ -159,7 +161,7 @@ class FileSink(Sink):
             # 5. One rename makes the epoch visible.
             self._rename(claim.staging, f"epoch={epoch_name(epoch)}", epoch)
             reach("after-publish")
-        # 6. Only now the high-water rises, and only then claim and staging may go.
+        # 6. Raise the high-water mark. Only after that may claim and staging be deleted.
         mark.advance(epoch, delivery.commit, empty=not has_rows and delivery.complete)
         reach("after-high-water")
         if not has_rows:
@@ -167,17 +169,18 @@ class FileSink(Sink):
         self._sweep(epoch)
 
     def _publish_weak(self, delivery: Delivery) -> None:
-        """Shows an epoch that may never commit, under a name of its own, and marks nothing."""
+        """Shows an epoch before its commit, under a name of its own, and writes no marker."""
         self._sweep(self.high_water(), weak_before=delivery.epoch)
         name, nonce = epoch_name(delivery.epoch), f"weak-{self._system.token_hex(6)}"
         if self._build(f"{name}.{nonce}", delivery.parts):
             self._rename(f"{name}.{nonce}", f"epoch={name}-{nonce}", delivery.epoch)
 
     def _admit(self, checkpoint: str) -> None:
-        """Refuses a place that belongs to another checkpoint; takes one that belongs to none."""
+        """Refuses a directory of another checkpoint; takes one that belongs to no checkpoint."""
         owner = self._owner()
         if owner is None and self._opened:
-            # A new one would be in the way of the old one, and without what that one knows.
+            # Do not create a new directory: it would lack the markers of the old one, and
+            # would conflict with the old one when that comes back.
             raise SinkError(
                 f"{self.path} is missing, or has lost its {_IDENTITY}: put it back (is it "
                 "still mounted?), or start again to begin a new one"
@@ -186,7 +189,7 @@ class FileSink(Sink):
             for directory in ("", _STAGING, _CLAIMS, _MARKS):
                 self._store.make_directory(directory)
             has_epochs = any(name.startswith("epoch=") for name in self._store.list(""))
-            # The owner's name is older than its first epoch, so look for it after looking for them.
+            # The owner's name is written before its first epoch: read it after listing epochs.
             if has_epochs and self._owner() is None:
                 raise SinkError(
                     f"{self.path} holds epochs, but nothing says of which checkpoint: choose a "
@@ -195,7 +198,7 @@ class FileSink(Sink):
             self._store.put_if_absent(_IDENTITY, checkpoint.encode())
             owner = self._owner()
         if owner == checkpoint and not self._opened:
-            for directory in (_STAGING, _CLAIMS):  # a person may have tidied up
+            for directory in (_STAGING, _CLAIMS):  # a person may have deleted them
                 self._store.make_directory(directory)
         if owner != checkpoint:
             raise SinkError(
@@ -214,7 +217,7 @@ class FileSink(Sink):
         return build(root, parts, self.suffix, self.is_split, self.split, self._system)
 
     def _claim(self, epoch: int, mine: Claim) -> Claim | None:
-        """The claim that counts, mine or another driver's; None where it came and went."""
+        """The claim that counts, mine or another driver's; None where it is already deleted."""
         name = epoch_name(epoch)
         if not self._claims.put_if_absent(name, msgspec.json.encode(mine)):
             self._claims.sync("")
@@ -233,7 +236,7 @@ class FileSink(Sink):
         return found
 
     def _verify_last(self, opening: Opening) -> None:
-        """Refuses a place in which another copy of the checkpoint has been at work."""
+        """Refuses a directory in which another copy of the checkpoint has delivered."""
         mark = self._mark(opening.checkpoint, opening.place)
         mark.verify_last(opening.commits)
         last = mark.read()
@@ -242,16 +245,16 @@ class FileSink(Sink):
             self._require_empty(last, found)
 
     def _keep_empty(self, epoch: int, mine: HighWaterMark) -> None:
-        """An epoch without rows is marked: a copy that claimed it with rows must not show them."""
+        """Moves away the staging of a copy that claimed this epoch with rows."""
         try:
             claim = _read_claim(self._claims, epoch_name(epoch))
         except (FileNotFoundError, SinkError):
-            return  # one that is damaged is found out by whoever needs it
+            return  # a damaged claim is reported by the code that needs it
         if claim.mark.commit == mine.commit:
             return
         aside = f"{epoch_name(epoch)}.{self._system.token_hex(6)}"
         try:
-            # Or it was quicker.
+            # This fails where the copy has already published its staging.
             self._system.files.rename(self._staging / claim.staging, self._staging / aside)
         except FileNotFoundError:
             self._require_empty(epoch, mine)
@@ -288,7 +291,7 @@ class FileSink(Sink):
         self._store.sync(_STAGING)
 
     def _sweep(self, high_water: int, *, weak_before: int = 0) -> None:
-        """Removes claims and staging that no delivery can need any more."""
+        """Deletes claims and staging directories that no delivery can need any more."""
         remove_old(self._claims, up_to=high_water)
         try:
             names = self._system.files.list(self._staging)

@@ -1,9 +1,8 @@
-"""A function of (DataFrame, epoch): the way to systems that Headrace does not know.
+"""`sinks.foreach`: calls a function of (DataFrame, epoch), for systems without a sink of their own.
 
-Toward the function delivery is at least once: a crash after the function
-returned and before the mark was written calls it again with the same epoch and
-the same rows. A function that records the epoch with its rows, in one
-transaction, makes that exactly once.
+The function is called at least once per epoch: after a crash between its return and the write of
+the high-water mark, it is called again with the same epoch and the same rows. A function that
+stores the epoch with its rows, in one transaction, makes the effect exactly-once.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ def foreach(
     Spark; epochs without rows are skipped. A crash may call `fn` again with the same
     epoch and the same rows. Columns are the stream's, or inferred from its dicts per
     epoch, or those of `schema`; `timestamp` names one for the record's own timestamp. An
-    inferred column whose cells have no type together is text: each cell as JSON.
-    `sql="SELECT user, count(*) FROM {stream} GROUP BY user"`: Spark SQL over the epoch's rows,
-    whose result the function gets instead. It needs Spark.
+    inferred column whose cells have no common type becomes text: each cell as JSON.
+    `sql="SELECT user, count(*) FROM {stream} GROUP BY user"` runs Spark SQL over the epoch's rows;
+    the function then gets its result instead of the rows. It needs Spark.
     """
     return Foreach(fn, schema=schema, timestamp=timestamp, sql=sql)
 
 
 class Foreach(AtLeastOnceSink):
-    """See `foreach`."""
+    """The sink behind `foreach`."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class Foreach(AtLeastOnceSink):
         self._fn: Callable[[Any, int], object] | None = fn
 
     def __getstate__(self) -> dict[str, Any]:
-        # Executors only encode, and the function may hold what cannot travel: a connection, a lock.
+        # Executors only encode, and the function may hold what cannot be pickled, such as a lock.
         return {**self.__dict__, "_fn": None, "_mark": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Foreach:
@@ -75,7 +74,7 @@ class Foreach(AtLeastOnceSink):
         return self
 
     def encode(self, rows: Rows) -> bytes:
-        if len(rows):  # what cannot be a table is refused before it is committed
+        if len(rows):  # refuse rows that cannot become a table before they are committed
             as_batch(rows, timestamp=self.timestamp, schema=self.schema, mixed=True)
         return super().encode(rows)
 

@@ -1,14 +1,13 @@
 """The last epoch that a sink delivered, kept so that it only rises (protocol F2).
 
-One marker file per epoch, put if absent and read as the maximum: a paused driver
-that wakes can add an old marker, never lower the mark. Older markers go only after
-a higher one is on disk, and the newest few always stay, because a directory read
-while names come and go may miss one of them.
+There is one marker file per epoch, put if absent; the mark is the largest epoch among them. So a
+paused driver that wakes can add an old marker, but never lower the mark. Older markers are deleted
+only after a higher one is on disk, and the newest few always stay, because a directory that is
+read while names are added and deleted may miss one of them.
 
-A marker says what the epoch came of: the checkpoint's id and place, and its commit.
-Drivers of one checkpoint share its log and so its commits, whoever of them delivers.
-A copy of the checkpoint that runs as well has the same id and the same numbers, and
-other commits: it is refused.
+A marker says where its epoch came from: the checkpoint's id and place, and the commit. All drivers
+of one checkpoint share its log and so its commits. If a copy of the checkpoint runs at the same
+time, it has the same id and the same epoch numbers but other commits: it is refused.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ def epoch_name(epoch: int) -> str:
 
 
 class HighWaterMark(msgspec.Struct, frozen=True):
-    """What an epoch came of."""
+    """The content of a marker: the checkpoint and the commit that an epoch came from."""
 
     checkpoint: str
     commit: str = ""
-    """As in `Delivery.commit`; "" where that is not known."""
+    """As in `Delivery.commit`; "" where the commit is not known."""
     place: str = ""
     """Where that checkpoint lay, for messages."""
     empty: bool = False
     """Whether the epoch has no rows here."""
 
     def require(self, found: HighWaterMark | None, epoch: int, where: str) -> None:
-        """IncompatibleState where an epoch is there already, and came of another commit."""
+        """Raises IncompatibleState where an epoch was delivered from another commit."""
         if found is None or not found.commit or not self.commit or found.commit == self.commit:
             return
         theirs, mine = found.place or "a place that is not known", self.place or "another"
@@ -69,30 +68,30 @@ class HighWater:
         return highest_marker(self._store)
 
     def advance(self, epoch: int, commit: str = "", *, empty: bool = False) -> None:
-        """Says, durably, that everything up to `epoch` was delivered."""
+        """Records, durably, that everything up to `epoch` was delivered."""
         mine = msgspec.structs.replace(self._mark, commit=commit, empty=empty)
         self._store.make_directory("")
         if not self._store.put_if_absent(epoch_name(epoch), msgspec.json.encode(mine)):
-            # Another driver put it, perhaps an instant ago: make sure that it stays.
+            # Another driver put the marker, perhaps just now: make it durable.
             self._store.sync("")
             self.verify(epoch, commit)
         kept = self._store.system.limits.high_water_markers_kept
         remove_old(self._store, up_to=epoch - kept)
 
     def verify(self, epoch: int, commit: str) -> None:
-        """IncompatibleState where the epoch was delivered, and came of another commit."""
+        """Raises IncompatibleState where this epoch was delivered from another commit."""
         mine = msgspec.structs.replace(self._mark, commit=commit)
         mine.require(self.find(epoch), epoch, self._where)
 
     def find(self, epoch: int) -> HighWaterMark | None:
-        """What an epoch came of, where that is known."""
+        """The marker of an epoch; None where it is missing or has no content."""
         try:
             return msgspec.json.decode(self._store.read(epoch_name(epoch)), type=HighWaterMark)
         except (FileNotFoundError, msgspec.DecodeError):
-            return None  # its name alone raises the mark
+            return None  # the name alone already raises the mark
 
     def verify_last(self, commits: Mapping[int, str]) -> None:
-        """The same of the last epoch, where `commits` has it."""
+        """`verify` for the last delivered epoch, where `commits` has it."""
         epoch = self.read()
         self.verify(epoch, commits.get(epoch, ""))
 
@@ -100,7 +99,7 @@ class HighWater:
 def open_high_water(opening: Opening) -> HighWater:
     """The high-water mark of a sink that keeps it in the checkpoint.
 
-    It lies under the checkpoint's id: a copy restored under another id begins with none.
+    Its name contains the checkpoint's id: a copy restored under another id begins without a mark.
     """
     store = opening.store.below(safe(opening.checkpoint))
     store.make_directory("")
@@ -115,11 +114,11 @@ def highest_marker(store: Store) -> int:
 
 
 def remove_old(store: Store, *, up_to: int) -> None:
-    """Removes the files named by old epochs, and what a killed writer left long ago."""
+    """Deletes the files named by old epochs, and old temporary files of killed writers."""
     old = [name for name in store.list("") if _MARKER.fullmatch(name) and int(name) <= up_to]
     try:
         for name in old:
             store.delete(name)
         store.sweep("", store.system.limits.leftover_age_s)
     except (OSError, StoreError):
-        pass  # Another driver removes them too; what stays goes next time.
+        pass  # Another driver deletes them too; the rest is deleted next time.

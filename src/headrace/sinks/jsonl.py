@@ -23,14 +23,14 @@ def jsonl(path: str | os.PathLike[str], *, timestamp: str | None = None) -> Json
     """Writes `path/epoch=…/part-….jsonl`: a dict as a JSON object, another value as it is.
 
     `timestamp` names a column for the record's own timestamp (microseconds); a
-    value that is not a dict then becomes `{"value": ...}`. Bytes are written in
-    base64 and NaN as null: JSON has neither. Integers are written with all their digits.
+    value that is not a dict then becomes `{"value": ...}`. JSON has no bytes and no NaN: bytes
+    are written in base64, NaN as null. Integers are written with all their digits.
     """
     return JsonLines(path, timestamp=timestamp)
 
 
 class JsonLines(FileSink):
-    """See `jsonl`."""
+    """The sink behind `jsonl`."""
 
     suffix = ".jsonl"
 
@@ -55,7 +55,7 @@ class JsonLines(FileSink):
 
 
 def with_digits(value: Any) -> Any:
-    """The value with integers that Python will not write out (4,300 digits) as their digits."""
+    """Replaces integers that are too long for Python to print (4,300 digits) by their digits."""
     if isinstance(value, dict):
         return {name: with_digits(inner) for name, inner in value.items()}
     if isinstance(value, list):

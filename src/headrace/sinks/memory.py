@@ -1,7 +1,7 @@
-"""Rows in this process, for tests and notebooks.
+"""Keeps rows in the memory of the driver's process, for tests and notebooks.
 
-The driver's object fills; copies that travel to executors only encode. What it
-holds is lost with the process, and so is what it knows of delivered epochs.
+Only the object in the driver collects rows; its copies on executors only encode. When the process
+ends, the rows are lost, and so is the record of which epochs were delivered.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def memory() -> Memory:
 
 
 class Memory(Sink):
-    """See `memory`."""
+    """The sink behind `memory`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: dict[int, _Epoch] = {}
         self._high_water = 0
         self._mark = HighWaterMark("")
-        """What the last epoch came of."""
+        """The checkpoint and the commit that the last epoch came from."""
         self._checkpoint: str | None = None
 
     def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
@@ -64,7 +64,7 @@ class Memory(Sink):
             }
 
     def clear(self) -> None:
-        """Drops the contents. Epochs delivered before stay delivered."""
+        """Drops the rows. Epochs delivered before stay delivered."""
         with self._lock:
             self._records = {}
 
@@ -72,7 +72,7 @@ class Memory(Sink):
         with self._lock:
             is_new = opening.checkpoint != self._checkpoint
             self._admit(opening.checkpoint)
-            if is_new:  # what another process got is lost with that process
+            if is_new:  # rows that another process received are lost with that process
                 self._high_water = opening.committed
                 self._mark = HighWaterMark("")
             commit = opening.commits.get(self._high_water, "")

@@ -1,8 +1,8 @@
-"""Parquet files, in directories by the values of some columns where asked for.
+"""Parquet files, optionally in one directory per value of some columns (`partition_by`).
 
-With `partition_by`, one producer's rows make several files. They are staged as
-one: a magic, then a MessagePack list of (directory, bytes). The magic decides
-how a staged part is read, so an epoch staged under other options still arrives.
+With `partition_by`, one producer's rows make several files. They are staged as one part: a magic
+number, then a MessagePack list of (directory, bytes). The magic number decides how a staged part
+is read, so an epoch that was staged with other options is still delivered.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def parquet(
 ) -> Parquet:
     """Writes `path/epoch=…/part-….parquet`, or `path/epoch=…/day=…/part-….parquet`.
 
-    Columns are the stream's Arrow columns, or inferred from the dicts of each
-    file (a value that is not a dict stands in a column `value`; a column that is
-    None throughout a file is left out of it), or those of `schema`: give one where
-    readers must find the same types in every file. `timestamp` names a column for
-    the record's own timestamp (int64, microseconds).
+    Columns are the stream's Arrow columns, or inferred from the dicts of each file, or those of
+    `schema`: give a schema where readers need the same types in every file. When columns are
+    inferred, a value that is not a dict is put into a column `value`, and a column that is None
+    throughout a file is left out of it. `timestamp` names a column for the record's own timestamp
+    (int64, microseconds).
     """
     return Parquet(
         path,
@@ -58,7 +58,7 @@ def parquet(
 
 
 class Parquet(FileSink):
-    """See `parquet`."""
+    """The sink behind `parquet`."""
 
     suffix = ".parquet"
 
@@ -118,8 +118,8 @@ class Parquet(FileSink):
 
 
 def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without the columns of no type: Parquet stores these as INT32, and Spark then refuses
-    the file beside others that have text there, while it reads a missing column as nulls."""
+    """Drops columns of type null. Parquet would store these as INT32, and Spark would refuse the
+    file beside others that have text in that column; it reads a missing column as nulls."""
     kept = [field.name for field in batch.schema if not pa.types.is_null(field.type)]
     return batch.select(kept) if kept else batch
 
@@ -147,7 +147,7 @@ def partitions(
 
 
 def partition_component(name: str, value: Any) -> str:
-    """`name=value` as one directory, in the way of Hive."""
+    """`name=value` as the name of a directory, encoded as Hive does."""
     if value is not None and not isinstance(value, _PARTITION_TYPES):
         raise SinkError(
             f"column {name!r} holds a {type(value).__name__}, which cannot name a directory: "

@@ -1,7 +1,7 @@
-"""Rows on their way to a sink that wants rows back: an Arrow stream of timestamps and values.
+"""Encodes rows for sinks that need them back as rows: an Arrow stream of timestamps and values.
 
-Same rows, same bytes: Arrow leaves padding, offsets, what lies under a null and
-unused dictionary entries to chance, so columns that may have these are made anew.
+The same rows always make the same bytes. Arrow leaves padding, offsets, the bytes under a null and
+unused dictionary entries undefined, so columns that may have these are rebuilt.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _COLUMNS = b"columns"
 
 
 def dump(rows: Rows) -> bytes:
-    """Rows as bytes; b"" where there are none. Origins stay behind."""
+    """Rows as bytes; b"" where there are none. Origins are not encoded."""
     if not len(rows):
         return b""
-    # The timestamps come first, known by place: a value may have a column of any name.
+    # Timestamps are the first column, found by its place: values may have a column of any name.
     arrays = [pa.array(rows.timestamps, pa.int64())]
     names = ["timestamp"]
     if rows.columns is None:
@@ -80,5 +80,5 @@ def _without_padding(column: pa.Array) -> pa.Array:
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return column
     if pa.types.is_nested(kind):
-        return pa.array(column.to_pylist(), kind)  # `take` leaves what lies under a null struct.
+        return pa.array(column.to_pylist(), kind)  # `take` would keep the bytes under a null struct
     return column.take(pa.array(np.arange(len(column))))

@@ -1,9 +1,11 @@
-"""Where records come from.
+"""Sources: where records come from.
 
-`text jsonl csv parquet` read files, fixed sets or directories that keep growing;
-`dataframe` any DataFrame, streaming ones included; `generate` makes records from a
-seed; `memory` has them in a list. For a system that is not here, extend `Source`:
-its contract, with the traps, is written in `headrace.model.source`.
+- `text`, `jsonl`, `csv`, `parquet` read files: a fixed set, or a directory that keeps growing.
+- `dataframe` reads any DataFrame, streaming ones included.
+- `generate` makes records from a seed; `memory` takes them from a list.
+
+For a system that is not listed here, extend `Source`. `headrace.model.source` states its
+contract and the common mistakes.
 """
 
 from headrace.model.source import Range, Reading, Rejected, Source, Timing, Workspace

@@ -1,9 +1,9 @@
 """`sources.generate`: records made by a seeded function, at a rate if wanted.
 
-Record number n is the same whoever makes it, in whichever range, with however many
-splits: split s of S holds the numbers s, s + S, s + 2S, ... The clock is read on
-the driver alone, and only to decide how many records are due; when the source was
-first started is written down, so that a restart goes on where time has got to.
+Record number n is the same in every task, in every range and with any number of splits: split
+s of S holds the numbers s, s + S, s + 2S, ... Only the driver reads the clock, and only to decide
+how many records are due. The time of the first start is stored in the checkpoint, so that a
+restart continues with the records that are due by then.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def generate(
 ) -> Source:
     """Records `function(n, random)` for n = 0, 1, 2, ...; `random` depends on seed and n alone.
 
-    - `count`: how many in all; without it the source never ends.
+    - `count`: the total number of records; without it the source never ends.
     - `rate`: records per second of event time: record n is stamped `start + n / rate`, unless
       `timestamp=` finds its time in the value. With neither, time is the time of ingestion.
     - `paced=True`: `rate` is kept in real time too; otherwise records come as fast as they can
       be made.
-    - `splits`: over how many splits the numbers are dealt.
+    - `splits`: the number of splits over which the numbers are distributed.
     - `start`: by default 1970, or, when paced, the moment of the first start.
     """
     checked_function(function, "sources.generate", "n", "random")
@@ -64,7 +64,7 @@ def generate(
 
 
 class GeneratedSource(Source):
-    """Numbers dealt over splits; a position counts the records of one split."""
+    """Numbers distributed over splits; a position counts the records of one split."""
 
     cut_from: int = 10_000
     """A range of fewer records is not worth a second task."""
@@ -181,7 +181,7 @@ class GeneratedSource(Source):
         return self._began_us if self._start_us is None else self._start_us
 
     def _share(self, split: str, total: int) -> int:
-        """How many of the first `total` numbers are dealt to a split."""
+        """How many of the first `total` numbers belong to a split."""
         return max(0, -((int(split) - total) // self.split_count))
 
     def _fingerprint(self) -> str:

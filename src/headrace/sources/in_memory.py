@@ -66,7 +66,7 @@ class MemorySource(Source):
         return (SPLIT,)
 
     def columns(self) -> Sequence[str] | None:
-        """The names that occur in any of them, where all are dicts."""
+        """The names that occur in any value, where all values are dicts."""
         if self._columns is None and all(type(value) is dict for value in self.values):
             self._columns = list(dict.fromkeys(name for value in self.values for name in value))
         return self._columns or None
@@ -97,7 +97,7 @@ class MemorySource(Source):
 
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
         if not closely:
-            return seen  # it travels with the pipeline, and is the same for the whole run
+            return seen  # the list is pickled with the pipeline, so it cannot change during a run
         count = len(self.values)
         if seen.whole and count > seen.size:
             return _change(f"has grown from {seen.size:,} to {count:,} values")
@@ -117,7 +117,7 @@ class MemorySource(Source):
         return "memory"
 
     def _seen(self, start: int, end: int, whole: bool) -> Seen:
-        """What is remembered of a range: the digests of values, each at its place, add up."""
+        """What the ledger records of a range: the sum of the digests of (position, value)."""
         total = 0
         for index in range(start, end):
             value = _bytes(self.values[index])
@@ -141,7 +141,7 @@ def _bytes(value: Any) -> bytes:
     try:
         return packed(value)
     except InvalidRecord:
-        # The engine says what is wrong with it, record by record.
+        # The engine reports what is wrong with the value, record by record.
         return type(value).__qualname__.encode()
 
 

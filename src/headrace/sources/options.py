@@ -12,7 +12,7 @@ from headrace.model.values.time import Duration, Instant
 
 
 class TimingOptions(TypedDict, total=False):
-    """What `**timing` may hold; editors complete it, and `Timing` checks it."""
+    """The keywords of `**timing`, typed for editors; `Timing` checks the values."""
 
     timestamp: str | Callable[[Any], Any] | None
     unit: str | None

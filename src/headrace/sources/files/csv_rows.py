@@ -1,8 +1,8 @@
 """`sources.csv`: every row of a CSV file is a record, a dict by the names of its columns.
 
-Where a record ends is decided by the parity of quotes alone (see `lines`), and each
-record is then parsed by itself: a stray quote can spoil its own record and those
-it swallows, which are rejected, but never shifts the cells of another.
+The parity of quotes alone decides where a record ends (see `lines`), and each record is then
+parsed by itself. A stray quote can spoil its own record and the lines that it joins to that
+record; these are rejected. It never shifts the cells of another record.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def csv(
 ) -> Source:
     """Rows of CSV files as `dict[str, str]`.
 
-    With a schema (`p.read(..., schema=Order)`) cells have the types that it says, and an empty cell
-    is None where it allows None. Without one:
+    With a schema (`p.read(..., schema=Order)`) cells have the types of the schema, and an empty
+    cell is None where the schema allows None. Without a schema:
 
     - `types`: functions that convert cells, by column: `{"price": float}`. An empty cell of such
-      a column is None; one that cannot be converted makes the row rejected.
+      a column is None; a row with a cell that cannot be converted is rejected.
     - `columns`: the names of the columns, for files without a header line.
     - `quote=None`: quotes are plain text; planning is then cheaper for very large files.
 
@@ -95,8 +95,8 @@ class CsvFormat(LineFormat):
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
         lines = self.lines(path, name, start, end)
         records = lines.records()
-        # A setting of the whole process, and 128 KiB by default: a cell in quotes
-        # would then be refused that is read without them.
+        # This limit belongs to the whole process and is 128 KiB by default. With it, the csv
+        # module would refuse a long cell in quotes, which is accepted without quotes.
         standard_csv.field_size_limit(CELL_CHARACTERS_MAX)
         columns = self.columns or self._header(path, start, records)
         converters = self._converters(columns, path)
@@ -186,7 +186,7 @@ class CsvFormat(LineFormat):
 
 
 def to_bool(cell: str) -> bool:
-    """What a cell means as true or false; `bool("false")` would be true."""
+    """Converts a cell to true or false by its text; `bool("false")` would be true."""
     try:
         return _BOOLEANS[cell.strip().lower()]
     except KeyError:

@@ -1,12 +1,12 @@
-"""Walking through directories: what is there, or an error, never silence.
+"""Walks through directories and never hides an error.
 
-`glob` and most hand-written walks take a directory that cannot be listed for an empty
-one: a fixed set would then end in order, without its input. Here an error is raised as
-the filesystem tells it, so that the run can judge whether it will pass; only what has
-vanished meanwhile, or leads nowhere, is not there.
+`glob` and most hand-written walks treat a directory that cannot be listed as an empty one: a
+run over a fixed set of files would then end normally, without its input. Here the error of the
+filesystem is raised, so that the run can decide whether it is transient. Only a path that was
+deleted meanwhile, or a broken link, counts as missing.
 
-What is no regular file is left out, and so are names that begin with `.` or `_`:
-they are still being written, or are not data.
+Only regular files are listed, and no names that begin with `.` or `_`: such files are still
+being written, or are not data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import islice
 from headrace.errors import SourceError
 
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-"""Vanished since it was listed, or a link that leads nowhere or round in circles."""
+"""The path was deleted after it was listed, or is a broken or circular link."""
 _CLOSED = frozenset({errno.EACCES, errno.EPERM})
 _ALL = re.compile("")
 
@@ -33,10 +33,10 @@ ENTRIES = 1000
 def files_below(
     directory: str, skip: Container[str] = NOTHING, at_once: int = ENTRIES
 ) -> Iterator[str | None]:
-    """The paths of all files below a directory; not those in `skip`. Links to directories end.
+    """The paths of all files below a directory, except those in `skip`.
 
-    None in between says that some time has passed: a walk through many files may be left and
-    taken up again.
+    Links to directories are not followed. The iterator gives None now and then, so that the
+    caller can interrupt a walk through many files and continue it later.
     """
     folders = []
     for entries in _entries_of(directory, at_once):
@@ -58,7 +58,8 @@ def files_like(
 ) -> Iterator[str | None]:
     """The paths of all files below `anchor` that a pattern names, part by part, as `glob` does.
 
-    `**` stands for any number of directories. Links to directories are followed. None as above.
+    `**` stands for any number of directories. Links to directories are followed. None between
+    paths means the same as above.
     """
     head, rest = parts[0], parts[1:]
     if head == "**" and rest:
@@ -99,7 +100,7 @@ def _stat(path: str, kind: int) -> bool:
 
 
 def _entries_of(directory: str, at_once: int) -> Iterator[list[os.DirEntry[str]]]:
-    """The entries of a directory, some at a time."""
+    """The entries of a directory, at most `at_once` at a time."""
     try:
         with os.scandir(directory) as entries:
             while some := list(islice(entries, at_once)):
@@ -119,7 +120,7 @@ def _holds(ask: Callable[..., bool], path: str, **how: bool) -> bool:
 
 
 def _refused(path: str, error: OSError) -> Exception:
-    """A SourceError where permission is denied; other refusals may pass, and are outages."""
+    """A SourceError where permission is denied; other errors may be transient: an outage."""
     if error.errno in _CLOSED:
         return SourceError(
             f"{path} cannot be listed, so its files are not known: permission denied "

@@ -1,10 +1,10 @@
 """Which files a source reads: paths, directories and patterns, turned into names.
 
-A name is the path relative to a base directory that depends on what the user
-wrote and never on which files happen to be there, so that a file keeps its name
-when others come and go. Files whose path below the base has a part that begins
-with `.` or `_` are still being written, or are not data, and are left out, and so is
-what is no regular file: to open a pipe would wait for a writer.
+A name is the path relative to a base directory. The base depends on what the user wrote and
+never on which files exist, so a file keeps its name when other files appear or are deleted.
+Files whose path below the base has a part that begins with `.` or `_` are left out: they are
+still being written, or are not data. Only regular files count: opening a pipe would wait for
+a writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileSet:
     entries_at_once: int = ENTRIES
     look_s: float = 0.001
     look_share: float = 0.05
-    """A look into a large directory takes `look_s`, or that share of the time since the last."""
+    """A look into a large directory takes `look_s`, or this share of the time since the last."""
 
     def __init__(self, paths: Paths, *, kind: str, watch: bool) -> None:
         given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -53,11 +53,11 @@ class FileSet:
         return self._base
 
     def path(self, name: str) -> str:
-        """Where the file of that name lies."""
+        """The path of the file with this name."""
         return os.path.join(self.base, name)
 
     def names(self, skip: Container[str] = NOTHING) -> list[str]:
-        """The names of the files that are there now, sorted; not of the paths in `skip`."""
+        """The names of the files that exist now, sorted, without the paths in `skip`."""
         found = {path for path in self.walk(skip) if path is not None}
         if not found and not self.watch:
             raise SourceError(
@@ -124,11 +124,11 @@ class FileSet:
 
 
 class Listing:
-    """What a watched directory holds, looked for a little at a time.
+    """Lists a watched directory in small steps.
 
-    A look takes a small share of the time since the one before, so that epochs do not get
-    slower with all that lies there and was read long ago. What it finds counts when all has been
-    looked at; of up to a thousand files every look is a whole one.
+    Each look takes a small share of the time since the one before, so that epochs do not get
+    slower while files that were read long ago stay in the directory. New files count when the
+    walk is complete. With up to a thousand files every look is a complete walk.
     """
 
     def __init__(self, files: FileSet) -> None:
@@ -136,14 +136,14 @@ class Listing:
         self._walk: Iterator[str | None] | None = None
         self._found: set[str] = set()
         self._known: set[str] = set()
-        """The paths found in the last walk that came to its end."""
+        """The paths found in the last complete walk."""
         self._looked_at: float | None = None
         self._began_idle = False
         self.is_whole = False
         """Whether nothing else was there at the last look for the end."""
 
     def look(self, skip: Container[str]) -> list[str]:
-        """The names of the files that are there, but for the paths in `skip`."""
+        """The names of the files that exist, without the paths in `skip`."""
         files, began = self._files, time.monotonic()
         until = float("inf")
         if self._looked_at is not None:
@@ -180,13 +180,13 @@ def _absolute(path: str, kind: str) -> str:
 
 
 def _below(path: str, base: str) -> str:
-    """`path` relative to `base`. Asked for every file at every plan, and `relpath` is slow."""
+    """`path` relative to `base`. Called for every file at every plan; `relpath` is too slow."""
     prefix = base if base.endswith(os.sep) else base + os.sep
     return path[len(prefix) :] if path.startswith(prefix) else os.path.relpath(path, base)
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name can be written down; one of bytes that are not UTF-8 cannot."""
+    """Whether a name is valid text: a name of bytes that are not UTF-8 cannot be logged."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""What a file format must be able to do, and how a file is known to be unchanged.
+"""The contract of a file format, and how a change of a file is detected.
 
-A format knows one file at a time, by positions in it (bytes or rows). Which files
-there are, and how they make up splits, is not its business.
+A format knows one file at a time, by positions in it (bytes or rows). It must not know which
+files exist, nor how they make up splits.
 
 Invariants:
 - Positions run from 0 to `length`; every record lies between two of them.
@@ -9,8 +9,8 @@ Invariants:
   ranges together hold the same records as the range that covers both.
 - `fingerprint` covers the file's size, its first and last block and, where
   positions are bytes, the first and last block of the range (protocol A7).
-- `read` digests what it reads, and `sum_of` finds the same sum again, however the
-  file was cut into ranges: a block counts for the range in which it ends.
+- `read` digests what it reads, and `sum_of` computes the same sum, however the file
+  was cut into ranges: a block counts for the range in which it ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BLOCK_BYTES = 4096
 
 
 class Stamp(NamedTuple):
-    """How a file can be known again."""
+    """What identifies the present content of a file without reading all of it."""
 
     size: int
     time_ns: int
@@ -46,16 +46,16 @@ class FileFormat(ABC):
     """Reads ranges of single files."""
 
     cut_from: int = 50_000
-    """A range lighter than this is not worth a second task."""
+    """A range of less weight than this is not worth a second task."""
     sum_bytes: int = 64 * 1024
-    """How long the blocks are whose digests are added up."""
+    """The length of the blocks whose digests are added up."""
 
     @abstractmethod
     def length(self, path: str) -> int:
         """The position after the last record of a file."""
 
     def lengths(self, path: str) -> Sequence[int]:
-        """Every length that a file may have been noted with; the first is today's."""
+        """Every length that a layout may have recorded for a file; the first is the present one."""
         return (self.length(path),)
 
     @abstractmethod
@@ -64,7 +64,7 @@ class FileFormat(ABC):
 
     @abstractmethod
     def cuts(self, path: str, start: int, end: int, parts: int) -> list[int]:
-        """Ends of records inside a range that cut it into at most `parts` like pieces."""
+        """Ends of records inside a range that cut it into at most `parts` pieces of like size."""
 
     @abstractmethod
     def read(self, path: str, name: str, start: int, end: int) -> Reading:
@@ -83,7 +83,7 @@ class FileFormat(ABC):
         return None
 
     def weight(self, path: str, start: int, end: int) -> int:
-        """How much work a range is, in the unit of `cut_from`."""
+        """The amount of work of a range, in the unit of `cut_from`."""
         return end - start
 
     def fingerprint(self, path: str, start: int, end: int) -> str:
@@ -92,7 +92,7 @@ class FileFormat(ABC):
             return fingerprint(descriptor)
 
     def seen(self, path: str, name: str, start: int, end: int, expected: str) -> Reading:
-        """`read`, for a file that is as planned; `seen` tells what it is like, under no name."""
+        """`read`, after checking that the file is as planned; `Seen` describes what was read."""
         before = stamp_of(path)
         self.verify(path, start, end, expected)
         reading = self.read(path, name, start, end)
@@ -103,7 +103,7 @@ class FileFormat(ABC):
         return reading
 
     def compare(self, path: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
-        """Whether a file still is what was read of it; None where it is missing."""
+        """Compares a file with what was read of it; None where the file is missing."""
         try:
             now = os.stat(path)
             if closely or (now.st_size, now.st_mtime_ns) != (seen.size, seen.time_ns):
@@ -122,7 +122,7 @@ class FileFormat(ABC):
         if now.ends != seen.ends:
             return _change(path, "was rewritten")
         if now.time_ns != seen.time_ns and seen.digest and not seen.since:
-            # Somebody wrote to it, or put a copy back: only its bytes can tell.
+            # The file was written to, or replaced by a copy: only its bytes can show which.
             digest, tail = self.sum_of(path, seen.read)
             alike = digest.partition("/")[2] == seen.digest.partition("/")[2]
             if alike and (digest, tail) != (seen.digest, seen.tail):
@@ -130,23 +130,23 @@ class FileFormat(ABC):
         return msgspec.structs.replace(seen, time_ns=now.time_ns)
 
     def accepted(self, path: str, seen: Seen) -> Seen:
-        """What counts as read of a file that has changed: all of it, or as far as it was read."""
+        """What counts as read of a changed file: all of it, or the part that was read."""
         now = stamp_of(path)
         length = self.length(path)
         read = length if seen.whole else self.resumed(path, seen.read)
         return Seen(*now, *self.sum_of(path, read), 0, read, read >= length)
 
     def verify(self, path: str, start: int, end: int, expected: str) -> None:
-        """Raises SourceError where a file is not the one that the plan was made from."""
+        """Raises SourceError where a file has changed since the plan was made."""
         if self.fingerprint(path, start, end) != expected:
             raise changed_error(path)
 
 
 @contextmanager
 def open_file(path: str) -> Iterator[int]:
-    """A descriptor of a file; what the filesystem refuses becomes a SourceError."""
+    """Opens a file and gives its descriptor; an error of the filesystem becomes a SourceError."""
     try:
-        # Not blocking: a pipe of that name would be waited for, perhaps for ever.
+        # Not blocking: opening a pipe of that name could wait for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise unreadable_error(path, error) from error
@@ -161,12 +161,12 @@ def open_file(path: str) -> Iterator[int]:
 
 
 def has_bytes(path: str) -> bool:
-    """Whether a file is there and not empty: one that is may still be filled."""
+    """Whether a file exists and is not empty: an empty file may still be filled."""
     try:
         return os.stat(path).st_size > 0
     except FileNotFoundError:
         return False
-    except PermissionError as error:  # of other errors the run judges whether they pass
+    except PermissionError as error:  # for other errors the run decides whether they are transient
         raise unreadable_error(path, error) from error
 
 
@@ -180,7 +180,7 @@ def unreadable_error(path: str, error: Exception) -> SourceError:
 
 
 def changed_error(path: str) -> SourceError:
-    """The error for a file that is not what the plan was made from."""
+    """The error for a file that has changed since the plan was made."""
     return SourceError(
         f"the file {path} has changed since it was first read: put the old file back; or start "
         f"with --accept-changed {path} (accept_changed= in Python): reading then goes on at the "
@@ -189,7 +189,7 @@ def changed_error(path: str) -> SourceError:
 
 
 def moved_error(path: str) -> SourceError:
-    """The error for a file whose length has changed, where others come after it in its split."""
+    """The error for a file whose length has changed, where other files follow it in its split."""
     return SourceError(
         f"the file {path} has changed: it is not as long as when it was first seen, and has its "
         "place among the files of one split (ordered_by_name=True). Put the old file back, or "
@@ -202,7 +202,7 @@ def _change(path: str, how: str) -> Change:
 
 
 def stamp_of(path: str) -> Stamp:
-    """How a file can be known again."""
+    """The stamp of a file as it is now."""
     with open_file(path) as descriptor:
         status = os.fstat(descriptor)
         ends = xxhash.xxh3_64()
@@ -214,7 +214,7 @@ def stamp_of(path: str) -> Stamp:
 def block_sum(
     read: Callable[[int, int], Any], size: int, start: int, end: int, block_bytes: int
 ) -> tuple[str, str]:
-    """The sum of the digests of the blocks of a file that end in a range, and of what is left."""
+    """The sum of the digests of the blocks that end in a range, and the digest of the rest."""
     total = 0
     place = start - start % block_bytes
     while place < end:
@@ -251,7 +251,7 @@ def read_bytes(descriptor: int, start: int, end: int) -> bytes:
 
 
 def join_readings(readings: Sequence[Reading]) -> Reading:
-    """Readings that follow each other as one."""
+    """Joins readings of adjacent ranges into one."""
     if len(readings) == 1:
         return readings[0]
     whole = Reading(

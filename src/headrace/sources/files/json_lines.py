@@ -17,7 +17,7 @@ from headrace.sources.files.source import file_source
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
 _decode = msgspec.json.Decoder().decode
-# The decoder takes half a pair at the end of a text for truncated input.
+# The decoder treats half a surrogate pair at the end of a text as truncated input.
 _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _TOO_DEEP = (
@@ -86,8 +86,8 @@ def _line_by_line(lines: Lines, records: list[bytes]) -> Reading:
         except _MALFORMED as error:
             lines.reject(index, raw, _why(error, raw))
             continue
-        # Said here, of the line, and alike whether the decoder has come to its end or not: how
-        # deep it can go depends on who calls it.
+        # Checked here, so that the reason is the same whether or not the decoder failed: the
+        # depth at which it fails depends on the depth of its caller.
         if _brackets(raw) > NESTED_MAX and is_nested(value, NESTED_MAX):
             lines.reject(index, raw, _TOO_DEEP)
             continue

@@ -38,7 +38,7 @@ from headrace.sources.files.format import (
 )
 
 UNPACKED_BYTES_BEFORE = 2**44
-"""What older layouts of files read by name note as the length of a compressed file."""
+"""The length that older layouts of files read by name recorded for a compressed file."""
 RAW_CHARACTERS_MAX = 200
 NO_SUM = (digest_of_sum(0), "")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -60,12 +60,12 @@ class LineFormat(FileFormat):
     cut_from = 4 * 1024 * 1024
     quote: int | None = None
     sample_bytes: int = 64 * 1024
-    """How much is read to find out how long records are, and where one ends."""
+    """The size of a sample, read to estimate the length of records and to find an end."""
     scan_bytes: int = 1024 * 1024
-    """How much is read at once to count quotes."""
+    """The size of one read while quotes are counted."""
     unpacked_bytes_max: int = 2**36
-    """The positions of a compressed file. It is unpacked in memory, so no real file is longer;
-    and yet 2**27 files fit one after the other into the positions of a split."""
+    """The number of positions of a compressed file. It is unpacked in memory, so no real file is
+    longer; and 2**27 files still fit one after the other into the positions of a split."""
 
     def length(self, path: str) -> int:
         with open_file(path) as descriptor:
@@ -169,7 +169,7 @@ class LineFormat(FileFormat):
 
     def _align(self, descriptor: int, begin: int, wanted: int, limit: int) -> int:
         """The first end of a record at or after `wanted`; `begin` begins a record."""
-        # Without quotes any newline will do; the one that may end at `wanted` counts.
+        # Without quotes any newline ends a record, also one that ends exactly at `wanted`.
         place, inside = (begin if self.quote is not None else max(begin, wanted - 1)), False
         while place < limit:
             size = self.sample_bytes if self.quote is None else self.scan_bytes
@@ -188,7 +188,7 @@ class LineFormat(FileFormat):
 
     def _packed_records(self, path: str) -> int:
         sample = _unpack(path, self.sample_bytes)
-        # Text shrinks to about a quarter; only back-pressure relies on the answer.
+        # Compression shrinks text to about a quarter; only back-pressure uses this estimate.
         unpacked = len(sample) if len(sample) < self.sample_bytes else self.packed_bytes(path) * 4
         return max(1, unpacked * max(1, sample.count(b"\n")) // max(1, len(sample)))
 
@@ -234,7 +234,7 @@ class Lines:
         return found
 
     def reject(self, index: int, raw: bytes, reason: str) -> None:
-        """Notes that record number `index` is not one."""
+        """Records that line number `index` of the range is not a valid record."""
         position = self.start + int(self.offsets[index])
         text = raw[: 4 * RAW_CHARACTERS_MAX].decode("utf-8", "backslashreplace")
         self.rejected.append(
@@ -282,7 +282,7 @@ def _count(block: bytes, byte: int) -> int:
 
 
 def _check_begins_a_record(descriptor: int, path: str, start: int) -> None:
-    """A file rewritten between two runs hardly ever has a newline in the same place."""
+    """Detects most rewritten files: they rarely have a newline in the same place."""
     if start and os.pread(descriptor, 1, start - 1) != b"\n":
         raise changed_error(path)
 

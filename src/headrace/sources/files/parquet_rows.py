@@ -1,8 +1,8 @@
-"""`sources.parquet`: rows of Parquet files, as Arrow columns all the way.
+"""`sources.parquet`: rows of Parquet files, which stay Arrow columns and never become objects here.
 
-A position is a row number. A range ends with a row group where one ends near
-enough, because a row group can only be decoded as a whole; a task that takes a
-group in small ranges keeps it decoded between them.
+A position is a row number. A range ends at the end of a row group where one is near enough,
+because a row group can only be decoded as a whole. A task that reads a group in several small
+ranges keeps the decoded group between them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def parquet(
 
 
 class ParquetFormat(FileFormat):
-    """Rows, by number."""
+    """Reads ranges of rows by their numbers."""
 
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         self.columns = None if columns is None else list(columns)
@@ -133,7 +133,7 @@ class ParquetFormat(FileFormat):
     def _sums(
         self, known: Footer, start: int, end: int, digest: Callable[[int], int]
     ) -> tuple[str, str]:
-        """The sum of the row groups whose last row lies in a range, and of the one it ends in."""
+        """The sum of the row groups whose last row lies in a range, and of the one at its end."""
         total, tail = 0, ""
         for group, (first, last) in enumerate(pairwise(known.ends.tolist())):
             if first < last and start < last <= end:
@@ -208,7 +208,7 @@ def _rows(
 
 
 def _digest(descriptor: int, known: Footer, group: int, columns: list[str] | None) -> int:
-    """Of the bytes of a row group, as far as they are read."""
+    """A digest of the bytes of a row group: of the columns that are read."""
     metadata = known.metadata.row_group(group)
     digest = xxhash.xxh3_128(seed=group)
     for index in range(metadata.num_columns):
@@ -225,7 +225,7 @@ def _digest(descriptor: int, known: Footer, group: int, columns: list[str] | Non
 
 
 def _with_instants(table: pa.Table, known: Footer) -> pa.Table:
-    """INT96 is how Spark writes instants by default: they are UTC, though Arrow cannot know."""
+    """Marks INT96 columns as UTC: Spark writes instants so by default, but Arrow cannot know."""
     for index, name in enumerate(table.schema.names):
         if name in known.int96:
             instants = table.column(index).cast(pa.timestamp("us", tz="UTC"))

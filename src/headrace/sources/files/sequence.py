@@ -2,11 +2,11 @@
 
 An *extent* is a file's place in the split: the position of its first record and how
 many positions it has. A range names the *pieces* of files that it covers, each with
-its fingerprint, in `Range.fingerprint`: a task reads what is named there and needs to
-know of no other file.
+its fingerprint, in `Range.fingerprint`: a task reads the files named there and needs to know
+no other file.
 
 Invariants:
-- Extents never overlap and never move; positions between two of them are no record's.
+- Extents never overlap and never move; positions between two of them belong to no record.
 - A range ends where a piece ends, and a piece ends where a record ends.
 """
 
@@ -68,12 +68,12 @@ class SequenceSource(Source):
         self.extents: list[Extent] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks read what a range names; the pickled bytes must not change as files come.
+        # Tasks read what a range names; the pickled bytes must not change when files are added.
         return {**self.__dict__, "extents": []}
 
     @abstractmethod
     def refresh(self) -> bool:
-        """Brings `extents` up to date; true when none will ever be added."""
+        """Brings `extents` up to date; true when no extent will ever be added."""
 
     def splits(self) -> Sequence[str]:
         return (self.split,)
@@ -114,7 +114,7 @@ class SequenceSource(Source):
         return whole
 
     def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
-        """What the ledger remembers of a range that was read; nothing of files that are ours."""
+        """What the ledger records of a range that was read; nothing for files of our own spool."""
         return {}
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
@@ -135,7 +135,7 @@ class SequenceSource(Source):
         return _grouped(range, groups)
 
     def index_of(self, position: int) -> int:
-        """The first extent that has something at or after `position`."""
+        """The first extent with a position at or after `position`."""
         return bisect_right(self.extents, position, key=lambda extent: extent.end)
 
     def _path(self, place: Extent | FilePiece) -> str:
@@ -154,7 +154,7 @@ class SequenceSource(Source):
     def _cut(
         self, piece: FilePiece, weight: int, parts: int, total: int
     ) -> list[tuple[FilePiece, float]]:
-        """A piece cut so that no part is much more than a task's share, with their weights."""
+        """Cuts a piece so that no part is much more than a task's share; (part, weight) pairs."""
         path = self._path(piece)
         wanted = round(weight * parts / total)
         cuts = self.format.cuts(path, piece.start, piece.end, wanted) if wanted > 1 else []

@@ -1,10 +1,10 @@
 """Files as splits: a fixed set, or a directory that keeps growing.
 
-Every file is a split of its own, named by its path below a common base. A file
-never changes once it is there: in a watched directory it must appear complete, by
-a rename. The ledger remembers what was read of it (`Seen`), and a file that is
-another is an error. One that is empty is none yet: nothing says that it is complete.
-`ordered_by_name=True` makes one split of all files instead (see `sequence`).
+Every file is a split of its own, named by its path below a common base. A file must never
+change once it exists: in a watched directory it must appear complete, by a rename. The ledger
+records what was read of it (`Seen`), and a file that differs is an error. An empty file does
+not count yet: nothing says that it is complete. `ordered_by_name=True` makes one split of all
+files instead (see `sequence`).
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class FileSource(Source):
         self.timing = timing
         self.bounded = not files.watch
         self._names: list[str] = []
-        """Of a fixed set, those that are not finished."""
+        """The names of the files of a fixed set that are not finished."""
         self._listing: Listing | None = None
         self._finished: set[str] = set()
-        """The paths of finished files, which a listing passes over."""
+        """The paths of finished files, which a listing skips."""
         self._lengths: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the driver has seen is no business of the tasks, and the pickled bytes
-        # must stay the same while a watched directory grows.
+        # Tasks do not need what the driver has listed, and the pickled bytes must stay the
+        # same while a watched directory grows.
         fresh: dict[str, Any] = {"_names": [], "_listing": None, "_finished": set(), "_lengths": {}}
         return {**self.__dict__, **fresh}
 
@@ -68,7 +68,7 @@ class FileSource(Source):
         self._listing = Listing(self.files) if self.files.watch else None
 
     def look(self, workspace: Workspace) -> None:
-        """A range names its file: nothing needs to be found."""
+        """Does nothing: a range names its file, so nothing needs to be listed."""
 
     def splits(self) -> Sequence[str]:
         if self._listing is None:
@@ -87,7 +87,7 @@ class FileSource(Source):
                 self._lengths.pop(split, None)
 
     def _filled(self, names: list[str]) -> list[str]:
-        """Files that are not empty; one that is expected counts, where all are there for good."""
+        """The files that are not empty; a fixed set also counts those in `Timing.expected`."""
         expected = () if self.files.watch else self.timing.expected
         return [name for name in names if has_bytes(self.files.path(name)) or name in expected]
 
@@ -151,20 +151,20 @@ class FileSource(Source):
 
 
 def first_columns(format: FileFormat, files: FileSet) -> Sequence[str] | None:
-    """The columns of the first file; None where that must wait for the reading."""
+    """The columns of the first file; None where they are known only after reading."""
     try:
         names = files.names()
         return format.columns_of(files.path(names[0])) if names else None
     except (HeadraceError, OSError):
-        return None  # the run will meet the same error and say more about it
+        return None  # the run will get the same error, with more context
 
 
 class OrderedFileSource(SequenceSource):
     """All files as one split, in the order of their names.
 
-    Which file lies at which position is written down when a file is first seen, so that a
-    restart finds the same. In a watched directory files found later come after those found
-    before, whatever their names.
+    The layout (which file lies at which position) is written when a file is first seen, so that
+    a restart finds the same layout. In a watched directory, files found later come after those
+    found before, whatever their names.
     """
 
     split = "files"
@@ -177,7 +177,7 @@ class OrderedFileSource(SequenceSource):
         self._store: Store | None = None
         self._pages = 0
         self._laid_out: set[str] = set()
-        """The paths of the files that have a place."""
+        """The paths of the files that have a place in the layout."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_pages": 0, "_laid_out": set()}
@@ -188,7 +188,7 @@ class OrderedFileSource(SequenceSource):
         self.extents = []
         self._pages = 0
         self._laid_out = set()
-        # The names come first: they tell a missing directory from an empty one.
+        # List the names first: this tells a missing directory from an empty one.
         names = self.files.names()
         self.root = self.files.base
         self._load()
@@ -201,7 +201,7 @@ class OrderedFileSource(SequenceSource):
             )
         self._append(unknown)
         if self.bounded and not self._pages and self._store.put_if_absent(_page_name(0), b"[]"):
-            self._pages = 1  # nothing to read, and that is so for good
+            self._pages = 1  # nothing to read, now or later
 
     def look(self, workspace: Workspace) -> None:
         self._store = workspace.store
@@ -240,11 +240,11 @@ class OrderedFileSource(SequenceSource):
         return [name for name in names if has_bytes(self.files.path(name))]
 
     def low_watermark(self, split: str, position: int) -> int | None:
-        """Where the file at `position` starts.
+        """The low watermark where the file at `position` starts.
 
-        A task asks this too, and two attempts must hear the same. The end of a file is therefore
-        taken for the beginning of the next only where the set is fixed: in a watched directory
-        the answer would depend on whether the next one has come.
+        Tasks call this too, and two attempts must get the same answer. So the end of a file counts
+        as the beginning of the next one only where the set is fixed: in a watched directory the
+        answer would depend on whether the next file has already appeared.
         """
         starts = self.timing.starts
         if starts is None:
@@ -261,7 +261,7 @@ class OrderedFileSource(SequenceSource):
         return f"{self.kind}({self.files}, by name)"
 
     def _append(self, names: list[str]) -> None:
-        """Lays out files that are new, durably, before any position in them is planned."""
+        """Adds new files to the layout, durably, before any position in them is planned."""
         while True:
             base = self.extents[-1].end if self.extents else 0
             page: list[Extent] = []

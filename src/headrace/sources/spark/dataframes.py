@@ -1,14 +1,14 @@
 """`sources.dataframe`: any DataFrame, bounded ones spooled once as Parquet.
 
-A bounded frame is written into the source's workspace when the pipeline first
-starts, and read from there ever after: a restart takes the spool as it is, so a
-frame that has changed since changes nothing. A notice says so: a digest of the
-frame lies beside the spool. (Spark would have to run a frame to compare it; that is
-done only where the spool has been read to its end.)
+A bounded frame is written into the source's workspace when the pipeline first starts, and is
+always read from there: a restart reads the existing spool, so a frame that has changed since has
+no effect. A notice reports such a change, found by a digest of the frame that is stored beside
+the spool. (Spark would have to run a Spark frame to compare it; that is done only where the spool
+has been read to its end.)
 
-1. Write all files into a directory of a random name, and sync them.
-2. Put the marker that names the directory; whoever comes second uses the first's.
-3. Only then is anything planned.
+1. Write all files into a directory with a random name, and sync them.
+2. Put the marker that names the directory. If two drivers do this, both use the first marker.
+3. Only then plan any position in the spool.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def dataframe(
     Spark frame (Structured Streaming) runs as a query of its own, and every micro-batch is
     copied before it is read; for those only:
 
-    - `available_now=True`: the source ends when what was there at the start is read.
-    - `every`: the least time between two micro-batches.
-    - `ahead`: how many micro-batches may wait to be processed before the query is held back.
+    - `available_now=True`: the source ends when the rows available at the start are read.
+    - `every`: the minimum time between two micro-batches.
+    - `ahead`: how many micro-batches may wait to be processed before the query is paused.
     """
     kind = _kind(frame)
     if kind == "spark" and frame.isStreaming:
@@ -117,7 +117,7 @@ class DataFrameSource(SequenceSource):
                 alike = not seen.whole or self._is_spooled()
             else:
                 alike = self._digest() == self._spooled
-        except Exception as error:  # the copy is read, so this is only a notice
+        except Exception as error:  # the source reads the copy, so this failure is only a notice
             how = f"cannot be compared with its copy any more ({str(error)[:200].splitlines()[0]})"
             return Change(what, how, "the copy in the checkpoint is read", told_only=True)
         if alike:
@@ -127,7 +127,7 @@ class DataFrameSource(SequenceSource):
         return Change(what, how, undo, told_only=True)
 
     def _digest(self) -> str:
-        """Of the rows of a frame that lies in memory."""
+        """A digest of the rows of a frame that lies in memory."""
         if self.kind == "spark":
             return ""
         digest = xxhash.xxh3_128()
@@ -138,7 +138,7 @@ class DataFrameSource(SequenceSource):
         return digest.hexdigest()
 
     def _is_spooled(self) -> bool:
-        """Whether Spark finds the rows in its frame that were copied, in whatever order."""
+        """Whether Spark finds the same rows in its frame as in the copy, in any order."""
         from pyspark.sql import functions as f
 
         spooled = self._spark.read.parquet(spark_path(self.root))
@@ -147,7 +147,7 @@ class DataFrameSource(SequenceSource):
         sums = []
         for frame in (self._frame, spooled):
             columns = [f.col("`" + name.replace("`", "``") + "`") for name in frame.columns]
-            # Spark has no hash of a map, but text for every value.
+            # Spark cannot hash a map, but can convert every value to text.
             has_maps = "map<" in frame.schema.simpleString()
             row = f.xxhash64(f.to_json(f.struct(*columns)) if has_maps else f.struct(*columns))
             rows = frame.select(row.cast("decimal(38,0)").alias("row"))
@@ -213,7 +213,7 @@ def _arrow(frame: Any, kind: str) -> pa.Table:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """A field in the form that the rest of the house handles fast."""
+    """A field of a simpler type that the rest of the engine handles fast."""
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

@@ -1,24 +1,24 @@
-"""Runs a streaming query and spools what it brings, through `foreachBatch` (protocol H).
+"""Runs a streaming query and spools its rows, through `foreachBatch` (protocol H).
 
-Spark runs the query and keeps its own checkpoint under ours; it only redelivers.
-What counts is the spool: every micro-batch is written as Parquet, synced, and then
-named by a marker, before a position in it is planned.
+Spark runs the query and keeps its own checkpoint below ours, which is used only to deliver
+micro-batches again. The spool is what counts: every micro-batch is written as Parquet, synced,
+and then named by a marker, before a position in it is planned.
 
-    query                                      the id of the one query that may feed this
+    query                                      the id of the one query that may write here
     spark/                                     Spark's own checkpoint
     batches/000000000007.<query>.<nonce>/      the rows of micro-batch 7
     batches/000000000007.json                  its marker, put once
 
 A micro-batch begins at the position where the one before it ended; its rows are in the order
-of the files' names. Markers without `base` are older: it began at its id * 2**40 then.
+of the files' names. Older markers have no `base`: their micro-batch begins at its id * 2**40.
 
 1. A micro-batch with a marker of the same query and the same Spark offsets is skipped. One
-   of other offsets is refused: ids have started again from 0, and skipping would lose its rows.
-2. The next micro-batch must be the one after the last marker, or the spool lost some.
-3. The callback holds Spark back while more than `ahead` micro-batches wait; after spooling,
-   never before: what is spooled can be planned, so the two cannot wait for each other.
-4. Rows are deleted when no kept epoch reads them, markers long after: Spark may deliver one
-   more time what was read before Spark noted that it was done.
+   with other offsets is refused: ids have started again from 0, and skipping would lose its rows.
+2. The next micro-batch must be the one after the last marker; otherwise the spool has lost some.
+3. The callback blocks Spark while more than `ahead` micro-batches wait, and it does so after
+   spooling, never before: spooled rows can be planned, so the two cannot wait for each other.
+4. Rows are deleted when no retained epoch reads them, markers long after: Spark may deliver a
+   micro-batch again that was read before Spark recorded it as done.
 5. Spark's checkpoint is synced before the marker is put: after a power loss Spark must not
    plan other offsets for a micro-batch that is spooled.
 """
@@ -40,7 +40,7 @@ from headrace.sources.spark.spool import extents_of, spark_path, spool_directory
 from headrace.store.store import Store
 
 POSITIONS_PER_BATCH_BEFORE = 2**40
-# Spark delivers only its latest again; older markers are kept to explain a refusal.
+# Spark delivers only its latest micro-batch again; older markers explain a refusal.
 MARKERS_KEPT = 100
 STOP_SECONDS_MAX = 30.0
 _BATCHES = "batches"
@@ -48,7 +48,7 @@ _QUERY = "query"
 
 
 class BatchMarker(msgspec.Struct, frozen=True):
-    """Says that a micro-batch is spooled, from what, and where its rows lie."""
+    """States that a micro-batch is spooled, from which offsets, and where its rows lie."""
 
     query: str
     batch: int
@@ -88,16 +88,16 @@ class QueryRun:
         self._changed = threading.Condition()
         self._markers: dict[int, BatchMarker] = {}
         self._waiting: set[int] = set()
-        """Micro-batches that no commit has read to their end; they hold Spark back."""
+        """Micro-batches that no commit has read to their end; too many of them block Spark."""
         self._kept: set[int] = set()
-        """Micro-batches whose rows are still there."""
+        """Micro-batches whose rows are not deleted yet."""
         self._error: str | None = None
         self._stopping = False
         self._query: Any = None
         self._watcher: threading.Thread | None = None
 
     def start(self, frame: Any, trigger: dict[str, Any]) -> None:
-        """Loads what is spooled, and starts the query."""
+        """Loads the markers of the spool, and starts the query."""
         self._store.make_directory(_BATCHES)
         self._load()
         self._checkpoint.sweep(max(self._markers, default=-1))
@@ -125,14 +125,14 @@ class QueryRun:
             self._watcher.join(STOP_SECONDS_MAX)
 
     def check(self) -> None:
-        """Raises what ended the query, if anything did. No call to Spark: it is asked often."""
+        """Raises the error that ended the query, if any. It is called often: no call to Spark."""
         if self._error is not None:
             raise SourceError(self._error)
         if self.ended and not self._ends and not self._stopping:
             raise SourceError("the streaming query was stopped from outside: start again")
 
     def caught_up(self) -> bool:
-        """Whether Spark has looked at its source, and nothing that it found is on its way."""
+        """Whether Spark has looked at its source, and all rows that it found are spooled."""
         if self.ended or self._query is None:
             return True
         status = self._query.status
@@ -146,14 +146,14 @@ class QueryRun:
             return [e for _, marker in sorted(self._markers.items()) for e in marker.extents]
 
     def settle(self, position: int) -> None:
-        """Micro-batches that end before `position` hold Spark back no longer."""
+        """Micro-batches that end before `position` no longer count as waiting."""
         with self._changed:
             done = [b for b in self._waiting if self._markers[b].end <= position]
             self._waiting.difference_update(done)
             self._changed.notify_all()
 
     def release(self, position: int) -> None:
-        """Lets go of micro-batches that end before `position`."""
+        """Deletes the rows of micro-batches that end before `position`."""
         with self._changed:
             done = [self._markers[b] for b in self._kept if self._markers[b].end <= position]
             self._kept.difference_update(marker.batch for marker in done)
@@ -186,7 +186,8 @@ class QueryRun:
             raise self._lost(f"Spark delivers micro-batch {batch}, but {expected} is the next")
         if known is None and batch == expected:
             known = self._spool(frame, batch, query, offsets)
-            # After the first marker: that it is there without one tells of a deleted spool.
+            # Written after the first marker: a `query` file without any marker means that the
+            # spool was deleted.
             if self._fed_by() is None:
                 self._store.put_if_absent(_QUERY, query.encode())
         if known is None or known.offsets != offsets:
@@ -209,7 +210,7 @@ class QueryRun:
         if not extents:
             shutil.rmtree(self._directory / folder, ignore_errors=True)
         if not self._store.put_if_absent(_marker_name(batch), _encode(marker)):
-            # A driver that is about to be fenced was faster with the same micro-batch.
+            # A driver that will soon be fenced has spooled the same micro-batch first.
             marker = _decode(self._store.read(_marker_name(batch)))
         with self._changed:
             self._markers[batch] = marker
@@ -219,7 +220,7 @@ class QueryRun:
         return marker
 
     def _load(self) -> None:
-        """Finds what is spooled, and sweeps what no marker names."""
+        """Loads all markers, and deletes directories that no marker names."""
         names = self._store.list(_BATCHES)
         for name in names:
             if not name.endswith(".json"):
@@ -245,7 +246,7 @@ class QueryRun:
         self.ended = True
 
     def _fail(self, message: str) -> None:
-        """Keeps the first reason: what Spark says afterwards only wraps it."""
+        """Keeps the first reason: later errors of Spark only wrap it."""
         if self._error is None and not self._stopping:
             self._error = message
 
@@ -281,14 +282,14 @@ class QueryRun:
             raise SourceError(f"{error}: {remedy}, and start again") from None
 
     def _known_id(self) -> str | None:
-        """The id of the query that has fed the spool; None before the first micro-batch."""
+        """The id of the query that wrote the spool; None before the first micro-batch."""
         written = self._fed_by()
         if written is not None:
             return written
         return next((marker.query for marker in self._markers.values()), None)
 
     def _fed_by(self) -> str | None:
-        """What the file `query` says; None where it is not there yet."""
+        """The content of the file `query`; None where it does not exist yet."""
         try:
             return self._store.read(_QUERY).decode()
         except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""Spark's own checkpoint of a streaming query, which lies under ours on a local filesystem.
+"""Spark's own checkpoint of a streaming query, which lies below ours on a local filesystem.
 
-Spark writes it without syncing, and a power loss may take back what it wrote, or leave a name
-with nothing under it. We count on it in one way: a micro-batch that is spooled must come again
-with the same offsets. So everything is made durable before a micro-batch gets its marker, and
-what is then left empty can only be newer than the last marker. It is deleted, with all offsets
-that are newer: Spark plans or delivers those micro-batches again.
+Spark writes it without syncing, so a power loss may undo its writes, or leave a name of an empty
+file. We rely on it for one thing: a spooled micro-batch must be delivered again with the same
+offsets. So all files are synced before a micro-batch gets its marker, and a file that a power
+loss left empty can only be newer than the last marker. It is deleted, with all newer offsets:
+Spark plans or delivers those micro-batches again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENTRY = re.compile(r"\d+(\.compact)?")
 
 
 class SparkCheckpoint:
-    """A directory that Spark fills."""
+    """The directory of Spark's checkpoint."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -35,7 +35,7 @@ class SparkCheckpoint:
         return str(self.directory)
 
     def query(self) -> str:
-        """The id of the query that it belongs to; empty before the first start."""
+        """The id of the query that the checkpoint belongs to; empty before the first start."""
         path = self.directory / "metadata"
         try:
             return str(msgspec.json.decode(path.read_bytes())["id"])
@@ -45,25 +45,26 @@ class SparkCheckpoint:
             raise SourceError(f"Spark's file {path} is damaged ({error})") from None
 
     def offsets(self, batch: int) -> str:
-        """A digest of where a micro-batch begins and ends."""
+        """A digest of the offsets at which a micro-batch begins and ends."""
         path = self.directory / "offsets" / str(batch)
         return xxhash.xxh3_128_hexdigest(path.read_bytes()) if path.exists() else ""
 
     def sync(self) -> None:
-        """Makes durable what has been written since the last time."""
+        """Syncs all files that Spark has written since the last call."""
         with explained("sync", self.directory):
             if not self._synced:
                 sync_directory(self.directory.parent)
             self._synced = set(self._sync_below(str(self.directory)))
 
     def sweep(self, spooled: int) -> None:
-        """Deletes what a power loss has left empty; micro-batches up to `spooled` have markers."""
+        """Deletes files that a power loss left empty; `spooled` is the last one with a marker."""
         with explained("sweep", self.directory):
             entries = [path for log in _LOGS for path in (self.directory / log).rglob("*")]
             entries = [path for path in entries if _ENTRY.fullmatch(path.name) and path.is_file()]
             void = [path for path in entries if _is_void(path)]
             if void:
-                # Offsets may name what its source has lost. Their rows are not spooled yet.
+                # Offsets that are not spooled yet are deleted too: they may name rows that
+                # Spark's source has lost in the same power loss.
                 offsets = [path for path in entries if path.parent == self.directory / "offsets"]
                 void += [path for path in offsets if int(path.stem) > spooled and path not in void]
             for path in void:
@@ -84,7 +85,7 @@ class SparkCheckpoint:
                 elif key not in self._synced:
                     _sync(entry.path)
             except FileNotFoundError:
-                continue  # Spark deletes what is old whenever it likes.
+                continue  # Spark may delete old files at any time.
             yield key
         if is_new:
             sync_directory(directory)

@@ -1,8 +1,8 @@
-"""Parquet files of our own: rows that came from elsewhere, kept until they are committed.
+"""The spool: rows of a DataFrame as Parquet files of our own, kept until they are committed.
 
-Spark writes them itself, and tasks read them by path. So a spool needs a store that lies on a
-filesystem which the driver and all executors share (`Store.local_path`); markers that name what
-counts are ordinary files of the store.
+Spark writes these files itself, and tasks read them by path. So a spool needs a store that lies
+on a filesystem which the driver and all executors share (`Store.local_path`). The markers that
+name the valid files are ordinary files of the store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def extents_of(root: str | Path, folder: str, base: int) -> list[Extent]:
     found: list[Extent] = []
     for name in sorted(os.listdir(os.path.join(root, folder))):
         if name.startswith((".", "_")):
-            continue  # Spark's checksums and its mark of success.
+            continue  # Spark's checksums and its `_SUCCESS` file.
         place = os.path.join(folder, name)
         rows = int(footer(os.path.join(root, place)).ends[-1])
         if rows:
@@ -44,7 +44,7 @@ def extents_of(root: str | Path, folder: str, base: int) -> list[Extent]:
 
 
 def sync_files(directory: str | Path) -> None:
-    """Makes the files of a directory durable, whoever wrote them, and their names."""
+    """Makes the files of a directory and their names durable, also files of other processes."""
     with explained("sync", directory):
         for name in os.listdir(directory):
             descriptor = os.open(os.path.join(directory, name), os.O_RDONLY)

@@ -1,8 +1,8 @@
 """A streaming Spark DataFrame as a source; `micro_batches` says how it is spooled.
 
-One split that never ends, because that is what gives the right watermark: what the
-rows have reached, less the lateness, whichever micro-batch brought them. With
-`available_now=True` it ends when the query does.
+It is one split that never ends, because this gives the right watermark: the largest time of all
+rows so far, less the lateness, whichever micro-batch brought them. With `available_now=True` the
+split ends when the query ends.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StructuredSource(SequenceSource):
 
     def refresh(self) -> bool:
         run = self._running()
-        # In this order: the last micro-batch arrives before the query ends.
+        # The order matters: the last micro-batch arrives before the query ends.
         ended = run.ended and self.bounded
         self.extents = run.extents()
         return ended
