@@ -52,7 +52,8 @@ def test_paths_and_file_urls_are_taken(tmp_path):
 def test_both_spellings_of_until_are_taken():
     from headrace.cli import options
 
-    assert options.until.convert("caught_up", None, None) == "caught-up"
+    for spelling in ("caught_up", "caught-up"):
+        assert options.until.convert(spelling, None, None) == "caught_up"
     with pytest.raises(InvalidPipeline, match="not a URL"):
         pipeline().run(checkpoint="s3://x/y", until="caught-up")
 
