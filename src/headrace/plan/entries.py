@@ -1,4 +1,4 @@
-"""The bodies of log entries: what a commit, a void and an acceptance say."""
+"""The bodies of log entries: of a commit, a void and an acceptance."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from headrace.plan.ledger import Ledger
 
 
 class CommitBody(msgspec.Struct):
-    """A commit entry: the commit, perhaps the next plan, now and then a snapshot."""
+    """The body of a commit entry: the commit, often the next plan, sometimes a snapshot."""
 
     commit: Commit
     next: Plan | None = None
     snapshot: Ledger | None = None
     retain: int = 0
-    """How many epochs the driver that wrote it keeps."""
+    """How many epochs the driver that wrote it retains."""
 
 
 class VoidBody(msgspec.Struct):
-    """Why a plan was given up."""
+    """Why a plan was voided."""
 
     epoch: int
     reason: str
     skipped: dict[str, dict[str, SplitState]] = {}
-    """Splits that count as read as far as the plan went: it will not run (at-most-once)."""
+    """Splits that count as read up to the end of the plan, which will not run (at-most-once)."""
     records: int = 0
-    """About how many records were skipped so."""
+    """About how many records were skipped by that."""
 
 
 class AcceptBody(msgspec.Struct):
-    """Splits whose files have changed, as they count from now on."""
+    """Splits whose files have changed, with the state that counts from now on."""
 
     splits: dict[str, dict[str, SplitState]]

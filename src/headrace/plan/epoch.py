@@ -26,34 +26,37 @@ class ReadTask(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Names this unit of work, whoever does it; parts sort as they lie in the split."""
+        """The name of this unit of work, the same in every attempt; parts sort in split order."""
         return f"{self.stream}/{self.split}#{self.part:05d}"
 
 
 class InjectorPlan(msgspec.Struct, frozen=True):
-    """An injector in one epoch: every split it knows, read in this epoch or not."""
+    """An injector in one epoch: every split that it knows, whether read in this epoch or not."""
 
     marks: dict[str, Mark]
-    """Marks before the epoch of all splits that are not finished; idle ones unbounded."""
+    """Marks before the epoch of all splits that are not finished; idle ones have no bound."""
     newest: int
-    """The farthest that any split, finished ones included, had come."""
+    """The newest time that any split, including finished ones, had reached."""
     final: bool = False
 
 
 class WatermarkBound(msgspec.Struct, frozen=True):
-    """How far a computation's input watermark may come in one epoch, as the plan tells it."""
+    """An upper bound of a computation's input watermark in one epoch, as stated by the plan."""
 
     cap: int | None = None
-    """What it cannot pass: something that bounds it is not read in this epoch. None: see below."""
+    """A fixed bound, set by something that is not read in this epoch. None: see `injectors`."""
     injectors: tuple[str, ...] = ()
-    """Otherwise no farther than their splits have come when all is read; () where records
-    themselves move it (a percentile), and it may come as far as the newest."""
+    """Without a cap, the bound is how far the splits of these injectors have come when all is read.
+
+    It is () if records themselves move the watermark (a percentile); then the newest time is the
+    bound.
+    """
     floor: int = 0
-    """How far those had come before the epoch."""
+    """The newest time that those splits had reached before the epoch."""
 
 
 class SegmentSlice(msgspec.Struct, frozen=True):
-    """A manifest entry: a segment counts inside its interval only."""
+    """A manifest entry: a segment that is valid only inside its interval."""
 
     segment: str
     interval: KeyInterval
@@ -61,11 +64,11 @@ class SegmentSlice(msgspec.Struct, frozen=True):
     rows: int
     bytes: int
     bottom: bool = False
-    """Whether deletions were dropped from it, as nothing older lay beneath."""
+    """Whether deletions were dropped from it, because no older segment lies beneath it."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that decides an epoch's input."""
+    """Everything that determines the input of an epoch."""
 
     epoch: int
     wall: int
@@ -76,20 +79,20 @@ class Plan(msgspec.Struct, frozen=True):
     injectors: dict[str, InjectorPlan]
     rings: dict[str, Ring]
     short: bool = False
-    """The driver reads and routes by itself; the job begins at level 1."""
+    """Whether the driver itself reads and routes; the job then begins at level 1."""
     final: bool = False
     based_on: int = 0
     """The log position of the commit that this plan continues."""
     determinants: int = 0
-    """The directory of calls that must not repeat, by its first epoch; 0 where none are made."""
+    """The first epoch of the directory for calls that must not be repeated; 0 if there are none."""
     bounds: dict[str, WatermarkBound] = {}
-    """Computation -> how far its time may come; told where calls must not repeat."""
+    """Computation -> bound of its watermark; given if calls must not be repeated."""
     given_up: dict[int, int] = {}
-    """Epoch -> the wall time of its last plan that was voided: what failed in those is void."""
+    """Epoch -> the wall time of its last voided plan: failures in those plans are void."""
 
     @property
     def records(self) -> int:
-        """About how many records it reads."""
+        """About how many records the plan reads."""
         return sum(read.range.records for task in self.reads for read in task)
 
 
@@ -102,17 +105,17 @@ class SlotBase(msgspec.Struct, frozen=True):
 
 
 class Determinant(msgspec.Struct, frozen=True, gc=False):
-    """The logged outcome of one call to the outside."""
+    """The logged outcome of one call to an external system."""
 
     name: str
     request: bytes
-    """A digest of what was asked."""
+    """A digest of the request."""
     kind: str
     """"answer", "failed" or "uncertain"."""
     value: bytes = b""
     message: str = ""
     again: bool = False
-    """Whether nothing came of it, so that it is asked again where its plan is voided."""
+    """Whether the call had no effect, so that it is repeated if its plan is voided."""
 
 
 _Packed = list[tuple[str, bytes, str, bytes, str]]
@@ -120,13 +123,13 @@ _packed_decoder = msgspec.msgpack.Decoder(_Packed)
 
 
 def pack_determinants(found: Iterable[Determinant]) -> bytes:
-    """Determinants as one cell; nothing where there are none."""
+    """Determinants as one cell; empty bytes if there are none."""
     rows = [(d.name, d.request, d.kind, d.value, d.message) for d in found]
     return msgspec.msgpack.encode(rows) if rows else b""
 
 
 def unpack_determinants(data: bytes) -> list[Determinant]:
-    """The determinants in such a cell."""
+    """The determinants in a cell that `pack_determinants` made."""
     return [Determinant(*row) for row in _packed_decoder.decode(data)] if data else []
 
 
@@ -143,11 +146,11 @@ class WorkOrder(msgspec.Struct, frozen=True):
     outbox: dict[str, list[OutboxFile]]
     """Consumer -> feedback files to deliver in this epoch."""
     answers: dict[str, bytes] | None = None
-    """Of an epoch that is looked at again: label -> what the outside answered. Nobody calls."""
+    """In a replay: label -> the logged answers of external systems, which are not called."""
 
 
 class OutboxFile(msgspec.Struct, frozen=True):
-    """Feedback records for one consumer, from one producer, to be read in the next epoch."""
+    """Feedback records for one consumer from one producer, to be read in the next epoch."""
 
     name: str
     consumer: str
@@ -158,7 +161,7 @@ class OutboxFile(msgspec.Struct, frozen=True):
 
 
 class SlotDelta(msgspec.Struct, frozen=True):
-    """What a slot of a computation changed."""
+    """The changes of one slot of a computation."""
 
     segment: str | None
     rows: int = 0
@@ -179,7 +182,7 @@ class StagedFile(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct):
-    """What a task counted."""
+    """The counters of a task."""
 
     records: int = 0
     hooks: int = 0
@@ -187,30 +190,30 @@ class Counters(msgspec.Struct):
     late: int = 0
     dead: int = 0
     behind: int = 0
-    """Productions behind the output watermark."""
+    """Records produced behind the output watermark."""
     unfired: int = 0
-    """Timers set by timers under the final watermark."""
+    """Timers that timers set under the final watermark, and that did not fire."""
     skipped: int = 0
     """About how many records of sources were never read, after crashes (at-most-once)."""
     metrics: dict[str, int] = {}
     dead_of: dict[str, int] = {}
-    """Dead letters by the computation or stream whose policy sent them aside."""
+    """Dead letters by the computation or stream whose policy produced them."""
     records_of: dict[str, int] = {}
-    """Records that a source brought into a stream, or that reached a keyed computation."""
+    """Records that a source read into a stream, or that reached a keyed computation."""
 
     def add(self, more: Counters) -> None:
-        """Adds what another counted."""
+        """Adds the counts of `more`."""
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(more, name))
         for name in _BY_NAME:
             setattr(self, name, summed(getattr(self, name), getattr(more, name)))
 
     def copy(self) -> Counters:
-        """The counts as they are now."""
+        """A copy of the present counts."""
         return msgspec.structs.replace(self)
 
     def since(self, before: Counters) -> Counters:
-        """What was counted after `before` was; what has not been counted since is left out."""
+        """What was counted after `before`; names without new counts are left out."""
         found = Counters()
         for name in _NUMBERS:
             setattr(found, name, getattr(self, name) - getattr(before, name))
@@ -226,19 +229,19 @@ _BY_NAME = ("metrics", "dead_of", "records_of")
 
 
 def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    """Counts added up by name."""
+    """The sum of two sets of counts, by name."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One unit of work, done (or failed): what reaches the driver."""
+    """The report of one unit of work, done or failed, to the driver."""
 
     label: str
     host: str
     digest: str
     mark: Mark
     saw: dict[str, str]
-    """Digest of every producer whose output this one consumed."""
+    """The digest of every producer whose output this unit consumed."""
     slot: int | None = None
     input_mark: int | None = None
     delta: SlotDelta | None = None
@@ -247,18 +250,18 @@ class Report(msgspec.Struct, frozen=True):
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
     determinants: bytes = b""
-    """Answers from outside that are logged with the commit, packed: the driver passes them on."""
+    """Answers of external systems, logged with the commit; packed, as the driver reads none."""
     input: str = ""
     """Of a reader: the digest of all bytes that it read."""
     seen: dict[str, Seen] = {}
-    """Of a reader: what it read was like."""
+    """Of a reader: what identifies the input that it read, to detect a change."""
     error: str | None = None
-    """An error's class name and message, where the work failed."""
+    """The class name and message of an error, if the work failed."""
     message: str = ""
 
 
 class EndOfInput(msgspec.Struct, frozen=True):
-    """What a producer tells every slot it feeds: that it is done, and what it made."""
+    """Sent by a producer to every slot that it feeds: it is done, and this is what it made."""
 
     label: str
     host: str
@@ -267,7 +270,7 @@ class EndOfInput(msgspec.Struct, frozen=True):
     blobs: int
     """How many blobs it sent to this slot."""
     histograms: dict[str, Histogram] = {}
-    """Consumer with a percentile watermark -> timestamps of all that was made for it."""
+    """Consumer with a percentile watermark -> timestamps of all records made for it."""
 
 
 class SplitState(msgspec.Struct, frozen=True):
@@ -277,28 +280,28 @@ class SplitState(msgspec.Struct, frozen=True):
     mark: Mark
     finished: bool = False
     news: int = 0
-    """Wall time of the last plan that read from it; idleness counts from here."""
+    """Wall time of the last plan that read from it; idle time is counted from here."""
     seen: dict[str, Seen] = {}
-    """What was read was like, by the names of its parts; in a commit, of this epoch alone."""
+    """What identifies the input that was read, by part; in a commit, that of its epoch only."""
 
 
 class RecordFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file of the record of what was read to its end."""
+    """A file of the record of splits that were read to their end."""
 
     name: str
     rows: int
 
 
 class Sealing(msgspec.Struct, frozen=True):
-    """Finished splits that leave the ledger with a commit: all that were so before it."""
+    """Finished splits that leave the ledger with a commit: all that finished before it."""
 
     file: RecordFile
     replaces: tuple[str, ...] = ()
-    """Files whose rows are in the new one."""
+    """Files whose rows are merged into the new one."""
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """A compaction that a commit puts in the place of a run."""
+    """A merge result that replaces a run of segments with a commit."""
 
     computation: str
     slot: int
@@ -307,7 +310,7 @@ class Adoption(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What an epoch did: the log's word that it happened, all of it."""
+    """The result of an epoch. Once it is in the log, the whole epoch has happened."""
 
     epoch: int
     ins: dict[str, int]
@@ -321,27 +324,27 @@ class Commit(msgspec.Struct, frozen=True):
     newest: int
     adoptions: list[Adoption] = []
     digests: dict[str, str] = {}
-    """Label -> digest of all that it made."""
+    """Label -> digest of all output of that unit."""
     inputs: dict[str, str] = {}
-    """Label -> digest of all bytes that it read from a source."""
+    """Label -> digest of all bytes that the unit read from a source."""
     by_wall: tuple[str, ...] = ()
-    """Computations whose TTLs are judged by the wall clock."""
+    """Computations whose TTLs expire by the wall clock."""
     determinants: dict[str, bytes] = {}
-    """Label -> answers from outside, in the order of the calls, packed."""
+    """Label -> answers of external systems, in the order of the calls, packed."""
     sealed: dict[str, Sealing] = {}
-    """Stream -> where its finished splits are from now on."""
+    """Stream -> the file that holds its finished splits from now on."""
     renamed: dict[str, str] = {}
-    """Old name -> new name of computations that brought their state along."""
+    """Old name -> new name of computations that kept their state."""
     keys: dict[str, dict[str, str]] = {}
-    """Computation -> stream -> what it is keyed by, where that was not known yet."""
+    """Computation -> stream -> what it is keyed by, if that was not known yet."""
     nonce: str = ""
-    """Names this commit: no other has it, not even one of the same epoch in a copy of the log."""
+    """Names this commit uniquely, even among commits of the same epoch in copies of the log."""
     follows: str = ""
     """The nonce of the commit before it."""
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """State that a person took out of a stopped pipeline: the slots that change, and to what."""
+    """State that a person removed from a stopped pipeline: the changed slots, and their entries."""
 
     computation: str
     slots: dict[int, tuple[SegmentSlice, ...]]

@@ -1,7 +1,7 @@
-"""The fingerprint of a pipeline: source text and wiring, not pickle bytes.
+"""The fingerprint of a pipeline, made from source text and wiring, not from pickle bytes.
 
-A plan carries it. A driver that recovers an open plan under another fingerprint
-voids that plan, as it could not be repeated with the new code.
+A plan carries it. A driver that recovers an open plan with another fingerprint voids that plan,
+because the plan could not be repeated with the new code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.pipeline.graph.graph import EXACTLY_ONCE, Graph, To
 
 
 def fingerprint(graph: Graph) -> str:
-    """Sixteen hex digits that change when the pipeline's meaning may."""
+    """Sixteen hex digits that change when the meaning of the pipeline may have changed."""
     lines = [graph.name]
     if graph.guarantee != EXACTLY_ONCE:
         lines.append(f"guarantee {graph.guarantee}")
@@ -57,7 +57,7 @@ def _policy(policy: str | To) -> str:
 
 
 def _class_text(cls: type) -> str:
-    # Classes of the house stay as they are while a process lives, and parsing files takes time.
+    # Built-in classes do not change while a process lives, and parsing files takes time.
     return _house_text(cls) if cls.__module__.startswith("headrace.") else _source_text(cls)
 
 

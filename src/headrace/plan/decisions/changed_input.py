@@ -1,14 +1,14 @@
-"""What was read and has changed since: refused, told, or accepted by name.
+"""Input that has changed since it was read: refused, reported, or accepted by name. Pure.
 
-The ledger remembers what every split has read (`Seen`). A start compares all of it, closely;
-while a run goes on, what is listed is compared by size and time. A change is
+The ledger stores what every split has read (`Seen`). A start compares all of it closely. During a
+run, listed splits are compared by size and modification time. A change is
 
-- an error where reading goes on in what has changed, or where files have to be complete when
-  they appear (a source without an end): at every start, until the old file is back or its name
+- an error if reading continues in the changed file, or if files must be complete when they appear
+  (an unbounded source). The error is raised at every start, until the old file is back or its name
   is given to `--accept-changed`;
-- told, and no more, where what has changed was read to its end and the source is bounded.
+- only reported if the changed file was read to its end and the source is bounded.
 
-An accepted change is an entry of the log, so that the next driver knows of it, whoever it is.
+An accepted change is written as an entry of the log, so that every later driver knows of it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from headrace.plan.watermarks import Mark
 States = dict[str, dict[str, SplitState]]
 
 FINISHED = SplitState(0, Mark(None, BEGINNING), finished=True)
-"""Of a split that has left the ledger."""
+"""The state of a split that has left the ledger."""
 
 
 class Compared(msgspec.Struct):
-    """What a comparison has found."""
+    """The result of a comparison."""
 
     states: States = msgspec.field(default_factory=dict)
-    """Splits to remember anew: accepted, or the same bytes with another time."""
+    """Splits whose stored state is replaced: accepted, or the same bytes with another time."""
     notices: list[str] = msgspec.field(default_factory=list)
     accepted: set[str] = msgspec.field(default_factory=set)
-    """Those names given to `--accept-changed` that were used."""
+    """The names given to `--accept-changed` that were used."""
 
     def remember(self, stream: str, split: str, state: SplitState) -> None:
-        """Notes that a split counts otherwise."""
+        """Notes that the state of a split is replaced."""
         self.states.setdefault(stream, {})[split] = state
 
 
@@ -53,9 +53,9 @@ def compare_split(
     accept: Iterable[str],
     found: Compared,
 ) -> None:
-    """Compares what was read of a split, by the names of its parts; raises where it is refused.
+    """Compares what was read of a split, by the names of its parts; raises if it is refused.
 
-    `state` is the split's in the ledger, where some of its parts may not be listed any more.
+    `state` is the split's state in the ledger, where some of its parts may not be listed any more.
     """
     for name, seen in read.items():
         now = source.compare(split, name, seen, closely=True)
@@ -79,7 +79,7 @@ def compare_split(
 
 
 def refused(stream: str, change: Change, seen: Seen) -> SourceError:
-    """The error for a change, with the ways out."""
+    """The error for a refused change, with the possible solutions."""
     name = change.name or stream
     if seen.whole:
         when = "since it was read to its end, and what it holds now is not read"
@@ -96,7 +96,7 @@ def refused(stream: str, change: Change, seen: Seen) -> SourceError:
 
 
 def told(stream: str, change: Change, seen: Seen) -> str:
-    """The notice of a change that is not refused."""
+    """The notice about a change that is not refused."""
     name = change.name or stream
     if change.told_only:
         return f"stream {stream!r}: {change.what} {change.how}; {change.undo}"
@@ -119,7 +119,7 @@ def _with(state: SplitState, name: str, seen: Seen) -> SplitState:
 
 
 def _moved(state: SplitState, position: int, *, finished: bool) -> SplitState:
-    """Where the split goes on, never before where it was; a file may be at its end now."""
+    """Where the split continues, never before its old position; the file may end there."""
     position = max(position, state.position)
     if not finished:
         return msgspec.structs.replace(state, position=position)
@@ -128,7 +128,7 @@ def _moved(state: SplitState, position: int, *, finished: bool) -> SplitState:
 
 
 def _means(given: str, stream: str, change: Change) -> bool:
-    """Whether a name given to `--accept-changed` is that of what has changed."""
+    """Whether a name given to `--accept-changed` names the changed file or stream."""
     if not change.name:
         return given == stream
     return given == change.name or os.path.abspath(given) == change.name

@@ -1,4 +1,7 @@
-"""Hints about likely mistakes: things that work, but may not be meant. Pure; each is said once."""
+"""Hints about likely mistakes: a pipeline that works, but may not do what was meant.
+
+Pure. Each hint is given once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.progress import counted
 
 _THIS_CENTURY = {"s": (900_000_000, 4_200_000_000), "ms": (900_000_000_000, 4_200_000_000_000)}
-"""Unit -> its numbers from about 1998 to 2103. As microseconds they lie in early 1970."""
+"""Unit -> its numbers from about 1998 to 2103. Read as microseconds they are in early 1970."""
 
 
 def before_running(topology: Topology, ledger: Ledger) -> list[str]:
@@ -29,7 +32,7 @@ def after_reading(topology: Topology, ledger: Ledger, counters: Counters) -> lis
 
 
 def state_left_behind(topology: Topology, ledger: Ledger) -> list[str]:
-    """State of computations that this pipeline does not have: renamed ones, perhaps."""
+    """State of computations that this pipeline does not have; they may have been renamed."""
     return [
         f"the checkpoint has state of {name!r}, which no computation of this pipeline takes: "
         f"aliases=({name!r},)?"
@@ -39,7 +42,7 @@ def state_left_behind(topology: Topology, ledger: Ledger) -> list[str]:
 
 
 def keys_of(topology: Topology) -> dict[str, dict[str, str]]:
-    """Computation -> stream -> what it is keyed by, as a checkpoint remembers it."""
+    """Computation -> stream -> what it is keyed by, as a checkpoint stores it."""
     return {
         name: {given.stream: _named(given.key) for given in node.inputs if not given.key.keyless}
         for name, node in topology.keyed.items()
@@ -47,7 +50,7 @@ def keys_of(topology: Topology) -> dict[str, dict[str, str]]:
 
 
 def _named(key: KeySpec) -> str:
-    """The columns. Functions are not told apart: their text changes more often than their keys."""
+    """The columns. All functions count as equal: their text changes more often than their keys."""
     return "a function" if key.function is not None else key.describe()
 
 
@@ -69,7 +72,7 @@ def keys_in_doubt(topology: Topology, ledger: Ledger) -> list[str]:
 
 
 def none_taken(topology: Topology, counters: Counters) -> list[str]:
-    """Streams and computations whose records have all gone aside so far."""
+    """Streams and computations whose records have all become dead letters so far."""
     told = []
     graph = topology.graph
     for stream, injector in graph.injectors.items():
@@ -82,7 +85,7 @@ def none_taken(topology: Topology, counters: Counters) -> list[str]:
             )
     for name, node in topology.keyed.items():
         aside = counters.dead_of.get(name, 0)
-        # Letters of timers come without records.
+        # Dead letters of timers come without records.
         taken = counters.records_of.get(name) or counters.timers
         if aside and not taken and isinstance(node.errors, To):
             keys = ", ".join(given.key.describe() for given in node.inputs)
@@ -104,7 +107,7 @@ def times_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
         for stream, injector in graph.injectors.items()
         if injector.source.timing.timestamp is None
         and any(
-            # A source may know times itself; those of ingestion are the wall time of the plan.
+            # A source may itself know times; ingestion times are the wall time of the plan.
             state.mark.newest + injector.source.timing.lateness_us == state.news
             for state in ledger.splits.get(stream, {}).values()
         )
@@ -126,8 +129,10 @@ def times_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
 
 
 def _sources_of(graph: Graph, node: Node) -> set[str]:
-    """The sources whose records reach a step with their own times: through steps of the house
-    that keep none back."""
+    """The sources whose records reach a step with their own times.
+
+    That is so if only built-in steps which hold no record back lie between.
+    """
     todo, seen = [given.stream for given in node.inputs], set[str]()
     while todo:
         stream = todo.pop()
@@ -145,7 +150,7 @@ def _sources_of(graph: Graph, node: Node) -> set[str]:
 
 
 def units_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
-    """Sources without `unit=` whose newest time would be one of this century in another unit."""
+    """Sources without `unit=` whose newest time would be in this century in another unit."""
     told = []
     for stream, injector in graph.injectors.items():
         timing = injector.source.timing

@@ -1,6 +1,6 @@
-"""What to do next: a pure decision from the ledger, what sources offer, and the time.
+"""Decides the next step from the ledger, the offers of sources, and the time. Pure.
 
-The driver gathers the facts (`Offer`s), asks `decide`, and acts on the answer.
+The driver gathers the facts (`Offer`s), asks `decide`, and carries out the answer.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from headrace.plan.watermarks import Mark, feedback_input, merge
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What one injector has: its splits, and the next range of each that has one."""
+    """What one injector offers: its splits, and the next range of each split that has one."""
 
     splits: Mapping[str, int]
-    """Every split known now -> the source's own lower bound for it, or BEGINNING."""
+    """Every known split -> the source's own lower bound of its times, or BEGINNING."""
     ranges: Mapping[str, Sequence[Range]]
     """Split -> the parts of its next range."""
     ended: bool
-    """Whether all splits are known, and all of them have been read to the end."""
+    """Whether all splits are known, and all have been read to their end."""
     news: Mapping[str, int] = {}
-    """Split -> wall time of its last news: read, or, where it has not begun, discovered."""
+    """Split -> wall time at which it last had new records, or at which it was discovered."""
     caught_up: bool = True
-    """Whether a source that has no range now has none at all, as far as it knows."""
+    """Whether a source without a range now has no input left, as far as it knows."""
     missing: Sequence[str] = ()
-    """Splits that are expected, not finished, and not to be seen."""
+    """Expected splits that are not finished and cannot be found."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do now; look again at `until` (wall time), or when something happens."""
+    """There is nothing to do now; decide again at `until` (wall time), or on new input."""
 
     until: int | None
 
@@ -56,7 +56,7 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What plans of a run have in common: a part of its options, the rings, the code."""
+    """What all plans of a run have in common: some of its options, the rings, the code."""
 
     until: str | None
     readers: int
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True):
     fingerprint: str
     short_records_max: int
     services: bool = False
-    """Whether some computation calls the outside."""
+    """Whether any computation calls an external system."""
     limits: Limits = LIMITS
 
 
@@ -78,7 +78,7 @@ def decide(
     seed: int,
     final_rounds: int,
 ) -> Run | Wait | Finish:
-    """The next step."""
+    """Decides the next step."""
     wall = max(wall, ledger.wall + 1)
     injectors = {
         name: _injector(topology, ledger, name, offer, wall) for name, offer in offers.items()
@@ -93,7 +93,7 @@ def decide(
     )
     ended = all(offer.ended for offer in offers.values())
     if settings.until == "end" and ended and not reading:
-        # The final watermark comes in epochs of its own, once the outbox has drained (D10).
+        # The final watermark is sent in epochs of its own, once the outbox has drained (D10).
         if not ledger.outbox and _all_final(topology, ledger):
             return Finish("end")
         if not ledger.outbox or _is_final(ledger, topology):
@@ -169,7 +169,7 @@ def missing(
     known: Mapping[str, SplitState],
     read: Container[str] = (),
 ) -> list[str]:
-    """Splits that are expected, not finished, and not to be seen; `read` has left the ledger."""
+    """Expected splits that are not finished and cannot be found; `read` have left the ledger."""
     return [
         s
         for s in timing.expected
@@ -182,7 +182,7 @@ def _assign(
     offers: Mapping[str, Offer],
     readers: int,
 ) -> list[list[ReadTask]]:
-    """Ranges over reader tasks, the largest first to the least loaded."""
+    """Assigns ranges to reader tasks: the largest first, each to the least loaded task."""
     found: list[ReadTask] = []
     for name, offer in offers.items():
         for split, ranges in offer.ranges.items():

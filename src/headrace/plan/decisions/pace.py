@@ -1,14 +1,13 @@
-"""How many records an epoch should take: back-pressure by epoch size. Pure.
+"""How many records an epoch should read: back-pressure by epoch size. Pure.
 
-An epoch costs a fixed time (Spark's stages, the commit) and a time per record.
-Both are estimated by a line through the last epochs, and the size is chosen so
-that the epoch takes its target time; but never so small that the fixed cost
-outweighs the work, as a loaded machine would otherwise spend itself on ever
-smaller epochs.
+An epoch costs a fixed time (Spark's stages, the commit) and a time per record. Both are estimated
+by a line through the last epochs. The size is chosen so that the epoch takes its target time, but
+never so small that the fixed cost exceeds the work: a loaded machine would otherwise spend its time
+on ever smaller epochs.
 
-Nobody knows at the start what a record costs: a hook may take a second. So the first epochs are
-small, and grow tenfold at most from one to the next while the cost is found: cheap records are
-read at full size after four or five epochs, dear ones are committed early.
+The cost of a record is unknown at the start: a hook may take a second. So the first epochs are
+small, and each is at most ten times as large as the one before while the cost is being measured.
+Cheap records are read at full size after four or five epochs; expensive ones are committed early.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ RECORDS_MAX = 4_000_000
 FIRST = 50
 
 BEGINNING = 6
-"""So many epochs belong to the beginning, in which sizes change by larger steps."""
+"""How many epochs belong to the beginning, in which sizes change by larger steps."""
 FIRST_STEP = 10.0
 SHRINK, GROW = 0.5, 3.0
-"""The steps after that."""
+"""The steps after the beginning."""
 STARTING = 10.0
-"""Workers that start do not take so many times the target of an epoch; slow records do."""
+"""The start of workers takes less than this multiple of the target; longer means slow records."""
 
 MEMORY = 0.85
-"""How much an epoch counts beside the one after it."""
+"""The weight of an epoch relative to the next one."""
 SPREAD_MIN = 0.2
-"""Epochs of one size say nothing about the fixed cost: their sizes must differ by this share."""
+"""Sizes must differ by this share: epochs of one size tell nothing about the fixed cost."""
 
 EXPLORE = 1.5
-"""Where sizes were too alike to tell fixed cost from work, the next epoch is so much larger."""
+"""How much larger the next epoch is if sizes were too similar to find the fixed cost."""
 
 
 class Pace(msgspec.Struct):
-    """The size of the next epoch."""
+    """Chooses the size of the next epoch."""
 
     target_s: float
     fixed: int | None = None
@@ -49,21 +48,21 @@ class Pace(msgspec.Struct):
     """Decaying sums of 1, records, seconds, records squared and records times seconds."""
 
     def next(self) -> int:
-        """Records for the next epoch."""
+        """How many records the next epoch should read."""
         return self.fixed if self.fixed is not None else self.records
 
     def took(self, records: int, seconds: float) -> None:
-        """An epoch of `records` took `seconds`."""
+        """Learns that an epoch of `records` took `seconds`."""
         self._epochs += 1
         if self._epochs == 1:
-            # Workers were starting: the first epoch tells little about the pace.
+            # Workers were starting: the first epoch says little about the speed.
             if seconds > STARTING * self.target_s:
                 share = STARTING * self.target_s / seconds
                 self.records = max(RECORDS_MIN, int(min(records, self.records) * share))
             return
         per_record = self._learn(records, seconds)
         if records < self.records // 2:
-            return  # there was not more to read
+            return  # there was no more to read
         begins = self._epochs <= BEGINNING
         wanted = max(self.target_s - self.overhead_s, self.overhead_s) / per_record
         if not self._informed() and seconds < 2 * self.target_s:
@@ -73,7 +72,7 @@ class Pace(msgspec.Struct):
         self.records = int(min(RECORDS_MAX, max(RECORDS_MIN, wanted)))
 
     def _learn(self, records: int, seconds: float) -> float:
-        """Takes in an epoch; gives the time per record, above the fixed cost."""
+        """Learns from an epoch; returns the time per record, without the fixed cost."""
         new = (1.0, records, seconds, records * records, records * seconds)
         n, x, y, xx, xy = (MEMORY * old + more for old, more in zip(self._sums, new, strict=True))
         self._sums = (n, x, y, xx, xy)
@@ -84,12 +83,12 @@ class Pace(msgspec.Struct):
         return max((y - n * self.overhead_s) / max(x, 1.0), 1e-9)
 
     def _informed(self) -> bool:
-        """Whether the last epochs differed enough in size to tell fixed cost from work."""
+        """Whether the last epochs differed enough in size to separate fixed cost from work."""
         n, x, _, xx, _ = self._sums
         return n * xx - x * x > (SPREAD_MIN * x) ** 2
 
     def halve(self) -> None:
-        """An epoch failed for its size or its substrate: try a smaller one."""
+        """Halves the size after an epoch failed because of its size or its substrate."""
         self.records = max(RECORDS_MIN, self.records // 2)
         if self.fixed is not None:
             self.fixed = max(1, self.fixed // 2)

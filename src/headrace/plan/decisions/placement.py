@@ -1,7 +1,7 @@
-"""Where slots live on a cluster: which anchors to use, and who stands by for whom. Pure.
+"""Placement of slots on a cluster: which anchors to use, and which executors are replicas. Pure.
 
-A placement says, slot by slot, on which executor an anchor frame is cached. Spark
-chooses it; we build some, look where they came to lie, and take the best ones.
+A placement says for each slot on which executor an anchor frame is cached. Spark chooses it; we
+build several anchors, look where Spark has placed them, and use the best ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Placement = tuple[str, ...]
 
 
 def excess(placement: Placement, executors: int) -> int:
-    """How many slots lie on executors that have more than their share."""
+    """How many slots are on executors that have more than their share."""
     if not placement:
         return 0
     share = -(-len(placement) // max(1, executors))
@@ -22,7 +22,7 @@ def excess(placement: Placement, executors: int) -> int:
 
 
 def best(candidates: Sequence[Placement], executors: int, now: Placement = ()) -> int:
-    """The candidate to anchor slots with: the most even one; of those, the one that moves least."""
+    """The best candidate for an anchor: the most even one; of those, the one that moves least."""
 
     def rank(at: int) -> tuple[int, int]:
         moved = sum(one != other for one, other in zip(candidates[at], now, strict=False))
@@ -32,10 +32,10 @@ def best(candidates: Sequence[Placement], executors: int, now: Placement = ()) -
 
 
 def replicas_of(home: Placement, others: Sequence[Placement], wanted: int) -> list[tuple[str, ...]]:
-    """Per slot, the executors that take over, in the order in which Spark will ask them.
+    """Per slot, the executors that take over, in the order in which Spark prefers them.
 
-    When the home of a slot dies, its anchor dies with it, and Spark looks for the
-    next anchor of that slot that is still cached somewhere: never the same executor.
+    When the home of a slot dies, its anchor dies with it. Spark then uses the next anchor of that
+    slot that is still cached, which is never on the same executor.
     """
     found = []
     for slot, first in enumerate(home):
@@ -51,10 +51,10 @@ def lacking(home: Placement, others: Sequence[Placement], wanted: int) -> int:
 
 
 def guards(home: Placement, replicas: Sequence[tuple[str, ...]]) -> dict[int, list[int]]:
-    """Which slots' state each slot's task keeps at hand: those that its executor stands by for.
+    """Which replicas each slot's task keeps: those that its executor is responsible for.
 
-    An executor's duties are dealt over the slots that live there. An executor without a
-    slot has no task to do them, and so cannot stand by.
+    The replicas of an executor are divided among the slots that live there. An executor without a
+    slot has no task that could keep them, so it cannot be a replica.
     """
     at: dict[str, list[int]] = {}
     for slot, executor in enumerate(home):
@@ -71,5 +71,5 @@ def guards(home: Placement, replicas: Sequence[tuple[str, ...]]) -> dict[int, li
 
 
 def moved(before: Placement, seen: Mapping[int, str]) -> list[int]:
-    """The slots that ran elsewhere than where their anchor was."""
+    """The slots that did not run where their anchor was."""
     return [slot for slot, name in seen.items() if slot < len(before) and before[slot] != name]

@@ -1,9 +1,9 @@
-"""Epochs in which nothing happens, run by a standby over the state as the leader left it. Pure.
+"""Empty epochs that a standby runs over the state of the last commit, to warm up. Pure.
 
 Spark plans and compiles what it will need, Python workers start and unpickle the pipeline, and
-slots are opened: what a driver that takes over would otherwise do before its first epoch. No
-records, no feedback, watermarks that stay where they are and a wall clock at zero: so no hook
-runs, nothing is made, and nothing is written.
+slots are opened: a driver that takes over would otherwise do that before its first epoch. A
+rehearsal has no records and no feedback, its watermarks stay where they are, and its wall clock is
+zero. So no hook runs, no output is made, and nothing is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def rehearsal(
     readers: int,
     short: bool,
 ) -> WorkOrder | None:
-    """An empty epoch after the last one that is known; None where the pipeline has ended."""
+    """An empty epoch after the last known one; None if the pipeline has ended."""
     if any(mark == END for mark in ledger.ins.values()):
         return None
     plan = Plan(
@@ -42,5 +42,5 @@ def rehearsal(
         rings=rings,
         short=short,
     )
-    # Without the committed output watermarks no input watermark can rise, in loops either.
+    # Without the committed output watermarks no input watermark can rise, not even in loops.
     return WorkOrder(plan, checkpoint, ledger.ins, {}, ledger.bases(rings), {})

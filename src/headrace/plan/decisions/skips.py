@@ -1,4 +1,4 @@
-"""What an at-most-once pipeline skips after a crash. Pure."""
+"""Which input an at-most-once pipeline skips after a crash. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ WHY = "at-most-once: a driver died with this plan open, so its input is skipped"
 
 
 def skips(graph: Graph) -> bool:
-    """Whether a plan that a crash left open is not run again."""
+    """Whether a plan that a crash left open must not run again."""
     return graph.guarantee == AT_MOST_ONCE
 
 
 def skipping(graph: Graph, ledger: Ledger) -> VoidBody | None:
-    """How a driver that takes over gives up an open plan it must not run; None where it may.
+    """The void of an open plan that a new driver must not run; None if it may run the plan.
 
-    Timers and feedback are state, and are not skipped: nothing of them has happened.
+    Timers and feedback are state and are not skipped: none of them has taken effect.
     """
     plan = ledger.open_plan
     if not skips(graph) or plan is None:
@@ -34,7 +34,7 @@ def skipping(graph: Graph, ledger: Ledger) -> VoidBody | None:
 
 
 def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
-    """The splits of a plan as they are once its ranges count as read. Marks do not move."""
+    """The splits of a plan after its ranges count as read. Marks do not move."""
     found: dict[str, dict[str, SplitState]] = {}
     for read in (read for task in plan.reads for read in task):
         splits = found.setdefault(read.stream, {})
@@ -47,12 +47,13 @@ def passed_over(plan: Plan) -> dict[str, dict[str, SplitState]]:
 
 
 def _known(before: SplitState | None, now: SplitState) -> SplitState:
-    """A split after a range that nobody read: what is known of its file still holds."""
+    """A split after a skipped range: what is known of its file is still true."""
     if before is None or not before.seen:
         return now
     seen = dict(before.seen)
     if (own := seen.get("")) is not None:
-        size = now.position if own.size == own.read else own.size  # a generator has what was read
+        # The size of a generator is the number of values read.
+        size = now.position if own.size == own.read else own.size
         seen[""] = msgspec.structs.replace(
             own, size=size, digest="", tail="", read=now.position, whole=now.finished
         )

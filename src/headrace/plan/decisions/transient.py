@@ -1,8 +1,8 @@
-"""Which errors are outages, and how long to wait before the next try. Pure.
+"""Which errors are transient, and how long to wait before the next retry. Pure.
 
-An outage is a refusal of something outside (the checkpoint's filesystem, a sink's system) that may
-end by itself: nothing about the pipeline is wrong, and the same act may succeed later. Everything
-else needs a person: damage, another pipeline's state, a newer driver, user code.
+An outage is a failure of something outside (the checkpoint's filesystem, a sink's system) that may
+end by itself: the pipeline is correct, and the same act may succeed later. All other errors need a
+person: damage, state of another pipeline, a newer driver, user code.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headrace.errors import HeadraceError, SinkError, StoreError
 from headrace.limits import LIMITS, Limits
 
 QUICK_TRIES = 5
-"""Tries in quick succession before an outage is announced: a hiccup is no news."""
+"""Quick retries before an outage is announced: a short failure is not worth a notice."""
 HICCUP_S = 5.0
-"""An outage longer than this is announced even after few tries, because one try can block."""
+"""An outage longer than this is announced even after few retries, because one try can block."""
 _JITTER = 0.25
 
 _TRANSIENT = frozenset(
@@ -34,11 +34,11 @@ _TRANSIENT = frozenset(
 )  # fmt: skip
 
 _DATABASE_TROUBLE = {"OperationalError", "InterfaceError"}
-"""What PEP 249 has every database driver call the failures that are not the caller's."""
+"""The names that PEP 249 gives to database errors that are not the caller's fault."""
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """What is away, since when, and what it last said."""
+    """Which part is unavailable, since when, and its last error."""
 
     part: str
     """"checkpoint", "sink" or "source"."""
@@ -49,9 +49,9 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the same act may succeed later, with nobody changing the pipeline.
+    """Whether the same act may succeed later without a change of the pipeline.
 
-    Our own errors are judged by their kind, or by what caused them.
+    Our own errors are judged by their kind, or by their cause.
     """
     for each in _with_causes(error):
         if isinstance(each, StoreError):
@@ -59,7 +59,7 @@ def is_outage(error: BaseException) -> bool:
         if isinstance(each, HeadraceError) and not isinstance(each, SinkError):
             return False
         if isinstance(each, OSError):
-            # Libraries derive from OSError without a number (requests), or from its kinds.
+            # Libraries derive from OSError without a number (requests), or from its subclasses.
             lost = isinstance(each, ConnectionError | TimeoutError)
             return lost or each.errno is None or each.errno in _TRANSIENT
         if any(kind.__name__ in _DATABASE_TROUBLE for kind in type(each).__mro__):
@@ -68,20 +68,20 @@ def is_outage(error: BaseException) -> bool:
 
 
 def refused_in(text: str) -> StoreError | None:
-    """The store's refusal that Spark tells of, where a task met it before it could report."""
+    """The StoreError in an error text of Spark, for a task that failed before it could report."""
     found = re.search(r"headrace\.errors\.StoreError: (.*)", text)
     return StoreError(found[1]) if found else None
 
 
 def part_of(error: BaseException) -> str:
-    """Which part of the pipeline is away."""
+    """Which part of the pipeline is unavailable."""
     if isinstance(error, SinkError):
         return "sink"
     return "checkpoint" if isinstance(error, StoreError) else "source"
 
 
 def delay_s(tries: int, chance: float, limits: Limits = LIMITS) -> float:
-    """How long to wait after so many failed tries; `chance` in [0, 1) spreads those who wait."""
+    """How long to wait after `tries` failures; `chance` in [0, 1) is the jitter."""
     if tries <= QUICK_TRIES:
         plain = limits.retry_quick_s * 2 ** (tries - 1)
     else:

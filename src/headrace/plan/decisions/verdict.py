@@ -1,7 +1,7 @@
-"""What an epoch's reports add up to: a commit, a reason to run it again, or an error. Pure.
+"""Judges the reports of an epoch: a commit, a reason to run it again, or an error. Pure.
 
-Protocol B3: a label that is missing, doubled with another digest, or seen by a
-consumer with a digest other than its own report's, drops the epoch.
+Protocol B3: the epoch is dropped if a label is missing, if it is reported twice with different
+digests, or if a consumer saw another digest than the producer reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.plan.watermarks import Mark, merge
 
 
 class RunAgain(msgspec.Struct, frozen=True):
-    """The epoch did not hold together; run its plan again."""
+    """The reports of the epoch are not consistent; its plan must run again."""
 
     reason: str
 
@@ -28,7 +28,7 @@ class RunAgain(msgspec.Struct, frozen=True):
 def judge(
     topology: Topology, order: WorkOrder, reports: Sequence[Report]
 ) -> Commit | RunAgain | HeadraceError:
-    """The verdict on an epoch."""
+    """The verdict on an epoch from all its reports."""
     failure = _failure(reports)
     if failure is not None:
         return failure
@@ -131,7 +131,7 @@ def _splits(order: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str,
 
 
 def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
-    """Sums; `records` counts what sources brought in, not what travelled between levels."""
+    """The sum of all counters; `records` counts records from sources, not those between levels."""
     total = Counters()
     for report in reports:
         counters = report.counters
@@ -147,7 +147,7 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
 
 
 def _over_limit(topology: Topology, dead_of: dict[str, int]) -> UserCodeError | None:
-    """A computation or stream that sent more aside, over all its tasks, than it may."""
+    """An error if a computation or stream has more dead letters, over all tasks, than its limit."""
     graph = topology.graph
     policies = {
         **{name: injector.errors for name, injector in graph.injectors.items()},
