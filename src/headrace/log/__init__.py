@@ -1,4 +1,4 @@
-"""The epoch log, and what the small files of a checkpoint are called and look like.
+"""The epoch log, and the names and formats of the small files of a checkpoint.
 
 This room knows names, sealed files and generations. It does not know what an epoch means.
 """

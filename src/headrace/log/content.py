@@ -1,4 +1,4 @@
-"""Files named by their content: the name ends with a digest, and is the proof of the bytes."""
+"""Files named by their content: the name ends with a digest, which proves the bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.store.store import Store
 
 
 def digest_of(data: bytes | pa.Buffer) -> str:
-    """The checksum that names a file."""
+    """The digest that names a file."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def verify(name: str, data: bytes | pa.Buffer) -> None:
-    """Refuses a file whose bytes are not those that its name promises."""
+    """Refuses a file whose bytes do not match the digest in its name."""
     try:
         _, _, expected = paths.parse_content_name(name.rsplit("/", 1)[-1])
     except ValueError as error:
@@ -33,8 +33,9 @@ def verify(name: str, data: bytes | pa.Buffer) -> None:
 def map_named(store: Store, name: str) -> pa.Buffer:
     """The bytes of a file that a commit names.
 
-    A file is missing only if it is missing twice, and the checkpoint was present in between. The
-    whole filesystem may have been unmounted at the first look: that is a transient error.
+    A file is reported as missing only if it is missing twice, and the checkpoint was present in
+    between. The whole filesystem may have been unmounted at the first try: that is a transient
+    error.
     """
     try:
         return store.map(name)

@@ -3,17 +3,17 @@
     headrace-log 1 <checksum>
     {"kind": "commit", "generation": 3, "nonce": "...", "body": {...}}
 
-- An entry is put-if-absent at the next position; its nonce tells its writer's own
-  entry from a stranger's.
-- A put whose outcome is unknown is repeated, same bytes, same position, until the
-  position is occupied; nothing else is written meanwhile.
-- A driver takes over by appending a generation. After that, a foreign entry at
-  its next position means that it was fenced.
-- A `Waiter` decides how long it is repeated. A writer that gives up on a put whose outcome
-  is unknown writes no more: its entry may still land, and a second one with another nonce
-  would be fenced by the first.
-- Positions are never free again: a trimmed directory leaves a marker, and a writer
-  looks for it after its put, when a name that trimming freed can no longer deceive it.
+- An entry is put-if-absent at the next position. By its nonce, a writer distinguishes its own
+  entry from that of another writer.
+- A put whose outcome is unknown is repeated, with the same bytes at the same position, until the
+  position is occupied. Nothing else is written in the meantime.
+- A driver takes over by appending a generation. After that, an entry of another driver at its next
+  position means that it was fenced.
+- A `Waiter` decides how long a put is repeated. A writer that gives up on a put whose outcome is
+  unknown writes no more: its entry may still arrive, and would fence a second entry with another
+  nonce.
+- Positions are never reused: a trimmed directory leaves a marker. A writer looks for the marker
+  after its put, so that it cannot mistake a position that was trimmed for a free one.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ _MAGIC = b"headrace-log"
 
 
 class Waiter(Protocol):
-    """Decides how long to wait while the store refuses, after some quick tries."""
+    """Decides how long to wait while the store fails, after some quick retries."""
 
     def wait(self, error: Exception) -> None:
-        """Returns when it is time to try again; raises where it is time to give up."""
+        """Returns when it is time to retry; raises when it is time to give up."""
 
     def over(self) -> None:
-        """What was waited for has succeeded."""
+        """Notes that the operation has succeeded."""
 
     def through(self, act: Callable[[], object]) -> object:
-        """Tries until it is not kept from it by an outage."""
+        """Retries `act` for as long as an outage prevents it."""
 
 
 class FailAtOnce:
-    """Gives up at once."""
+    """A `Waiter` that gives up at once."""
 
     def wait(self, error: Exception) -> None:
-        """Raises."""
+        """Raises the error."""
         raise error
 
     def over(self) -> None:
-        """Nothing was waited for."""
+        """Does nothing."""
 
     def through(self, act: Callable[[], object]) -> object:
         """Tries once."""
@@ -83,16 +83,16 @@ class EpochLog:
         """The last position read or written."""
         self.generation = 0
         self._in_doubt: int | None = None
-        """A position whose put was given up without knowing who has it."""
+        """The position of a put that was given up with an unknown outcome."""
 
     @property
     def limits(self) -> Limits:
-        """Those of its store."""
+        """The limits of its store."""
         return self._limits
 
     @property
     def knows_its_last_put(self) -> bool:
-        """Whether it is known what became of this driver's last put."""
+        """Whether the outcome of this driver's last put is known."""
         return self._in_doubt is None
 
     def last_position(self) -> int:
@@ -105,7 +105,7 @@ class EpochLog:
         return 0
 
     def read(self, position: int) -> LogEntry | None:
-        """The entry at a position; None where there is none."""
+        """The entry at a position; None if there is none."""
         name = self._name(position)
         try:
             data = self._store.read(name)
@@ -119,23 +119,23 @@ class EpochLog:
             raise CorruptCheckpoint(f"{where} cannot be decoded: {error}") from None
 
     def backwards(self) -> Iterator[tuple[int, LogEntry]]:
-        """Entries from the last to the first that is still there."""
+        """Entries from the last to the first one that still exists."""
         position = self.last_position()
         while position > 0 and (entry := self.read(position)) is not None:
             yield position, entry
             position -= 1
 
     def follow(self) -> Iterator[tuple[int, LogEntry]]:
-        """Entries after `position`, which moves along."""
+        """Entries after `position`, which advances with them."""
         while (entry := self.read(self.position + 1)) is not None:
             self.position += 1
             self.generation = max(self.generation, entry.generation)
             yield self.position, entry
 
     def take_over(self, waiter: Waiter | None = None) -> Iterator[tuple[int, LogEntry]]:
-        """Appends a generation; gives the foreign entries that came first, to be folded in.
+        """Appends a generation; returns the entries of other drivers before it, to be folded in.
 
-        The generation itself fails at once where the store does; every later put has `waiter`.
+        The put of the generation itself is not retried if the store fails; later puts use `waiter`.
         """
         self._waiter = FailAtOnce()
         while True:
@@ -150,12 +150,12 @@ class EpochLog:
                 return
 
     def _keep_what_was_read(self) -> None:
-        """Entries count once they are folded in, so they must be on disk, whoever wrote them."""
+        """Makes entries that were read durable: once folded in they count, whoever wrote them."""
         try:
             if self.position:
                 self._store.sync(self._directory(self.position))
         except FileNotFoundError:
-            pass  # Trimmed meanwhile: the put finds out.
+            pass  # Trimmed in the meantime: the put will notice.
 
     def append(self, kind: str, body: object) -> int:
         """Appends an entry of this driver; Fenced if another driver was first."""
@@ -169,11 +169,11 @@ class EpochLog:
     def check(self) -> None:
         """Raises Fenced if another driver has taken over: an idle driver would not notice."""
         if self._in_doubt is not None:
-            return  # What lies there may be this driver's own.
+            return  # The entry at that position may be this driver's own.
         foreign = self.read(self.position + 1)
         if foreign is not None:
             raise self._fenced(foreign)
-        # An empty position proves nothing where others have written on and trimmed.
+        # An empty position proves nothing if other drivers have written further and trimmed.
         for position in (self.position, self.position + 1):
             if self._is_trimmed(self._directory(position)):
                 raise Fenced("this driver is so far behind that the log was trimmed past it")
@@ -186,7 +186,7 @@ class EpochLog:
         )
 
     def trim(self, before: int) -> None:
-        """Lets go of whole directories of entries below `before`, leaving markers."""
+        """Removes whole directories of entries below `before`, and leaves markers."""
         keep = before // self._limits.log_directory_entries
         for component in self._store.list(paths.LOG):
             if component.isdigit() and int(component) < keep:
@@ -205,7 +205,7 @@ class EpochLog:
         )
 
     def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
-        """Settles a position: None if `entry` lies there, otherwise what does."""
+        """Puts until the outcome is known: None if `entry` is there, otherwise the other entry."""
         if self._in_doubt is not None:
             raise StoreError(
                 f"the put at log position {self._in_doubt} was given up with an unknown outcome, "
@@ -236,7 +236,7 @@ class EpochLog:
         return None if found.nonce == entry.nonce else found
 
     def _attempt(self, position: int, entry: LogEntry, data: bytes) -> LogEntry | None:
-        """What lies at a position after one more put; None where that is unknown."""
+        """The entry at a position after one more put; None if that is unknown."""
         try:
             found = entry if self._try_put(position, data) else self._found(position)
         except (OSError, StoreError):
@@ -259,21 +259,21 @@ class EpochLog:
                 raise Fenced(
                     f"the log was trimmed past this driver: {directory} was removed"
                 ) from None
-            # Trimming leaves a marker: without one, the whole checkpoint is somewhere else.
+            # Trimming leaves a marker: without one, the whole checkpoint has moved or is unmounted.
             raise StoreError(
                 f"{self._store.where()} has lost its {directory}: is it still "
                 "mounted, and where it was?"
             ) from None
 
     def _read_back(self, position: int) -> LogEntry | None:
-        """What a put of unknown outcome left; None where that is still unknown."""
+        """The entry after a put of unknown outcome; None if it is still unknown."""
         try:
             return self._found(position)
         except (OSError, StoreError):
             return None
 
     def _found(self, position: int) -> LogEntry | None:
-        """The entry at a position, made durable: a name that is only seen may vanish again."""
+        """The entry at a position, made durable: a name that is only visible may vanish again."""
         found = self.read(position)
         if found is not None:
             self._store.sync(self._directory(position))

@@ -1,4 +1,4 @@
-"""The identity of a checkpoint: whose it is, and an id that no other has."""
+"""The identity of a checkpoint: the pipeline that owns it, and a unique id."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MAGIC = b"headrace-checkpoint"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What the file IDENTITY says."""
+    """The content of the file IDENTITY."""
 
     id: str
     pipeline: str
 
 
 def read_identity(store: Store) -> Identity | None:
-    """The identity of a checkpoint; None where there is no checkpoint."""
+    """The identity of a checkpoint; None if there is no checkpoint."""
     data = _read(store)
     if data is None and store.list(paths.LOG):
-        # Another driver may have begun this checkpoint between the two looks. The identity is
-        # older than the log, so whoever has seen a log finds it.
+        # Another driver may have created this checkpoint between the two reads. The identity is
+        # older than the log, so a reader that has seen a log finds it.
         data = _read(store)
         if data is None:
             raise CorruptCheckpoint(
@@ -41,7 +41,7 @@ def read_identity(store: Store) -> Identity | None:
 
 
 def claim_identity(store: Store, pipeline: str) -> Identity:
-    """The identity of this pipeline's checkpoint, made if it is new."""
+    """The identity of this pipeline's checkpoint, created if it is new."""
     found = read_identity(store)
     if found is None:
         store.make_directory("")

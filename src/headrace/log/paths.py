@@ -39,7 +39,7 @@ SINKS = "sinks"
 PINS = "pins"
 
 LABEL_BYTES_MAX = 150
-"""A file's name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
+"""A file name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
 
 _FILE = re.compile(r"(\d{12})-(.+)-([0-9a-f]{32})(\.arrow)?")
 
@@ -53,7 +53,7 @@ def safe(name: str) -> str:
 
 
 def unsafe(component: str) -> str:
-    """The name that `safe` turned into this component."""
+    """The name from which `safe` made this component."""
     return unquote(component)
 
 
@@ -68,37 +68,37 @@ def log_entry(position: int, limits: Limits = LIMITS) -> str:
 
 
 def trimmed_marker(directory: str) -> str:
-    """Says that a log directory was trimmed: its positions are taken for ever."""
+    """The marker of a trimmed log directory: its positions are taken for ever."""
     return f"{directory}.trimmed"
 
 
 def state_directory(computation: str) -> str:
-    """Where a computation's segments lie."""
+    """The directory of a computation's segments."""
     return f"{STATE}/{safe(computation)}"
 
 
 def read_directory(stream: str) -> str:
-    """Where the record of what a stream has read to its end lies."""
+    """The directory of the record of splits that a stream has read to their end."""
     return f"{READ}/{safe(stream)}"
 
 
 def staged_directory(sink: str) -> str:
-    """Where rows wait for a sink."""
+    """The directory of rows that wait for a sink."""
     return f"{STAGED}/{safe(sink)}"
 
 
 def determinants_directory(first: int) -> str:
-    """Where calls that must not repeat are logged, from epoch `first` on."""
+    """The directory that logs calls which must not be repeated, from epoch `first` on."""
     return f"{DETERMINANTS}/{first:012d}"
 
 
 def closed_marker(directory: str) -> str:
-    """Says that a directory of determinants was removed, should a late driver make it again."""
+    """The marker of a removed directory of determinants, in case a late driver makes it again."""
     return f"{directory}.closed"
 
 
 def closed_span_marker(first: int, limits: Limits = LIMITS) -> str:
-    """What says so of every directory in the span of epochs in which `first` lies."""
+    """The marker of all removed directories in the span of epochs that contains `first`."""
     return f"{DETERMINANTS}/span-{first // limits.closed_span_epochs:06d}.closed"
 
 
@@ -108,7 +108,7 @@ def pin(nonce: str) -> str:
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:
-    """A file named by what is in it; of a long label (a deep path) only the end is shown."""
+    """The name of a file with its digest; of a long label (a deep path) it shows only the end."""
     shown = safe(label)
     if len(shown) > LABEL_BYTES_MAX:
         shown = f"{xxhash.xxh3_128_hexdigest(label.encode())}~{shown[-100:]}"
@@ -116,7 +116,7 @@ def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:
 
 
 def parse_content_name(name: str) -> tuple[int, str, str]:
-    """(epoch, label, digest) of a file named by content; ValueError where it is not one."""
+    """(epoch, label, digest) of a file named by content; ValueError if it is not one."""
     found = _FILE.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} is not named epoch-label-digest")

@@ -1,4 +1,4 @@
-"""Small text files with a magic word, a version and a checksum in their first line."""
+"""Sealed files: small text files with a magic word, a version and a checksum in the first line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ FORMAT = 1
 
 
 def seal(magic: bytes, body: bytes) -> bytes:
-    """A small text file with magic, version and checksum."""
+    """The bytes of a sealed file."""
     checksum = xxhash.xxh3_64_hexdigest(body).encode()
     return b"%s %d %s\n%s\n" % (magic, FORMAT, checksum, body)
 
 
 def unseal(magic: bytes, data: bytes, name: str) -> bytes:
-    """The body of such a file, checked."""
+    """The body of a sealed file, after its magic, version and checksum were checked."""
     head, _, rest = data.partition(b"\n")
     words = head.split(b" ")
     if len(words) != 3 or words[0] != magic or not words[1].isdigit():

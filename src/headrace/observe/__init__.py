@@ -1,1 +1,1 @@
-"""How people see a pipeline run: progress as it happens, and how it ended."""
+"""Views of a run for people: its progress as it happens, and how it ended."""

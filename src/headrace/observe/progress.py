@@ -1,7 +1,7 @@
 """A live view of a run: a listener.
 
-On a terminal it is a small table that stays in place; elsewhere (a log, a pipe) plain lines, about
-one a second, the last epoch always among them.
+On a terminal it is a small table that stays in place. Elsewhere (a log, a pipe) it is plain lines,
+about one per second, always including the last epoch.
 
     with terminal_view() as view:
         pipeline.run(checkpoint=..., listeners=[view])
@@ -32,7 +32,7 @@ RATE_OVER_S = 5.0
 
 
 class ProgressView(Listener, ABC):
-    """Shows a run while it goes on. A context manager: leaving it ends the live part."""
+    """Shows a run while it runs. A context manager: leaving it ends the live part."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -51,24 +51,24 @@ class ProgressView(Listener, ABC):
         self.close()
 
     def on_epoch(self, progress: EpochProgress) -> None:
-        """Takes note of a committed epoch."""
+        """Shows a committed epoch."""
         now = self._clock()
         self._rate.add(now, progress.records)
         self._show(progress, now)
 
     def on_notice(self, notice: Notice) -> None:
-        """Says what happened between epochs: an outage, a standby's news."""
+        """Shows what happened between epochs: an outage, a message of a standby."""
         self.say(f"{notice.pipeline}: {notice.text}")
 
     def on_end(self, summary: RunSummary) -> None:
-        """Ends the live part and says how the run ended."""
+        """Ends the live part and shows how the run ended."""
         self.close()
         for line in summary_lines(summary, self._clock() - self._started):
             self.say(line)
 
     @abstractmethod
     def say(self, line: str) -> None:
-        """Prints a line that stays, above the live part where there is one."""
+        """Prints a line that stays, above the live part if there is one."""
 
     @abstractmethod
     def close(self) -> None:
@@ -76,11 +76,11 @@ class ProgressView(Listener, ABC):
 
     @abstractmethod
     def _show(self, progress: EpochProgress, now: float) -> None:
-        """Shows an epoch, now or soon."""
+        """Shows an epoch, at once or a little later."""
 
 
 class PlainView(ProgressView):
-    """One line per epoch, at most about one a second, and always the last."""
+    """One line per epoch, at most about one per second, and always the last epoch."""
 
     def __init__(self, output: TextIO | None = None, clock: Clock = time.monotonic) -> None:
         super().__init__(clock)
@@ -93,7 +93,7 @@ class PlainView(ProgressView):
         print(line, file=self._output, flush=True)
 
     def close(self) -> None:
-        """Prints the last epoch if it was passed over."""
+        """Prints the last epoch if it was not printed yet."""
         if self._waiting is not None:
             self.say(progress_line(self._waiting, self._rate))
             self._waiting = None
@@ -123,7 +123,7 @@ class LiveView(ProgressView):
         self._console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
-        """Takes the table away; the last epoch stays as a line."""
+        """Removes the table; the last epoch stays as a line."""
         if not self._live.is_started:
             return
         self._live.stop()
@@ -156,7 +156,7 @@ class RecentRate:
         self._points: deque[tuple[float, int]] = deque([(started, 0)])
 
     def add(self, now: float, records: int) -> None:
-        """Takes note of an epoch that has just ended."""
+        """Adds an epoch that has just ended."""
         self._points.append((now, records))
         while len(self._points) > 2 and self._points[1][0] <= now - RATE_OVER_S:
             self._points.popleft()
@@ -167,14 +167,14 @@ class RecentRate:
 
 
 def terminal_view(output: TextIO | None = None) -> ProgressView:
-    """The view that suits where the output goes."""
+    """The view that fits the output: a table on a terminal, otherwise lines."""
     output = output or sys.stdout
     console = Console(file=output)
     return LiveView(console) if console.is_terminal else PlainView(output)
 
 
 def progress_line(progress: EpochProgress, rate: RecentRate) -> str:
-    """An epoch as one line."""
+    """The progress after an epoch as one line."""
     lag = show_lag(progress.watermark, progress.newest)
     parts = [
         f"epoch {progress.epoch:,}",

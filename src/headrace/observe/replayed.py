@@ -1,4 +1,4 @@
-"""A replay as people read it: one block of lines for each call of a hook, then the verdict."""
+"""A replay as text: one block of lines for each hook call, then the verdict."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.model.values.time import show_instant
 from headrace.worker.watching.hook_recorder import TABLE, Asked, HookCall
 
 WIDTH = 160
-"""How much of one value is shown."""
+"""How many characters of one value are shown."""
 
 
 def call_lines(call: HookCall) -> Iterator[str]:
-    """One call of a hook."""
+    """The lines for one hook call."""
     key = "" if call.key is None else f" {call.key!r}"
     yield f"{call.computation}{key}  {_cause(call)}"
     for name in dict.fromkeys([*call.before, *call.after]):
@@ -37,7 +37,7 @@ def call_lines(call: HookCall) -> Iterator[str]:
 
 
 def head_line(replay: Replay) -> str:
-    """What was run."""
+    """The line that says which epoch was replayed."""
     return (
         f"Pipeline {replay.pipeline!r}, epoch {replay.epoch}: {replay.records:,} records, planned "
         f"{show_instant(replay.wall)}"
@@ -45,7 +45,7 @@ def head_line(replay: Replay) -> str:
 
 
 def verdict_lines(replay: Replay) -> Iterator[str]:
-    """Whether it made the same, and otherwise where it did not."""
+    """Whether the replay gave the same result, and if not, where it differs."""
     if replay.equal:
         yield f"Epoch {replay.epoch} made what its commit says."
         return
@@ -56,7 +56,7 @@ def verdict_lines(replay: Replay) -> Iterator[str]:
 
 
 def difference_lines(found: Difference) -> Iterator[str]:
-    """One unit of work that differs."""
+    """The lines for one unit of work that differs."""
     slot = "" if found.slot is None else f", slot {found.slot}"
     yield f"{found.computation}{slot} ({found.label}):"
     for detail in found.details or ["what it sends on differs"]:

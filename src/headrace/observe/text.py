@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes, spans of time, instants, rates.
+"""Numbers as text for people: bytes, spans of time, instants, rates.
 
 Pure functions, shared by every view.
 """
@@ -20,7 +20,7 @@ _SPANS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 
 
 def show_bytes(size: int) -> str:
-    """`1536` is 1.5 kB."""
+    """A number of bytes with its unit: `1536` is 1.5 kB."""
     amount, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1_000:
@@ -45,14 +45,14 @@ def show_span(micros: int) -> str:
 
 
 def show_time(micros: int) -> str:
-    """An instant to the second."""
+    """An instant, to the second."""
     if BEGINNING < micros < LATEST:
         micros -= micros % SECOND
     return show_instant(micros)
 
 
 def show_lag(watermark: int, newest: int) -> str:
-    """How far the watermark is behind the newest record, where both are known."""
+    """How far the watermark is behind the newest record, if both are known."""
     if not BEGINNING < watermark < LATEST or newest <= BEGINNING:
         return ""
     return f"{show_span(max(newest - watermark, 0))} behind"

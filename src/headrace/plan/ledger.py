@@ -1,8 +1,7 @@
-"""The ledger: what the epoch log adds up to.
+"""The ledger: the sum of all entries of the epoch log.
 
-A fold over the log's entries, pure and without files: every driver that reads the
-same log has the same ledger. A snapshot of it rides in some commits, so that
-recovery reads a bounded tail.
+It is a pure fold over the log's entries, without files: every driver that reads the same log has
+the same ledger. Some commits carry a snapshot of it, so that recovery reads a bounded tail.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class SlotLedger(msgspec.Struct, frozen=True):
 
 
 class FinishedInput(msgspec.Struct, frozen=True):
-    """What a stream has read to its end and is no longer listed split by split."""
+    """The splits that a stream has read to their end and that the ledger no longer lists."""
 
     files: tuple[RecordFile, ...] = ()
-    """Where it is listed, the newest first: of two rows the newer counts."""
+    """The files that list them, the newest first: of two rows for one split the newer counts."""
     newest: int = BEGINNING
-    """The farthest that any of those splits came."""
+    """The newest time that any of those splits reached."""
 
 
 class Ledger(msgspec.Struct):
@@ -59,11 +58,11 @@ class Ledger(msgspec.Struct):
 
     epoch: int = 0
     wall: int = 0
-    """Of the last plan, voided ones included."""
+    """The wall time of the last plan, including voided plans."""
     ins: dict[str, int] = {}
     outs: dict[str, int] = {}
     splits: dict[str, dict[str, SplitState]] = {}
-    """Stream -> its splits: those not finished, and those not yet in the record."""
+    """Stream -> its splits that are not finished, or not yet in the record of finished splits."""
     finished: dict[str, FinishedInput] = {}
     rings: dict[str, Ring] = {}
     slots: dict[str, dict[int, SlotLedger]] = {}
@@ -71,30 +70,30 @@ class Ledger(msgspec.Struct):
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
     by_wall: tuple[str, ...] = ()
-    """Computations whose TTLs are judged by the wall clock."""
+    """Computations whose TTLs expire by the wall clock."""
     keys: dict[str, dict[str, str]] = {}
-    """Computation -> stream -> what it was keyed by when it last ran; see `hints`."""
+    """Computation -> stream -> what it was keyed by in its last run; see `hints`."""
     open_plan: Plan | None = None
     generation: int = 0
     commit_position: int = 0
     """The log position of the last commit."""
     determinants: int = 0
-    """The directory of calls that must not repeat that the last plan named; 0 before the first."""
+    """The directory for calls that must not be repeated, as the last plan named it; 0: none yet."""
     given_up: dict[int, int] = {}
     """Epoch -> the wall time of its last voided plan, since that directory was begun."""
     voided_reads: dict[str, dict[str, int]] = {}
-    """Stream -> split -> how far voided plans read that may have called the outside."""
+    """Stream -> split -> how far voided plans read that may have called an external system."""
     bounds_of_voided: dict[str, WatermarkBound] = {}
-    """Computation -> how far its time may have come in them; known once all that is read again."""
+    """Computation -> bound of its time in those plans; resolved once all of it is read again."""
     unpassed: dict[str, int] = {}
-    """Computation -> the time that it must pass before what fired in them cannot fire again."""
+    """Computation -> the time that it must pass before timers of those plans cannot fire again."""
     unpassed_wall: int | None = None
-    """The same of the wall clock."""
+    """The same for the wall clock."""
 
     # The fold -------------------------------------------------------------
 
     def planned(self, plan: Plan) -> None:
-        """A plan was written."""
+        """Applies the entry of a plan."""
         self.open_plan = plan
         self.wall = max(self.wall, plan.wall)
         if plan.determinants:
@@ -103,9 +102,9 @@ class Ledger(msgspec.Struct):
     def voided(
         self, skipped: dict[str, dict[str, SplitState]] | None = None, records: int = 0
     ) -> None:
-        """The open plan was given up, and perhaps its input with it."""
+        """Applies the void of the open plan, and marks its input as read if that is skipped."""
         if self.open_plan is not None and self.open_plan.determinants:
-            # Wall time only rises, so a plan of this epoch that is committed comes after it.
+            # Wall time only rises, so a plan of this epoch that is committed is later.
             self.given_up = {**self.given_up, self.open_plan.epoch: self.open_plan.wall}
             self._note_voided(self.open_plan, skipped or {})
         self.open_plan = None
@@ -114,12 +113,12 @@ class Ledger(msgspec.Struct):
         self.counters.skipped += records
 
     def accepted(self, splits: dict[str, dict[str, SplitState]]) -> None:
-        """Splits count as these say: what they read has changed, and that was accepted."""
+        """Replaces the state of splits whose input has changed, after the change was accepted."""
         for stream, states in splits.items():
             self.splits[stream] = {**self.splits.get(stream, {}), **states}
 
     def committed(self, commit: Commit, position: int, limits: Limits = LIMITS) -> None:
-        """An epoch happened."""
+        """Applies the commit of an epoch."""
         plan = self.open_plan
         leaving = {stream: self.leaving(stream) for stream in commit.sealed}
         self.epoch = commit.epoch
@@ -158,7 +157,7 @@ class Ledger(msgspec.Struct):
             self._seal(stream, sealing, leaving[stream])
 
     def _seal(self, stream: str, sealing: Sealing, leaving: Rows) -> None:
-        """Finished splits go: the record has them, and how far they had come is kept."""
+        """Removes finished splits that are in the record now, but keeps their newest time."""
         known, before = dict(self.splits[stream]), self.finished.get(stream, FinishedInput())
         gone = [known.pop(split) for split, name in leaving if not name]
         newest = max([before.newest, *(state.mark.newest for state in gone)])
@@ -171,7 +170,7 @@ class Ledger(msgspec.Struct):
         self.finished[stream] = FinishedInput((sealing.file, *kept), newest)
 
     def dropped(self, drop: Drop, position: int) -> None:
-        """A person took state out. Timers may be due too early now: they find nothing."""
+        """Applies a drop by a person. A timer without state may become due: it finds nothing."""
         for slot, entries in drop.slots.items():
             before = self.slots[drop.computation][slot]
             chain = next_chain(before.chains[-1][1], f"dropped at log position {position}")
@@ -180,19 +179,19 @@ class Ledger(msgspec.Struct):
             )
 
     def _is_clear(self) -> bool:
-        """Whether nothing comes again that a voided plan may have called the outside for."""
+        """Whether no cause of an external call by a voided plan can occur again."""
         told = self.voided_reads or self.bounds_of_voided or self.unpassed
         return not told and self.unpassed_wall is None
 
     def _note_voided(self, plan: Plan, skipped: dict[str, dict[str, SplitState]]) -> None:
-        """Notes what a voided plan may have called the outside for: records, and timers.
+        """Notes the records and timers for which a voided plan may have called an external system.
 
         Its timers may have fired early: a split was idle then and is no longer, or more was
-        read. They fire again when commits have come to the same time, and not before.
+        read. They fire again when commits have reached the same time, and not before.
         """
         for read in (read for task in plan.reads for read in task):
             ends = self.voided_reads.setdefault(read.stream, {})
-            # What is skipped is never read, and its times are told by what follows it.
+            # A skipped range is never read; the records after it show how far time has come.
             end = read.range.end + (read.split in skipped.get(read.stream, {}))
             ends[read.split] = max(ends.get(read.split, 0), end)
         for name, bound in (plan.bounds or dict.fromkeys(plan.rings, WatermarkBound())).items():
@@ -211,8 +210,8 @@ class Ledger(msgspec.Struct):
         self.unpassed_wall = plan.wall
 
     def _forget_voided(self, commit: Commit, plan: Plan | None) -> None:
-        """Lets go of what cannot come again, now that commits have come so far."""
-        if plan is not None:  # a stream that nobody reads any more is not waited for
+        """Forgets records and timers of voided plans that cannot occur again after a commit."""
+        if plan is not None:  # a stream without readers is not waited for
             streams = {*plan.injectors, *(read.stream for task in plan.reads for read in task)}
             self.voided_reads = {s: ends for s, ends in self.voided_reads.items() if s in streams}
         for stream, ends in list(self.voided_reads.items()):
@@ -238,7 +237,7 @@ class Ledger(msgspec.Struct):
             self.unpassed_wall = None
 
     def _upper_bound(self, bound: WatermarkBound) -> int:
-        """The farthest that a computation's time can have come, by what has been read so far."""
+        """The highest time that a computation can have reached, by what has been read so far."""
         if not bound.injectors:
             return max(bound.floor, self.newest)
         marks = [s.mark for name in bound.injectors for s in self.splits.get(name, {}).values()]
@@ -253,10 +252,10 @@ class Ledger(msgspec.Struct):
             slot, entries=tuple(entries)
         )
 
-    # What others ask ------------------------------------------------------
+    # Queries --------------------------------------------------------------
 
     def leaving(self, stream: str) -> Rows:
-        """(split, part) -> what was read to its end there, and may leave for the record."""
+        """(split, part) -> what was read to its end there, and may move into the record."""
         found: Rows = {}
         for split, state in self.splits.get(stream, {}).items():
             if state.finished:
@@ -265,12 +264,12 @@ class Ledger(msgspec.Struct):
         return found
 
     def newest_of(self, stream: str) -> int:
-        """The farthest that any split of a stream has come, finished ones included."""
+        """The newest time that any split of a stream has reached, including finished splits."""
         marks = [state.mark.newest for state in self.splits.get(stream, {}).values()]
         return max([self.finished.get(stream, FinishedInput()).newest, *marks])
 
     def records(self) -> set[str]:
-        """Every file of the record of what was read to its end."""
+        """Every file of the record of finished splits."""
         return {file.name for each in self.finished.values() for file in each.files}
 
     def bases(self, rings: dict[str, Ring]) -> dict[str, dict[int, SlotBase]]:
@@ -284,11 +283,11 @@ class Ledger(msgspec.Struct):
         return found
 
     def next_determinants(self, limits: Limits = LIMITS) -> int:
-        """The directory in which the next plan's calls that must not repeat are logged.
+        """The directory for the next plan's calls that must not be repeated.
 
-        Every plan that may meet a cause again must look where the first one did. So a new
-        directory is begun only where commits have read all that voided plans had read, and
-        have passed the times to which these had come.
+        Every plan in which a cause may occur again must use the directory of the first one. So a
+        new directory is begun only when commits have read all that voided plans had read, and
+        have passed the times that those plans had reached.
         """
         following = self.epoch + 1
         full = following - self.determinants >= limits.determinants_epochs
@@ -296,7 +295,7 @@ class Ledger(msgspec.Struct):
         return following if begins else self.determinants
 
     def segments(self) -> set[str]:
-        """Every segment that counts."""
+        """Every segment that is part of the state."""
         return {
             entry.segment
             for slots in self.slots.values()
@@ -324,7 +323,7 @@ class Ledger(msgspec.Struct):
         return min(times, default=None)
 
     def rename(self, old: str, new: str) -> None:
-        """Carries a computation's state over to another name."""
+        """Moves a computation's state to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.bounds_of_voided,
             self.unpassed, self.keys,
@@ -335,7 +334,7 @@ class Ledger(msgspec.Struct):
 
 
 def _read_on(before: SplitState | None, now: SplitState) -> SplitState:
-    """A split after a commit, which tells only what it read itself."""
+    """A split after a commit; the commit describes only the input of its own epoch."""
     if before is None or not before.seen:
         return now
     seen = dict(before.seen)

@@ -1,10 +1,10 @@
-"""What a run says, and to whom: any number of listeners, which all get the same in one order.
+"""Listeners of a run: any number of them, and all get the same events in the same order.
 
-1. `on_notice` and `on_epoch`, in the order in which things happen, from the thread of the run;
+1. `on_notice` and `on_epoch`, in the order of events, from the thread of the run;
 2. at the end either `on_end` or `on_failure`, once.
 
-A listener cannot harm the run: where it raises, that is logged and the other listeners get a
-notice of it, and the run goes on. It can delay the run, which waits until it returns.
+A listener cannot harm the run: if it raises, the error is logged, the other listeners get a notice
+of it, and the run continues. It can delay the run, which waits until the listener returns.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headrace.plan.progress import EpochProgress, Notice, RunSummary
 _logger = logging.getLogger("headrace.run")
 
 _WARNINGS = ("away", "doubt", "listener")
-"""Kinds of notices that are logged as warnings where no listener takes notices."""
+"""Kinds of notices that are logged as warnings if no listener takes notices."""
 
 
 class Listener:
-    """Base class of what follows a run; override what you need."""
+    """Base class for objects that follow a run; override the methods that you need."""
 
     def on_epoch(self, progress: EpochProgress) -> None:
         """An epoch is committed and delivered."""
@@ -30,7 +30,7 @@ class Listener:
         """Something happened between epochs, such as an outage."""
 
     def on_end(self, summary: RunSummary) -> None:
-        """The run has ended as it should, or was stopped."""
+        """The run has ended normally, or was stopped."""
 
     def on_failure(self, error: Exception) -> None:
         """The run has ended with an error."""
@@ -43,7 +43,7 @@ class EpochCallback(Listener):
         self._call = call
 
     def on_epoch(self, progress: EpochProgress) -> None:
-        """Calls it."""
+        """Calls the function."""
         self._call(progress)
 
 
@@ -54,7 +54,7 @@ class NoticeCallback(Listener):
         self._call = call
 
     def on_notice(self, notice: Notice) -> None:
-        """Calls it."""
+        """Calls the function."""
         self._call(notice)
 
 
@@ -66,17 +66,17 @@ class Listeners:
         self._listeners = tuple(listeners)
         self._take_notices = any(type(x).on_notice is not Listener.on_notice for x in listeners)
         self._reported: set[tuple[int, str]] = set()
-        """(place of a listener, method) whose failure was reported: once is enough."""
+        """(number of a listener, method) whose failure was reported; each is reported once."""
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
     def epoch(self, progress: EpochProgress) -> None:
-        """An epoch is committed and delivered."""
+        """Reports that an epoch is committed and delivered."""
         self._each("on_epoch", lambda listener: listener.on_epoch(progress))
 
     def notice(self, kind: str, text: str) -> None:
-        """Something happened between epochs. It is logged where no listener takes notices."""
+        """Reports an event between epochs. It is logged if no listener takes notices."""
         notice = Notice(self._pipeline, kind, text)
         if self._take_notices:
             self._each("on_notice", lambda listener: listener.on_notice(notice))
@@ -84,11 +84,11 @@ class Listeners:
             self._log(notice)
 
     def end(self, summary: RunSummary) -> None:
-        """The run has ended."""
+        """Reports the end of the run."""
         self._each("on_end", lambda listener: listener.on_end(summary))
 
     def failure(self, error: Exception) -> None:
-        """The run has failed."""
+        """Reports the failure of the run."""
         self._each("on_failure", lambda listener: listener.on_failure(error))
 
     def _each(self, method: str, call: Callable[[Listener], None]) -> None:
@@ -98,7 +98,7 @@ class Listeners:
                 call(listener)
             except Exception as error:
                 failed.append((place, error))
-        for place, raised in failed:  # afterwards, so that all get what happened first
+        for place, raised in failed:  # afterwards, so that all listeners get the event first
             if (place, method) not in self._reported:
                 self._reported.add((place, method))
                 self._report(place, method, raised)

@@ -1,4 +1,4 @@
-"""The options of a run: as users give them, and checked."""
+"""The options of a run: as users give them, and as checked values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.plan.listener import EpochCallback, Listener, NoticeCallback
 from headrace.plan.progress import EpochProgress, Notice
 
 SHORT_RECORDS_MAX = 20_000
-"""Up to this many records the driver reads and routes an epoch itself: the short way."""
+"""Up to this many records the driver itself reads and routes an epoch: the short way."""
 LEASE_S_MIN = 0.2
 """A shorter lease would lapse while a busy machine does something else."""
 
@@ -22,7 +22,7 @@ AnyPath = str | os.PathLike[str]
 
 
 class RunOptions(TypedDict, total=False):
-    """What `run` and `start` take, and `headrace run` as well; `Pipeline.run` explains each."""
+    """The options of `run`, `start` and `headrace run`; `Pipeline.run` explains each."""
 
     until: str | None
     slots: int | None
@@ -50,21 +50,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     epoch_records: int | None = None
     epoch_timeout_s: float | None = None
     retain_epochs: int = 16
-    """How many commits to keep: one more than epochs can run again."""
+    """How many commits to keep: one more than the number of epochs that can be replayed."""
     replicas: int = 0
     standby: bool = False
     lease_s: float | None = None
-    """The length of the lease that a leader keeps; None: it keeps none."""
+    """The length of the leader's lease; None: the leader has no lease."""
     stuck_s: float | None = None
-    """Without a step for this long, outside of jobs, a leader no longer renews its lease."""
+    """A leader that makes no step for this long, outside of jobs, stops renewing its lease."""
     give_up_s: float | None = 0.0
-    """How long to wait for what is not available; None: for ever."""
+    """How long to wait for an unavailable part; None: for ever."""
     accept_changed: tuple[str, ...] = ()
     """Files (or streams) that may have changed since they were read."""
     listeners: tuple[Listener, ...] = ()
     short_records_max: int = SHORT_RECORDS_MAX
     background: bool = True
-    """Whether segments are merged in a thread of their own."""
+    """Whether segments are merged in a background thread."""
 
 
 def check_options(given: RunOptions) -> Options:
@@ -73,7 +73,7 @@ def check_options(given: RunOptions) -> Options:
         known = ", ".join(RunOptions.__annotations__)
         raise TypeError(f"there is no option {unknown[0]!r} of a run; there are: {known}")
     until = given.get("until", "end")
-    until = "caught_up" if until == "caught-up" else until  # as the command calls it
+    until = "caught_up" if until == "caught-up" else until  # as the command spells it
     if until not in ("end", "caught_up", None):
         raise InvalidPipeline(f'until= is "end", "caught_up" or None, not {until!r}')
     slots = given.get("slots")

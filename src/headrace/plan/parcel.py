@@ -1,10 +1,9 @@
-"""A parcel: records for one slot of one computation, keyed, as one Arrow blob.
+"""A parcel: records for one slot of one computation, with their keys, as one Arrow blob.
 
-Keys travel as a dictionary: each distinct key once, and a code per record. So a
-million records of a thousand keys are hashed and encoded a thousand times, and
-the consumer can group them without looking at a key. What a blob already holds
-does not travel twice: a value column that is the key, or that is the timestamp,
-is left out and put back on arrival.
+Keys are sent as a dictionary: each distinct key once, and a code per record. So for a million
+records of a thousand keys, only a thousand keys are hashed and encoded, and the consumer can group
+the records without looking at a key. No data is sent twice: a value column that equals the key or
+the timestamp is left out and restored on arrival.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _RESTORABLE = {str(t): t for t in (pa.string(), pa.large_string(), pa.int64(), p
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """Where a value column of a blob comes from: its own data, the key or the time."""
+    """Where a value column of a blob comes from: its own data, the key or the timestamp."""
 
     name: str
     source: str
@@ -49,9 +48,9 @@ class Parcel:
         key_values: pa.Array | None = None,
     ) -> None:
         self.key_column = key_column
-        """The value column that is the key, cell by cell."""
+        """The name of the value column that equals the key in every row."""
         self.key_values = key_values
-        """That column's distinct values, a row per key, where they are at hand."""
+        """The distinct values of that column, one per key, if they are available."""
         self.keys = keys
         self.codes = codes
         self.rows = rows
@@ -61,7 +60,7 @@ class Parcel:
         return np.fromiter(map(hash_key, self.keys), np.uint64, len(self.keys))
 
     def sparing(self) -> Rows:
-        """The rows, with the column that is the key as codes: cheap to pick rows from."""
+        """The rows with the key column as codes, which makes it cheap to select rows."""
         name, columns = self.key_column, self.rows.stored
         if name is None or self.key_values is None or columns is None or self.rows.encoded:
             return self.rows
@@ -93,7 +92,7 @@ class Parcel:
 
     @staticmethod
     def read(blob: bytes) -> Parcel:
-        """The parcel in a blob."""
+        """Decodes the parcel in a blob."""
         batch = ipc_batch(blob)
         key = batch.column(0)
         keys = key.dictionary.to_pylist()
@@ -178,5 +177,5 @@ def _column(
 
 
 def _code_type(keys: int) -> pa.DataType:
-    """The smallest type that numbers so many keys."""
+    """The smallest integer type that can number `keys` keys."""
     return pa.int8() if keys < 2**7 else pa.int16() if keys < 2**15 else pa.int32()

@@ -1,4 +1,4 @@
-"""What a run tells: each committed epoch, what happens in between, how it ended."""
+"""What a run reports: each committed epoch, notices in between, how it ended."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class EpochProgress(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What a run says between epochs."""
+    """A message of a run between epochs."""
 
     pipeline: str
     kind: str
-    """away, back (an outage), paused, resumed (as asked), standby, leading, doubt (a likely
+    """away, back (an outage), paused, resumed (by a request), standby, leading, doubt (a likely
     mistake), listener (one has raised)."""
     text: str
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Where a run is, as `Job.status` gives it. Counts are those since the checkpoint began."""
+    """The state of a run, from `Job.status`. Counts include all runs of the checkpoint."""
 
     pipeline: str
     phase: str
-    """starting, standby, running, paused (as asked), waiting (for the end of an outage, see
+    """starting, standby, running, paused (by a request), waiting (for the end of an outage, see
     `outage`), ended, or failed (see `error`; `Job.wait` raises it)."""
     running: bool
     epoch: int
@@ -62,12 +62,12 @@ class Status(msgspec.Struct, frozen=True):
     dead: int
     state_bytes: int
     outage: Outage | None = None
-    """What is not available, since when, and why, while the run waits for it."""
+    """What is unavailable, since when, and why, while the run waits for it."""
     error: str | None = None
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things, in words."""
+    """A number with its noun: `1 record`, `2 records`."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
@@ -80,7 +80,7 @@ _ENDINGS = {
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What a checkpoint has seen since it began, in all its runs."""
+    """The counts of a checkpoint over all its runs."""
 
     epochs: int
     records: int
@@ -89,7 +89,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """How a run ended; `print` it to have that in words. Its counts are those of this run."""
+    """How a run ended; `print` shows it as text. Its counts are those of this run."""
 
     pipeline: str
     epochs: int
@@ -99,22 +99,22 @@ class RunSummary(msgspec.Struct, frozen=True):
     reason: str
     """"end", "caught_up", "stopped", or "not_needed" for a standby that never led."""
     notes: tuple[str, ...] = ()
-    """What the end left behind: timers that did not fire, records that a loop kept, what nobody
-    reads."""
+    """What is left at the end: timers that did not fire, records in a loop, streams without a
+    reader."""
     counts: dict[str, int] = {}
     skipped: int = 0
     """About how many records of sources an at-most-once pipeline has skipped after crashes, in all
-    runs of its checkpoint: they are lost, whoever tells it."""
+    runs of its checkpoint: they are lost."""
     undelivered: int = 0
     """Rows whose delivery was uncertain and that this run did not deliver again."""
     total: Totals | None = None
-    """The checkpoint's own counts, earlier runs among them."""
+    """The counts of the checkpoint, including earlier runs."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self, pace: str = "") -> list[str]:
-        """The same, line by line; `pace` says how fast it went."""
+        """The summary, line by line; `pace` is text about the speed of the run."""
         lines = [
             f"{self.pipeline}: {_ENDINGS.get(self.reason, self.reason)}.",
             f"{counted(self.records, 'record')} in {counted(self.epochs, 'epoch')}{pace}; "

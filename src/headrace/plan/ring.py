@@ -1,8 +1,7 @@
 """The ring: which slot owns which interval of the key space.
 
-An interval is half-open, `[low, high)`, over 64-bit hashes. A ring is a sorted
-list of lower bounds that begins at 0, and the slot of each. It is data; the
-balancer will make new ones, and a plan names the one that an epoch runs under.
+An interval is half-open, `[low, high)`, over 64-bit hashes. A ring is a sorted list of lower bounds
+that begins at 0, and the slot of each. It is data: a plan names the ring that an epoch runs under.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 class KeyInterval(msgspec.Struct, frozen=True, order=True, array_like=True):
     """A half-open range of hashes, [low, high).
 
-    It holds the last hash and not `high`, which may be 2**64 and so one more than
+    It stores the last hash and not `high`, which may be 2**64 and so one more than
     MessagePack can carry.
     """
 
@@ -29,16 +28,16 @@ class KeyInterval(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     @staticmethod
     def between(low: int, high: int) -> KeyInterval:
-        """[low, high)."""
+        """The interval [low, high)."""
         return KeyInterval(low, high - 1)
 
     @property
     def high(self) -> int:
-        """The first hash after it."""
+        """The first hash after the interval."""
         return self.last + 1
 
     def overlap(self, other: KeyInterval) -> KeyInterval | None:
-        """What two intervals share."""
+        """The interval that both share."""
         low, last = max(self.low, other.low), min(self.last, other.last)
         return KeyInterval(low, last) if low <= last else None
 
@@ -59,11 +58,11 @@ class Ring(msgspec.Struct, frozen=True):
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The slots that own something, in order."""
+        """The slots that own at least one interval, in order."""
         return tuple(sorted(set(self.owners)))
 
     def intervals(self, slot: int) -> tuple[KeyInterval, ...]:
-        """What a slot owns."""
+        """The intervals that a slot owns."""
         highs = (*self.lows[1:], HASH_SPACE)
         return tuple(
             KeyInterval.between(low, high)

@@ -1,4 +1,4 @@
-"""From rows to parcels: extract each record's key, hash it, name its slot."""
+"""Routes rows into parcels: extracts the key of each record, hashes it, and finds its slot."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def keyed(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:
 
 
 def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
-    """(slot, parcel) for every slot that gets records, rows in their order."""
+    """(slot, parcel) for every slot that gets records, with rows in their order."""
     if not len(parcel.rows):
         return
     if len(ring.slots) == 1:
@@ -61,7 +61,7 @@ def route(parcel: Parcel, ring: Ring) -> Iterator[tuple[int, Parcel]]:
 
 
 def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
-    """The fast way: one Arrow column of text, integers or bytes, without bad cells."""
+    """The fast way: one Arrow column of text, integers or bytes, without invalid cells."""
     kind = column.type
     if not (
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
@@ -75,7 +75,7 @@ def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
     try:
         keys = [encode_key(key) for key in python_list(encoded.dictionary)]
     except InvalidRecord:
-        return None  # the slow way finds out which rows are to blame
+        return None  # the slow way finds the invalid rows
     if len(set(keys)) != len(keys):
         return None
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
@@ -93,7 +93,7 @@ def _by_columns(rows: Rows, names: tuple[str, ...]) -> Parcel | None:
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_binary(kind)):
             return None
         encoded = column.dictionary_encode(null_encoding="encode")  # type: ignore[union-attr]
-        # Combinations that occur are numbered anew after each column, so nothing overflows.
+        # Combinations that occur are renumbered after each column, so nothing overflows.
         code = code * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
         code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     firsts = np.zeros(int(code.max()) + 1, np.int64)
@@ -102,7 +102,7 @@ def _by_columns(rows: Rows, names: tuple[str, ...]) -> Parcel | None:
     try:
         keys = [encode_key(key) for key in zip(*parts, strict=True)]
     except InvalidRecord:
-        return None  # the slow way finds out which rows are to blame
+        return None  # the slow way finds the invalid rows
     return Parcel(keys, code.astype(np.int32), rows)
 
 
@@ -116,7 +116,7 @@ def _by_value(rows: Rows, spec: KeySpec) -> tuple[Parcel, list[Unkeyed]]:
         try:
             key: Any = extract(value)
             if type(key) is str:
-                # Text is looked up before it is encoded; other types are not, as 1 == True.
+                # Text is looked up before it is encoded; other types are not, because 1 == True.
                 code = texts.get(key)
                 if code is None:
                     code = texts[key] = index.setdefault(encode_key(key), len(index))

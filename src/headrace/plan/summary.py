@@ -18,7 +18,7 @@ def progress_of(
     seconds: float,
     watermark: int,
 ) -> EpochProgress:
-    """How a run stands after an epoch; `counters` are its own."""
+    """The progress of a run after an epoch; `counters` are those of the run."""
     return EpochProgress(
         pipeline=pipeline,
         epoch=commit.epoch,
@@ -46,7 +46,7 @@ def lowest_watermark(graph: Graph, ledger: Ledger) -> int:
 def summary_of(
     graph: Graph, epochs: int, counters: Counters, ledger: Ledger, reason: str, undelivered: int
 ) -> RunSummary:
-    """How a run ended, with notes on what its end left behind, or out."""
+    """How a run ended, with notes on what it left unfinished or skipped."""
     notes = []
     if counters.unfired:
         notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")

@@ -1,4 +1,4 @@
-"""Units of work: the labels by which a plan names them, and what their marks add up to.
+"""Units of work: the labels that a plan gives them, and the sum of their marks.
 
 A unit is one range of a source, or one slot of a computation. Each has one label in an epoch.
 """
@@ -10,7 +10,7 @@ from headrace.plan.epoch import Plan, WorkOrder
 from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark, merge
 
 TORN = "Torn"
-"""The error that a unit reports whose inputs do not fit together (B3)."""
+"""The error that a unit reports if its inputs do not fit together (B3)."""
 
 
 def slot_label(computation: str, slot: int) -> str:
@@ -39,13 +39,13 @@ def host_mark(topology: Topology, order: WorkOrder, host: str, marks: dict[str, 
         if read.label in marks:
             splits[read.split] = _advance(splits.get(read.split), marks[read.label])
     for read in reads:
-        if read.range.last:  # whichever of its parts came last: the whole split has ended
+        if read.range.last:  # whichever part was last: the whole split has ended
             splits[read.split] = Mark(None, splits.get(read.split, UNBOUNDED).newest)
     return merge([*splits.values(), Mark(None, injector.newest)]).at_least(committed)
 
 
 def _advance(before: Mark | None, after: Mark) -> Mark:
-    """A split's mark after one of its parts: parts of one split only push it forward."""
+    """A split's mark after one of its parts: parts of one split only move it forward."""
     newest = max(after.newest, before.newest if before else 0)
     bounds = [m.bound for m in (before, after) if m is not None and m.bound is not None]
     return Mark(max(bounds, default=None), newest)

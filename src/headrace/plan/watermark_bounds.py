@@ -1,9 +1,9 @@
-"""How far time may come in an epoch: told in its plan, for when it is voided.
+"""An upper bound on each input watermark of an epoch. Pure.
 
-A plan's timers may call the outside. If it is voided, its successor may not fire them:
-a split that was idle wakes, or less is read. So the ledger must know up to which time
-timers may have fired (`Ledger.next_determinants`). The watermarks themselves are found
-by the tasks; what the plan can tell is a bound. Pure.
+The timers of a plan may call external systems. If the plan is voided, its successor may not fire
+the same timers: an idle split becomes active, or less is read. So the ledger must know up to which
+time timers may have fired (`Ledger.next_determinants`). Only the tasks compute the watermarks
+themselves, so the plan records an upper bound for the case that it is voided.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def watermark_bounds(
     injectors: Mapping[str, InjectorPlan],
     reads: Sequence[Sequence[ReadTask]],
 ) -> dict[str, WatermarkBound]:
-    """For every keyed computation, how far its input watermark may come."""
+    """For every keyed computation, an upper bound of its input watermark."""
     read = {(each.stream, each.split) for task in reads for each in task}
     caps: dict[str, int | None] = {}
-    """Host -> what its output watermark cannot pass."""
+    """Host -> the time that its output watermark cannot pass."""
     origins: dict[str, tuple[str, ...]] = {}
     for name, injector in injectors.items():
         held = [

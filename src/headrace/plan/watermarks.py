@@ -1,8 +1,8 @@
 """Low watermarks: pure arithmetic over marks.
 
-A *mark* is what a task says of its output: `bound` (nothing older will come,
-None where nothing bounds it) and `newest` (the newest time that it has seen). Rules D1, D4
-and D6 of the protocol live here and nowhere else.
+A *mark* describes the output of a task: `bound` (no older record will follow; None if nothing
+bounds it) and `newest` (the newest time that the task has seen). Rules D1, D4 and D6 of the
+protocol are implemented here and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def value(self) -> int:
-        """The watermark that this mark stands for."""
+        """The watermark that this mark implies."""
         return self.newest if self.bound is None else self.bound
 
     def at_least(self, committed: int) -> Mark:
-        """This mark, never behind what was committed before."""
+        """This mark, but never behind the committed watermark."""
         if self.bound is None:
             return Mark(None, max(self.newest, committed))
         return Mark(max(self.bound, committed), max(self.newest, committed))
 
     def lagging(self, lag_us: int) -> Mark:
-        """This mark for a computation that may produce so far behind it, unless it is final."""
+        """This mark for a computation that may produce `lag_us` behind it, unless it is final."""
         if not lag_us or self.value == END:
             return self
         bound = None if self.bound is None else max(self.bound - lag_us, BEGINNING)
         return Mark(bound, max(self.newest - lag_us, BEGINNING))
 
     def held(self, hold: int | None) -> Mark:
-        """This mark, kept back by the oldest thing that is still held."""
+        """This mark, kept back by the oldest hold."""
         if hold is None or hold >= END:
             return self
         return Mark(min(self.value, hold), self.newest)
@@ -54,7 +54,7 @@ FINAL = Mark(END, END)
 
 
 def merge(marks: Iterable[Mark]) -> Mark:
-    """The mark of several producers together: the lowest bound, else the newest time seen."""
+    """The mark of several producers together: the lowest bound, or else the newest time seen."""
     bound: int | None = None
     newest = BEGINNING
     for mark in marks:
@@ -80,7 +80,7 @@ class Histogram(msgspec.Struct):
 
     @staticmethod
     def of(timestamps: np.ndarray[Any, np.dtype[np.int64]]) -> Histogram:
-        """Counts timestamps."""
+        """The histogram of these timestamps."""
         shift = 0
         buckets, counts = np.unique(timestamps, return_counts=True)
         while len(buckets) > BUCKETS_MAX:
@@ -90,7 +90,7 @@ class Histogram(msgspec.Struct):
         return Histogram(shift, dict(zip(buckets.tolist(), counts.tolist(), strict=True)))
 
     def merge(self, other: Histogram) -> None:
-        """Takes in another histogram."""
+        """Adds another histogram to this one."""
         shift = max(self.shift, other.shift)
         merged: dict[int, int] = {}
         for histogram in (self, other):

@@ -1,4 +1,4 @@
-"""Where a checkpoint's files lie: the contract of a store, and its implementations.
+"""Where the files of a checkpoint lie: the contract of a store, and its implementations.
 
 This room knows names, bytes and durability. It does not know what lies under which name.
 """

@@ -14,7 +14,7 @@ from headrace.system import REAL, System
 
 
 class DiskStore(Store):
-    """A directory. Links, renames and the syncing of directories stay inside."""
+    """A directory. Links, renames and syncs of directories are hidden inside."""
 
     def __init__(self, root: str | Path, system: System = REAL) -> None:
         self.system = system
@@ -90,7 +90,7 @@ class DiskStore(Store):
 
     def make_directory(self, name: str) -> None:
         if self._was_present and not self.is_present():
-            # A new directory would be in the way when the old one comes back.
+            # A new directory would be in the way when the old one is mounted again.
             raise StoreError(f"the directory {self.location} has vanished: is it still mounted?")
         files.make_directory(self.local_path(name), self.system)
         self._was_present = True
@@ -100,11 +100,11 @@ class DiskStore(Store):
         try:
             self.system.files.rmdir(self.local_path(name))
         except OSError:
-            pass  # Missing, or a zombie is writing there: the next call tries again.
+            pass  # Missing, or a zombie task is writing there: the next call retries.
 
     def retire_directory(self, name: str) -> bool:
         retired = f"{name}.gone"
-        # What a crash left there would be in the way if a driver has made `name` again since.
+        # Remains of a crash would be in the way if a driver has made `name` again since.
         self._empty(retired)
         path = self.local_path(retired)
         with files.explained("rename", self.local_path(name)):
@@ -112,12 +112,12 @@ class DiskStore(Store):
                 self.system.files.rename(self.local_path(name), path)
                 files.sync_directory(os.path.dirname(path), self.system)
             except FileNotFoundError:
-                pass  # Renamed before a crash.
+                pass  # Already renamed before a crash.
         self._empty(retired)
         return True
 
     def _empty(self, directory: str) -> None:
-        """Removes a directory with its files, if it is there."""
+        """Removes a directory with its files, if it exists."""
         for name in self.list(directory):
             self.delete(f"{directory}/{name}")
         self.remove_directory(directory)

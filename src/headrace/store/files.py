@@ -1,11 +1,11 @@
 """Durable file operations on a POSIX filesystem.
 
 Three promises, each needed by the protocol:
-- `write` : a file under its final name is complete and on disk, or absent.
-- `put_if_absent`: of all writers of one name exactly one succeeds, and a crash
-  leaves the name either free or complete. `rename` would overwrite and `O_EXCL`
-  would leave an empty file behind, so it writes aside and `link`s.
-- `sync_directory`: a name that was made or removed stays so after a power loss.
+- `write`: a file under its final name is complete and on disk, or absent.
+- `put_if_absent`: of all writers of one name exactly one succeeds, and a crash leaves the name
+  either free or complete. `rename` would overwrite, and `O_EXCL` would leave an empty file behind.
+  So it writes a temporary file and `link`s it.
+- `sync_directory`: a name that was created or removed stays so after a power loss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.system import REAL, AnyPath, System
 
 @contextmanager
 def explained(action: str, path: AnyPath) -> Iterator[None]:
-    """Turns the refusals of a filesystem into errors that say what to do."""
+    """Turns filesystem errors into errors that say what to do."""
     try:
         yield
     except (FileNotFoundError, FileExistsError):
@@ -48,10 +48,10 @@ def sync_directory(path: AnyPath, system: System = REAL) -> None:
 
 
 def make_directory(path: AnyPath, system: System = REAL) -> None:
-    """Makes a directory and its parents, durably.
+    """Creates a directory and its parents, durably.
 
-    One that is there already may be another process's, made an instant ago and not yet on
-    disk: so its name, and those of its parents, are synced too, once in a process.
+    Another process may have created an existing one a moment ago, so that it is not yet on disk.
+    Therefore its name and those of its parents are synced too, once per process.
     """
     path = os.path.join(os.getcwd(), path).rstrip("/") or "/"
     durable = system.files.durable_directories
@@ -77,7 +77,7 @@ def make_directory(path: AnyPath, system: System = REAL) -> None:
             except FileNotFoundError:
                 raise _vanished(path, parent) from None
             except OSError as error:
-                # Far above, directories may be closed to this user, and were never made by us.
+                # Directories far above may be closed to this user, but we did not create those.
                 if made in missing or error.errno == errno.EIO:
                     raise
             durable.add(made)
@@ -101,7 +101,7 @@ def _vanished(path: str, above: object) -> StoreError:
 
 
 def write(path: AnyPath, data: bytes, system: System = REAL, *, durable: bool = True) -> None:
-    """Writes a whole file under its name, replacing what lay there."""
+    """Writes a whole file under its name, replacing an existing file."""
     aside = _aside(path, system)
     with explained("write", path):
         try:
@@ -131,7 +131,7 @@ def put_if_absent(path: AnyPath, data: bytes, system: System = REAL) -> bool:
 
 
 def remove(path: AnyPath, system: System = REAL) -> None:
-    """Removes a file; nothing happens where there is none."""
+    """Removes a file; does nothing if there is none."""
     try:
         system.files.unlink(path)
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def remove(path: AnyPath, system: System = REAL) -> None:
 
 
 def _aside(path: AnyPath, system: System) -> str:
-    """A hidden name in the same directory, for a file that is not whole yet."""
+    """A hidden name in the same directory, for a file that is not complete yet."""
     directory, name = os.path.split(os.path.join(os.getcwd(), path))
     return f"{directory}/.{name}.{system.token_hex(6)}.tmp"
 

@@ -1,7 +1,7 @@
-"""Places as users write them, and the stores there.
+"""Locations as users write them, and the stores that they name.
 
-A location is text: a path, or a URL for stores that are not on a filesystem. It travels to the
-executors with the work, so it must never hold a credential.
+A location is text: a path, or a URL for stores that are not on a filesystem. It is sent to the
+executors with the work, so it must never contain a credential.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.store.store import Store
 
 
 def open_store(location: str) -> Store:
-    """The store that has this location (`Store.location`), in whichever process."""
+    """Opens the store that has this location (`Store.location`), in any process."""
     if location.startswith("memory:"):
         whole, slash, prefix = location.partition("/")
         found = open_memory(whole)
@@ -25,16 +25,16 @@ def open_store(location: str) -> Store:
 
 
 def filesystem_path(given: str | os.PathLike[str]) -> str | None:
-    """A place as a path, without `file://`; None where it is a URL of something else."""
+    """A location as a path, without `file://`; None if it is another URL."""
     text = os.fspath(given).removeprefix("file://")
-    # A Path has taken one slash away from what was a URL.
+    # A Path has removed one slash from what was a URL.
     scheme, colon, _ = text.partition(":/")
     is_url = colon and scheme.isalnum() and not scheme.isdigit() and len(scheme) > 1
     return None if is_url or "://" in text else text
 
 
 def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
-    """The store that `checkpoint=` names; nothing is made or read."""
+    """The store that `checkpoint=` names; creates and reads nothing."""
     if isinstance(given, Store):
         return given
     if not isinstance(given, str | os.PathLike):
@@ -54,7 +54,7 @@ def checkpoint_store(given: str | os.PathLike[str] | Store) -> Store:
 
 
 def no_checkpoint(store: Store) -> CorruptCheckpoint | InvalidPipeline:
-    """The error for a place that holds no checkpoint, or is not there at all."""
+    """The error for a location that contains no checkpoint, or does not exist."""
     if not store.is_present():
         return InvalidPipeline(
             f"there is no directory {store.where()}: correct the checkpoint's path"

@@ -1,6 +1,6 @@
 """`Overlay`: a checkpoint that can be read, and written to without being changed.
 
-What is written, moved or deleted stays in this process, above what lies in the checkpoint.
+Everything that is written, moved or deleted stays in this process, above the checkpoint's files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Overlay(Store):
     is_shared = False
 
     def __init__(self, base: Store, *, gives_paths: bool = False) -> None:
-        """`gives_paths` is for users that only read at `local_path`: a write would go through."""
+        """`gives_paths` is for callers that only read at `local_path`; writes would go through."""
         self.system = base.system
         self._base = base
         self._above = MemoryStore(base.system)
@@ -40,7 +40,7 @@ class Overlay(Store):
         return self._base.local_path(name) if self._gives_paths else None
 
     def keep_open(self, names: Iterable[str]) -> list[str]:
-        """Opens files now, so that they can be read after they are deleted; gives the missing ones.
+        """Opens files now, so that they can be read after deletion; returns the missing ones.
 
         A mapped file outlives its name on the machine that mapped it.
         """
@@ -54,7 +54,7 @@ class Overlay(Store):
 
     @property
     def written(self) -> dict[str, bytes]:
-        """What was written, by name."""
+        """The written files, by name."""
         return self._above.files
 
     def write(self, name: str, data: bytes) -> None:

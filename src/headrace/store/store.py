@@ -1,22 +1,23 @@
 """`Store`: the contract of the place where a checkpoint's files lie.
 
 A store holds whole files under names. It need not have directories, renames, links or appends:
-an object store can keep this contract, and so can a dict. What each operation promises:
+an object store can keep this contract, and so can a dict. Each operation promises:
 
-- `put_if_absent`: of all writers of one name, in whichever process, exactly one succeeds. An
-  error leaves the outcome open: whoever must know reads the name back.
+- `put_if_absent`: of all writers of one name, in any process, exactly one succeeds. After an
+  error the outcome is unknown: a caller that must know reads the name back.
 - `write`, `put_if_absent`: no reader ever sees a part of a file. When they return, the file
   outlives a power loss.
 - `read`, `list`: they see every write that returned before they began.
 - `list`: the names one level below a directory. A hidden name, one that begins with a dot, is
-  not listed: it is a file on its way to its final name (`move`), or what a writer left half-done
-  (`sweep`).
+  not listed: it is a file on its way to its final name (`move`), or an incomplete file that a
+  writer left behind (`sweep`).
 
-Names are relative and have components with `/` between them (`checked_name`). On a store with
-directories `make_directory` comes before the first file in one, and a write into a directory
-that is missing is a FileNotFoundError; other stores do nothing, and cannot tell.
+Names are relative; their components are separated by `/` (`checked_name`). On a store with
+directories `make_directory` comes before the first file in one, and a write into a missing
+directory is a FileNotFoundError. On other stores `make_directory` does nothing, and they cannot
+detect that.
 
-FileNotFoundError says that a name is free, StoreError that the store refused or cannot be
+FileNotFoundError means that a name is free. StoreError means that the store refused or cannot be
 reached; then the same call may succeed later.
 
 A new kind of store is one module: a class with the abstract methods below, a line in
@@ -36,27 +37,29 @@ class Store(ABC):
     """Whole files under names: written once, listed, read, deleted."""
 
     location: str
-    """Where it is: what `open_store` takes to open the same store in another process. Two stores
-    that are not the same have two locations, so caches never mix them."""
+    """Where the store is: `open_store` takes it to open the same store in another process.
+
+    Different stores have different locations, so that caches never mix them.
+    """
 
     system: System = REAL
-    """The surroundings of whoever uses it: clocks, random names."""
+    """The environment of the process that uses the store: clocks, random names."""
 
     is_shared: bool = True
-    """Whether other processes can open it; a store in memory is one process's alone."""
+    """Whether other processes can open it; a store in memory belongs to one process."""
 
     def where(self, name: str = "") -> str:
-        """A name as people can find it, for messages; without a name, the store itself."""
+        """The full name for messages, by which people find the file; by default, of the store."""
         return f"{self.location}/{name}" if name else self.location
 
     def is_present(self) -> bool:
-        """Whether the place itself is there: a directory, a bucket."""
+        """Whether the place itself exists: a directory, a bucket."""
         return True
 
     def local_path(self, name: str = "") -> str | None:
         """The path of a name on a filesystem that the driver and all executors share.
 
-        Spark and Arrow read and write there by themselves. None where there is none: sources that
+        Spark and Arrow read and write there directly. None if there is no such path: sources that
         need one refuse such a store before anything is read.
         """
         return None
@@ -67,29 +70,29 @@ class Store(ABC):
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file durably, replacing what has that name."""
+        """Writes a file durably, replacing an existing file."""
 
     def write_volatile(self, name: str, data: bytes) -> None:
-        """Writes a file whole, but not durably: it need not outlive a power loss."""
+        """Writes a whole file, but not durably: it may be lost after a power loss."""
         self.write(name, data)
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes a file durably unless the name is taken; says whether it did."""
+        """Writes a file durably unless the name is taken; returns whether it did."""
 
     def sync(self, directory: str) -> None:
-        """Makes the names in a directory durable, whoever gave them.
+        """Makes the names in a directory durable, whichever process created them.
 
-        A file that another process wrote may be seen before it would outlive a power loss. Where
-        a write is durable as soon as it is seen there is nothing to do.
+        A file of another process may be visible before it would outlive a power loss. Stores
+        where a write is durable as soon as it is visible do nothing here.
         """
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The bytes of a file; FileNotFoundError where there is none."""
+        """The bytes of a file; FileNotFoundError if there is none."""
 
     def map(self, name: str) -> pa.Buffer:
-        """The bytes of a file that no one will change, mapped into memory where that is possible.
+        """The bytes of an immutable file, mapped into memory if that is possible.
 
         They stay readable after the file is deleted.
         """
@@ -97,41 +100,41 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, directory: str) -> list[str]:
-        """The names (without the directory) in a directory, sorted; [] where it is missing."""
+        """The names (without the directory) in a directory, sorted; [] if it is missing."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Removes a file; nothing happens where there is none."""
+        """Removes a file; does nothing if there is none."""
 
     def move(self, old: str, new: str) -> None:
-        """Gives a durable file another name, replacing what has it.
+        """Renames a durable file, replacing an existing file.
 
-        The new name is never seen without its bytes. After a crash both names may be there.
+        The new name is never visible without its bytes. After a crash both names may exist.
         """
         self.write(new, self.read(old))
         self.delete(old)
 
     @abstractmethod
     def sweep(self, directory: str, older_than_s: float) -> int:
-        """Deletes hidden files of that age in a directory, left half-done; says how many."""
+        """Deletes hidden, incomplete files of that age in a directory; returns how many."""
 
     def make_directory(self, name: str) -> None:
-        """Makes a directory durably. Tasks never do: they find it, or they are zombies."""
+        """Creates a directory durably. Tasks never do: a task without one is a zombie."""
 
     def remove_directory(self, name: str) -> None:
-        """Removes a directory whose files were deleted, half-written ones included."""
+        """Removes a directory whose files were deleted, including incomplete files."""
         self.sweep(name, older_than_s=-1.0)
 
     def retire_directory(self, name: str) -> bool:
-        """Takes a directory and its files away at once: a put into it fails from then on.
+        """Removes a directory and its files atomically: a put into it fails from then on.
 
-        False where the store cannot do that; then the files stay.
+        False if the store cannot do that; then the files stay.
         """
         return False
 
 
 class ForwardingStore(Store):
-    """A store that hands everything to another one; subclasses change some of it."""
+    """A store that forwards all calls to another one; subclasses change some of them."""
 
     def __init__(self, base: Store) -> None:
         self.base = base
@@ -140,7 +143,7 @@ class ForwardingStore(Store):
         self.is_shared = base.is_shared
 
     def base_name(self, name: str) -> str:
-        """What the other store calls a name, or a directory."""
+        """The name in the other store for a name, or a directory."""
         return name
 
     def where(self, name: str = "") -> str:
@@ -201,12 +204,12 @@ class PrefixStore(ForwardingStore):
         self.location = f"{base.location}/{prefix}"
 
     def base_name(self, name: str) -> str:
-        # Checked here: joined to the prefix, an empty name or an absolute one would pass.
+        # Checked here: joined to the prefix, an empty or absolute name would pass.
         return f"{self._prefix}/{checked_name(name)}" if name else self._prefix
 
 
 def checked_name(name: str) -> str:
-    """A name that every store can hold; ValueError where it is not one.
+    """A name that every store can hold; ValueError if it is not valid.
 
     So a name from outside (a stream's, a file's) never leaves the store; `log.paths.safe` makes a
     component of any text.
