@@ -1,1 +1,1 @@
-"""Causal services: the same answers on every retry and replay."""
+"""Causal services: services that give the same answers on every retry and replay."""

@@ -1,8 +1,8 @@
-"""The calls of one unit of work: where their answers are logged, and where a rerun finds them.
+"""The service calls of one unit of work: where answers are logged, and where a rerun finds them.
 
-An answer is logged before its use, in the journal, or with the commit, as a determinant in the
-unit's report. Within a unit of work each name is asked once, although the hooks of a key may run
-twice. In a replay nothing is asked: all answers come from the log.
+An answer is logged either before its use, in the journal, or with the commit, as a determinant in
+the unit's report. Within a unit of work each name is asked once, even if the hooks of a key run
+twice. A replay makes no calls: all answers come from the log.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from headrace.plan.epoch import Determinant, WorkOrder, unpack_determinants
 from headrace.store.store import Store
 
 BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
-"""Errors of a call that are not an answer: the task cannot go on."""
+"""Errors of a call that are not an answer of the service: the task must fail."""
 
 
 class UnitCalls:
-    """What the hooks of one unit of work have asked so far."""
+    """The service calls of the hooks of one unit of work so far."""
 
     def __init__(self, store: Store, order: WorkOrder, label: str) -> None:
         self._store, self._order, self._label = store, order, label
         self.determinants: dict[str, Determinant] = {}
         """Answers that are logged with the commit, by the names of the calls."""
         self.broken: HeadraceError | None = None
-        """Why a call could not be logged, in case a hook swallows the error."""
+        """The error of a call that could not be logged, in case a hook catches it."""
 
     @property
     def plan_name(self) -> str:
-        """What distinguishes the plan of an epoch from those that were voided before it."""
+        """A name that distinguishes the plan of an epoch from its voided predecessors."""
         plan = self._order.plan
         return f"{plan.epoch}.{plan.wall}.{plan.seed}"
 
     def idempotency_key(self, name: str) -> str:
-        """What tells the outside that two requests are one."""
+        """The key by which a service recognises two requests as the same one."""
         checkpoint = self._order.checkpoint.encode()
         named = b"%d:%s%s" % (len(checkpoint), checkpoint, name.encode())
         return str(uuid.UUID(bytes=digest(named)))
@@ -85,8 +85,8 @@ class UnitCalls:
         request, made = question.request, self.determinants
         known = made.get(name)
         if known is not None and known.request != request:
-            # The key's hooks run again, without a record that had failed. The answers of the first
-            # pass stay in the log: a replay goes through both.
+            # The key's hooks run again, without a record that failed. The answers of the first
+            # pass stay in the log, because a replay runs both passes.
             name = f"{name}:again"
             known = made.get(name)
         if known is None:
@@ -111,7 +111,7 @@ class UnitCalls:
 
     @cached_property
     def _journal(self) -> Journal | None:
-        """Where calls of this plan are logged before use."""
+        """The journal of this plan, for calls that are logged before use."""
         plan = self._order.plan
         if not plan.determinants:
             return None
@@ -120,7 +120,7 @@ class UnitCalls:
 
     @cached_property
     def _logged(self) -> Mapping[str, Determinant]:
-        """Of an epoch that runs again: the answers that its commit holds."""
+        """The answers in the commit of an epoch that is replayed."""
         found = unpack_determinants((self._order.answers or {}).get(self._label, b""))
         return {determinant.name: determinant for determinant in found}
 

@@ -1,8 +1,9 @@
-"""The services that reach the outside, by their names on `ctx`.
+"""The services that call the outside world, by their names on `ctx`.
 
-A new service is one new file beside this one (a class made with the context that asks, which
-turns calls into questions) and one line in `SERVICES`. What users see of it is declared as an
-`OutsideService` in `model/context.Services`; from there the engine knows which computations use it.
+A new service needs one new file beside this one and one line in `SERVICES`. The file has a class
+that is created with the context of the hook, and that turns calls into questions. The public
+interface is declared as an `OutsideService` in `model/context.Services`; the declaration tells the
+engine which computations use the service.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class ServiceContext(Asker):
     """A context whose hooks may use every service of the catalog."""
 
     def outside(self, name: str) -> Any:
-        """The service of this name; it asks through this context."""
+        """The service of this name. Its calls go through this context."""
         return SERVICES[name](self)
 
 
 def service_not_prepared(computation: str, what: str) -> InvalidPipeline:
-    """The error of a computation that uses a service without having said so."""
+    """The error for a computation that uses a service but does not mention it in its code."""
     return InvalidPipeline(
         f"{computation!r} uses ctx.{what}, but its class does not mention it, so nothing was made "
         "ready for it: p.compute(..., services=True)"

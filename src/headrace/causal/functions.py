@@ -1,4 +1,4 @@
-"""`ctx.call`: calls of the user's own functions of the outside world, as questions."""
+"""`ctx.call`: calls of user functions that use the outside world, as questions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FunctionService(Call):
 
 
 class _Service(NamedTuple):
-    """A function of the outside world, inspected once."""
+    """The inspected signature and options of a function."""
 
     function: Callable[..., Any]
     name: str
@@ -43,11 +43,11 @@ class _Service(NamedTuple):
     codec: Codec
     """How its result is encoded."""
     wants_key: bool
-    """Whether it takes the idempotency key."""
+    """Whether the function has a parameter for the idempotency key."""
 
 
 class _FunctionCall(Question):
-    """A call of a function."""
+    """One call of a function, as a question."""
 
     __slots__ = ("_args", "_kwargs", "_service")
 
@@ -73,7 +73,7 @@ class _FunctionCall(Question):
 
 @lru_cache(maxsize=1000)
 def _service(function: Callable[..., Any]) -> _Service:
-    """All that is known of a function before it is called."""
+    """Inspects a function before its first call."""
     try:
         declared = get_type_hints(function).get("return", Any)
     except (TypeError, NameError):

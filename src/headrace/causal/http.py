@@ -55,12 +55,12 @@ class HttpService(Http):
 
 
 class _Request(Question):
-    """A web request."""
+    """One web request, as a question."""
 
     __slots__ = ("_sent",)
 
     def __init__(self, sent: web.Request, options: CallOptions) -> None:
-        # Headers are no part of what is asked: a token that was renewed is the same request.
+        # Headers are not part of the digest: with a renewed token it is still the same request.
         self.request = digest(encode_plain((sent.method, sent.url, sent.body)))
         self.what = sent.what()
         self.options = options

@@ -3,22 +3,22 @@
 A call has two kinds of files, both put-if-absent, in a directory that the driver made:
 
     <name>-1.intent-1    who calls, until when, and what is asked
-    <name>-1.result      what came of it, and in which plan
+    <name>-1.result      the outcome, and the plan in which it was logged
 
-1. A result that is there is the answer, and no call is made. Except a result of which nothing came
-   (a failure, a refusal) in a plan that was voided since: no hook that happened has used it. It
-   is void, and the call is made again, in its next round: `<name>-2.intent-1`. So is an
-   uncertain one of such a plan for those who say that it may be repeated.
-2. The intent is put, and read back: only the owner of the nonce that lies there calls.
-3. What came of it, a failure too, is put as the result, and used only as read back, when
-   it is on disk: that a file exists does not prove it, whoever put it.
-4. Whoever finds a stranger's intent waits for its result. Past the intent's deadline
-   the call is *uncertain*: then either that is put as the result (CallUncertain), or
-   the next intent is put, and its owner calls again.
+1. If a result exists, it is the answer, and no call is made. There is one exception: the result is
+   a failure or a refusal, and its plan was voided since. No committed hook has used such a result,
+   so it is void, and the call is made again in its next round: `<name>-2.intent-1`. An uncertain
+   result of a voided plan is void too, if the caller allows the call to be repeated.
+2. The caller puts the intent, and reads it back. Only the owner of the nonce in the file calls.
+3. The outcome, also a failure, is put as the result. It is used only after it was read back and is
+   on disk: the existence of a file does not prove that it is on disk, whoever put it.
+4. A caller that finds the intent of another caller waits for its result. After the intent's
+   deadline the call is *uncertain*. Then either this is put as the result (CallUncertain), or the
+   next intent is put, and its owner calls again.
 
-The window that remains: between the moment in which the outside acts and the moment
-in which the result is durable, a death leaves the call uncertain. And an owner that
-is frozen after its last look at the clock may call past its deadline.
+The window that remains: if the caller dies after the service has acted and before the result is
+durable, the call is uncertain. And an owner that is suspended after its last check of the clock
+may call after its deadline.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ IN_DOUBT = (
     'may have got through or not. Look there, or say uncertain="again" where a call may be repeated'
 )
 SLACK_S = 0.5
-"""Beyond the longest that a call may take: time to write its result."""
+"""Added to the maximum duration of a call: time to write its result."""
 
 _INTENT_MAGIC, _RESULT_MAGIC = b"headrace-intent", b"headrace-result"
 _POLL_S = 0.02
 _PUTS_MAX = 5
 _RESULT_PUTS_MAX = _PUTS_MAX + 8
-"""Longer: whoever gives up loses an answer that it has, and the call becomes uncertain."""
+"""More tries than for an intent: giving up loses a known answer, and makes the call uncertain."""
 _PAUSE_MAX_S = 5.0
 
 _Kind = TypeVar("_Kind")
@@ -65,7 +65,7 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class CallResult(msgspec.Struct, frozen=True):
-    """What came of a call, and the plan whose task logged it: its epoch and its wall time."""
+    """The outcome of a call, and the epoch and wall time of the plan whose task logged it."""
 
     epoch: int
     wall: int
@@ -73,7 +73,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 
 class TooLate(Exception):
-    """The owner of an intent came to its call only past its deadline; it has not called."""
+    """The deadline of an intent passed before its owner could call. It has not called."""
 
 
 class Journal:
@@ -87,7 +87,7 @@ class Journal:
         wall: int = 0,
         given_up: Mapping[int, int] | None = None,
     ) -> None:
-        """`epoch`, `wall` and `given_up` are those of the plan."""
+        """`epoch`, `wall` and `given_up` come from the plan."""
         self._store, self._directory = store, directory
         self._epoch, self._wall, self._given_up = epoch, wall, given_up or {}
         self._system = store.system
@@ -99,7 +99,7 @@ class Journal:
         options: CallOptions,
         perform: Callable[[float], Determinant],
     ) -> Determinant:
-        """The one outcome of a call; `perform(deadline)` calls, and tells what came of it."""
+        """The single outcome of a call. `perform(deadline)` makes the call; returns its outcome."""
         for turn in count(1):
             found = self._round(self._file(name, turn), name, request, options, perform)
             if not self._is_void(found, options):
@@ -114,7 +114,7 @@ class Journal:
         options: CallOptions,
         perform: Callable[[float], Determinant],
     ) -> CallResult:
-        """What came of one round of a call."""
+        """The outcome of one round of a call."""
         for number in count(1):
             known = self._result(file)
             if known is not None:
@@ -140,7 +140,7 @@ class Journal:
         raise StoreError("unreachable")  # count() does not end
 
     def known(self, name: str, request: bytes, options: CallOptions) -> Determinant | None:
-        """The outcome of a call that was made before; None if none is logged. Never calls."""
+        """The logged outcome of an earlier call; None if there is none. Never calls."""
         for turn in count(1):
             found = self._result(self._file(name, turn))
             if found is None:
@@ -155,9 +155,9 @@ class Journal:
         return None
 
     def _is_void(self, found: CallResult, options: CallOptions) -> bool:
-        """Whether a result counts for nothing: nothing came of it, and no hook has happened."""
+        """Whether a result is void: it is no answer, and no committed hook has used it."""
         if found.wall > self._given_up.get(found.epoch, -1):
-            return False  # of this plan, of one that is committed, or of one after this one
+            return False  # its plan is this one, a committed one, or a later one
         outcome = found.outcome
         return outcome.again or (outcome.kind == UNCERTAIN and options.uncertain == AGAIN)
 
@@ -181,7 +181,7 @@ class Journal:
     def _intend(
         self, full: str, name: str, request: bytes, options: CallOptions
     ) -> tuple[Intent, bool]:
-        """The intent that lies there, and whether it is this caller's."""
+        """Puts an intent; returns the intent in the file, and whether it is this caller's."""
         deadline = self._system.wall_s() + options.longest_us() / 1e6 + SLACK_S
         intent = Intent(name, self._system.token_hex(8), deadline, request)
         data = self._put(full, seal(_INTENT_MAGIC, msgspec.json.encode(intent)))
@@ -189,9 +189,9 @@ class Journal:
         return found, found.nonce == intent.nonce
 
     def _refuse_closed(self) -> None:
-        """The directory may have been taken away, and made again by a driver that slept."""
+        """Raises if the directory was closed. A driver that slept may have created it again."""
         first = int(self._directory.rpartition("/")[2])
-        # In this order: the first goes only when the second is there.
+        # Check in this order: the first file is removed only after the second one exists.
         span = paths.closed_span_marker(first, self._system.limits)
         for marker in (paths.closed_marker(self._directory), span):
             try:
@@ -201,7 +201,7 @@ class Journal:
             raise self._gone()
 
     def _put_result(self, file: str, outcome: Determinant) -> CallResult:
-        """Puts a result; gives the one that counts."""
+        """Puts a result; returns the result that is in the file."""
         full = f"{file}.result"
         result = CallResult(self._epoch, self._wall, outcome)
         sealed = seal(_RESULT_MAGIC, msgspec.json.encode(result))
@@ -210,7 +210,7 @@ class Journal:
         return _decoded(full, unseal(_RESULT_MAGIC, data, full), CallResult)
 
     def _wait(self, file: str, deadline: float) -> CallResult | None:
-        """A stranger's result; None where its deadline passed without one."""
+        """Waits for the result of another caller; None if its deadline passed without a result."""
         while (known := self._result(file)) is None:
             left = deadline - self._system.wall_s()
             if left <= 0:
@@ -219,7 +219,7 @@ class Journal:
         return known
 
     def _put(self, full: str, data: bytes, *, tries: int = _PUTS_MAX) -> bytes:
-        """Puts a file if absent; gives what lies there then. An unknown outcome is settled."""
+        """Puts a file if absent; returns its content. Resolves an unknown outcome by reading."""
         failure: Exception | None = None
         for attempt in range(tries):
             try:
@@ -246,7 +246,7 @@ class Journal:
 
 
 def _checked(found: CallResult, name: str, request: bytes) -> Determinant:
-    """The outcome of a call, if it is the one that was asked for."""
+    """The outcome of a call, after a check that its request is the one that was asked."""
     if found.outcome.name != name or found.outcome.request != request:
         raise _another_request(name)
     return found.outcome

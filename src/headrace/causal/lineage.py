@@ -1,21 +1,20 @@
-"""Who caused what: identities that do not depend on how the input was cut into epochs.
+"""Identities of causes, which do not depend on how the input was cut into epochs.
 
-A call that must not repeat is named by its cause, so that whoever meets that cause
-again, in a rerun or in the successor of a voided plan, finds the call's answer. The
-identity of a record is 16 bytes, the hash of its whole lineage (of a source's record, the
-hash of its split, and its position):
+A call that must not repeat is named by its cause. So a hook with the same cause, in a rerun or in
+the successor of a voided plan, finds the answer of the call. The identity of a record is 16 bytes:
+the hash of its whole lineage (for a source record: the hash of its split, then its position):
 
     source record     (stream, split, position)
     timer             (clock, tag, time)
     production        (computation, key, its cause's identity, ordinal within the hook)
     row of a table    (stream, label, epoch, timestamp, value, how many equal ones before it)
 
-The last is the exception: `process_table` sees an epoch at once, so which rows caused
-an output row is unknown, and its identity holds for reruns of one plan only.
+The last one is an exception: `process_table` sees a whole epoch, so it is unknown which rows
+caused an output row. Its identity is the same only in reruns of one plan.
 
-Where a stream feeds a computation that calls the outside, directly or not, records
-carry their identity behind their origin, in one cell. An origin says where a record comes from,
-and so in which order an ordered computation takes records of one instant (D8).
+If a stream feeds, directly or not, a computation that calls outside services, its records carry
+their identity after their origin, in one cell. An origin says where a record comes from, and so
+decides the order in which an ordered computation takes records of the same time (D8).
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ def source_identity(stream: str, split: str, position: int) -> bytes:
 
 
 def source_place(stream: str, split: str) -> bytes:
-    """How the identities of a split's records begin; their positions follow, in 8 bytes."""
+    """The first bytes of the identities of a split's records; 8 bytes of position follow."""
     return xxhash.xxh3_64_digest(_joined(b"source", stream.encode(), split.encode()))
 
 
 def timer_identity(clock: str, tag: bytes, at: int) -> bytes:
-    """The identity of a timer that fires; its key is part of every call's name."""
+    """The identity of a timer that fires. It needs no key: call names include the key."""
     return _digest(b"timer", clock.encode(), tag, b"%d" % at)
 
 
@@ -66,22 +65,22 @@ def keyed_origin(computation: str, key: bytes) -> bytes:
 
 
 def keyless_origin(cause: bytes, index: int, ordinal: int) -> bytes:
-    """The origin of a keyless production: its cause's, the input's index, its ordinal."""
+    """The origin of a keyless production: (origin of its cause, index of the input, ordinal)."""
     return cause + index.to_bytes(2, "big") + ordinal.to_bytes(4, "big")
 
 
 def origin_part(cell: bytes) -> bytes:
-    """The origin in a cell that carries an identity too."""
+    """The origin in a cell that holds an origin and an identity."""
     return cell[:-IDENTITY_BYTES]
 
 
 def identity_part(cell: bytes) -> bytes:
-    """The identity in such a cell."""
+    """The identity in a cell that holds an origin and an identity."""
     return cell[-IDENTITY_BYTES:]
 
 
 def _digest(*parts: bytes) -> bytes:
-    # Lengths first: ("ab", "c") and ("a", "bc") are two things.
+    # Hash the lengths too: ("ab", "c") and ("a", "bc") must differ.
     return xxhash.xxh3_128_digest(_joined(*parts))
 
 

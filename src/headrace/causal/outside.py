@@ -1,6 +1,6 @@
-"""The calls themselves: tries with a timeout, and pauses between them.
+"""Makes the calls: retries with a timeout and backoff.
 
-What comes of a call is always a determinant, a failure as much as an answer.
+Invariant: the outcome of a call is always a determinant, for a failure as well as for an answer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def try_call(
     deadline: float | None = None,
     system: System = REAL,
 ) -> Determinant:
-    """Tries a call as often as its options allow; `call` gives its result as bytes.
+    """Tries a call as often as its options allow. `call` returns its result as bytes.
 
-    Where one of the tries may have got through, and none was answered, a call that must not
-    repeat is uncertain. One that may repeat, or of which surely nothing came, has failed.
+    If no try was answered, and one may have reached the service, a call that must not repeat is
+    uncertain. A call that may repeat, or that certainly had no effect, has failed.
     """
     timeout = options.timeout_us / 1e6
     failure, in_doubt, again = "", False, True
@@ -77,10 +77,10 @@ def _called(call: Callable[[Try], bytes], one: Try, timeout_s: float, system: Sy
 
 
 def _lost_its_answer(error: BaseException | None) -> bool:
-    """Whether a library tells, in its own words, of an answer that never came.
+    """Whether the error of a library means that the answer was lost.
 
-    Its error comes of a time-out or of a broken connection then. `raise ... from None` says
-    that it does not: the call has surely failed.
+    Then a timeout or a broken connection is among the causes of the error. With
+    `raise ... from None` there is no cause, and the call has certainly failed.
     """
     while error is not None:
         if isinstance(error, (TimeoutError, *_ANSWER_LOST)):
@@ -91,7 +91,7 @@ def _lost_its_answer(error: BaseException | None) -> bool:
 
 
 def raise_failure(outcome: Determinant) -> None:
-    """Raises what a call came to, where it did not come to an answer."""
+    """Raises the error of a call whose outcome is not an answer."""
     if outcome.kind == FAILED:
         error = ServiceError(outcome.message)
         error.asked_again = outcome.again
@@ -101,9 +101,9 @@ def raise_failure(outcome: Determinant) -> None:
 
 
 class Try:
-    """One try of a call: whether it came as far as the outside, and whether its caller still waits.
+    """One try of a call: whether it may have reached the service, and whether its caller waits.
 
-    Whoever takes the turn first decides: the call, when it begins, or the one who no longer waits.
+    The first of two events decides: the call begins, or the caller stops waiting.
     """
 
     __slots__ = ("_turn", "begun")
@@ -111,10 +111,10 @@ class Try:
     def __init__(self) -> None:
         self._turn = [True]
         self.begun = False
-        """Whether the outside may have been reached."""
+        """Whether the service may have been reached."""
 
     def begin(self) -> None:
-        """The outside is about to be reached; Abandoned where its caller no longer waits."""
+        """To call just before the service is called. Raises Abandoned if the caller left."""
         if not self.begun:
             try:
                 self._turn.pop()
@@ -123,33 +123,33 @@ class Try:
             self.begun = True
 
     def leave(self) -> None:
-        """The caller no longer waits."""
+        """The caller stops waiting."""
         try:
             self._turn.pop()
         except IndexError:
-            self.begun = True  # it has the turn, though it may not have said so yet
+            self.begun = True  # the call came first, though it may not have set this yet
 
 
 class Abandoned(Exception):
-    """A try that did not reach the outside in time, and does not any more."""
+    """A try that did not reach the service in time, and will not reach it."""
 
 
 class Unusable(Exception):
-    """An answer that cannot be logged; no further try would make it so."""
+    """An answer that cannot be logged. A retry would not help."""
 
 
 class Unreachable(Exception):
-    """A try that failed; its message holds nothing that may be a secret."""
+    """A try that failed. Its message contains nothing that may be a secret."""
 
 
 class Refusal(Exception):
-    """An answer that tells of no success."""
+    """An answer that is not a success."""
 
     def __init__(self, value: bytes, *, in_doubt: bool, later: bool) -> None:
-        """`in_doubt`: it may have had an effect; `later`: a later try may better it."""
+        """`in_doubt`: it may have had an effect; `later`: a later try may succeed."""
         super().__init__()
         self.value, self.in_doubt, self.later = value, in_doubt, later
 
 
 _ANSWER_LOST = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
-"""How Python says that the other side went away: what it had been asked, it may have done."""
+"""Errors of a connection that the server closed: it may have processed the request."""

@@ -1,11 +1,11 @@
 """Questions: what a hook asks of the outside world.
 
-A question holds all that is needed to ask it and to log its answer. What is asked is encoded,
-so that a rerun that asks something else is noticed; only a digest of it is kept, as it may hold
-secrets. How a question is named and where its answer is logged is decided by the context of the
-hook (`Asker.ask`), with the help of `calls`.
+A question has all that is needed to ask it and to log its answer. The request is encoded, so that
+a rerun with another request is detected. Only a digest of it is kept, because it may contain
+secrets. The context of the hook (`Asker.ask`) decides, with the help of `calls`, how a question is
+named and where its answer is logged.
 
-A service turns calls of a hook into questions: `http`, `functions`.
+A service (`http`, `functions`) turns the calls of a hook into questions.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ encode_plain: Callable[[Any], bytes] = msgspec.msgpack.Encoder(order="determinis
 
 
 class Question(ABC):
-    """What a hook asks of the outside."""
+    """One request of a hook to an outside service."""
 
     __slots__ = ("options", "repeats", "request", "sends_key", "what")
 
     what: str
     """How errors name it, without anything that may be a secret."""
     request: bytes
-    """A digest of all that is asked."""
+    """A digest of the whole request."""
     options: CallOptions
     repeats: bool
-    """Whether the same may be asked again under another name: a GET may, all others may not."""
+    """Whether it may be asked again under another name: true for a GET only."""
     sends_key: bool
     """Whether `perform` sends the idempotency key."""
 
     @abstractmethod
     def perform(self, key: Callable[[], str], one: outside.Try) -> bytes:
-        """Asks, and gives the answer as bytes; `key` makes the idempotency key."""
+        """Asks; returns the answer as bytes. `key` creates the idempotency key."""
 
 
 class Asker(ABC):
-    """A context that can ask the outside."""
+    """A context that can ask questions."""
 
     @abstractmethod
     def ask(self, question: Question) -> bytes:
-        """Asks once: the answer as bytes; ServiceError or CallUncertain where there is none."""
+        """Asks once; returns the answer as bytes. Without one: ServiceError or CallUncertain."""
 
 
 def digest(data: bytes) -> bytes:
-    """A digest that does not reveal what was digested."""
+    """A digest that does not reveal the data."""
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,8 +1,8 @@
-"""Web requests, and what may be said of them.
+"""Web requests, and what messages may reveal about them.
 
-An address, headers and a body may hold secrets: a token in the query, a password before
-the host, a webhook's path. So errors, logs and dead letters name a request by its
-method, host, port and the first part of its path; a checkpoint keeps a digest of it, and the
+An address, headers and a body may contain secrets: a token in the query, a password before the
+host, the path of a webhook. So errors, logs and dead letters name a request only by its method,
+host, port and the first part of its path. A checkpoint keeps a digest of the request, and the
 answer.
 """
 
@@ -37,14 +37,14 @@ HARMLESS_HEADERS = frozenset(
         "user-agent",
     )
 )
-"""What follows a redirection to another host. All others may carry a secret, by any name."""
+"""Headers that are sent to another host after a redirect. Any other may contain a secret."""
 
 _AGAIN_LATER = {429, 502, 503, 504}
 _CONFLICT, _UNAVAILABLE = 409, 503
 _SECRET_CHARACTERS_MIN = 4
 _PORTS = {"http": 80, "https": 443}
 _TRY = "headrace_try"
-"""The attribute by which a request tells its connection which try it belongs to."""
+"""The attribute of a request that holds its `Try`, for the connection."""
 
 _response_decoder = msgspec.msgpack.Decoder(Response)
 
@@ -58,7 +58,7 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes | None = None
 
     def what(self) -> str:
-        """How errors name it: without its query, its password and the end of its path."""
+        """The name of the request in errors, without query, password and the end of its path."""
         parts = _parts(self.url)
         segments = [segment for segment in parts.path.split("/") if segment]
         path = f"/{segments[0]}" if segments else ""
@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True):
         )
 
     def hidden(self, text: str) -> str:
-        """A text with whatever of this request may be a secret struck out."""
+        """A text in which everything that may be a secret of this request is removed."""
         parts = _parts(self.url)
         secrets = [self.url, parts.netloc, parts.query, parts.path, parts.fragment]
         secrets += [parts.username or "", parts.password or "", *parts.path.split("/")]
@@ -81,7 +81,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def check_address(url: str) -> None:
-    """Refuses what is no address of the web, without telling it."""
+    """Refuses an address that is not a web address. The error does not show the address."""
     if _parts(url).scheme not in ("http", "https"):
         raise ValueError(
             f"ctx.http: this is not an address of http or https: it begins {url[:5]!r}"
@@ -89,25 +89,25 @@ def check_address(url: str) -> None:
 
 
 def fetch(request: Request, timeout: float, one: Try | None = None) -> bytes:
-    """One web request; its response as bytes for `response`."""
+    """Makes one web request; returns its response as bytes, to be decoded by `response`."""
     try:
         found, status = _fetched(request, timeout, one or Try())
     except (TimeoutError, Abandoned, Unusable):
         raise
     except Exception as error:
-        # `from None`: the first error's text and traceback may hold what is hidden here.
+        # `from None`: the text and traceback of the first error may contain the secrets.
         message = request.hidden(f"{type(error).__name__}: {error}")
         raise Unreachable(message) from None
     if status >= 400:
-        # A server that refuses has done nothing; another that failed in the middle may have. A
-        # conflict may be one with an earlier try of the same.
+        # A server that refused the request has done nothing. A server that failed while it
+        # processed the request may have had an effect. A conflict may be with an earlier try.
         refused = status == _UNAVAILABLE or (status < 500 and status != _CONFLICT)
         raise Refusal(found, in_doubt=not refused, later=status in _AGAIN_LATER)
     return found
 
 
 def response(value: bytes) -> Response:
-    """The response in what `fetch` gave."""
+    """The response from the bytes of `fetch`."""
     return _response_decoder.decode(value)
 
 
@@ -119,7 +119,7 @@ def _fetched(request: Request, timeout: float, one: Try) -> tuple[bytes, int]:
     try:
         answer = opener.open(made, timeout=timeout)
     except urllib.error.HTTPError as error:
-        answer = error  # a status of 400 or more, or a redirection: an answer as well
+        answer = error  # a status of 400 or more, or a redirect: this is an answer too
     with answer:
         body = answer.read(RESPONSE_BYTES_MAX + 1)
         if len(body) > RESPONSE_BYTES_MAX:
@@ -129,7 +129,7 @@ def _fetched(request: Request, timeout: float, one: Try) -> tuple[bytes, int]:
 
 
 def _without_password(url: str, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """`user:password@` before a host is sent as it is meant to be: in a header."""
+    """Moves `user:password@` from the address to the header where it belongs."""
     parts, sent = _parts(url), dict(headers)
     if "@" not in parts.netloc:
         return url, sent
@@ -151,7 +151,7 @@ def _host(parts: SplitResult) -> str:
 
 
 def _server(parts: SplitResult) -> tuple[str, str, int | None]:
-    """What tells one server from another: another scheme or port is another host."""
+    """(scheme, host, port): what identifies a server."""
     try:
         port = parts.port
     except ValueError:
@@ -167,14 +167,14 @@ def _parts(url: str) -> SplitResult:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A POST is not sent on: where it went, it may have had its effect."""
+    """A POST is not redirected: the first server may have processed it."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
 class _CarefulRedirect(urllib.request.HTTPRedirectHandler):
-    """A GET is sent on within the web; what is meant for one host stays there."""
+    """A GET follows redirects to web addresses. Headers for one host are not sent to another."""
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -193,7 +193,7 @@ class _CarefulRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class _Connection(http.client.HTTPConnection):
-    """Says when it is connected: what goes wrong before has not reached the server."""
+    """Reports when it is connected: an error before that means the server was not reached."""
 
     def __init__(self, *args: Any, one: Try, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -205,18 +205,18 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _SecureConnection(_Connection, http.client.HTTPSConnection):
-    """The same over TLS, where it is connected once both sides have agreed."""
+    """The same over TLS: it is connected after the handshake."""
 
 
 class _Connecting(urllib.request.HTTPHandler):
-    """Connects to web servers."""
+    """Opens http addresses with `_Connection`."""
 
     def http_open(self, req: Any) -> Any:
         return self.do_open(partial(_Connection, one=getattr(req, _TRY)), req)
 
 
 class _ConnectingSecurely(urllib.request.HTTPSHandler):
-    """The same over TLS."""
+    """Opens https addresses with `_SecureConnection`."""
 
     def https_open(self, req: Any) -> Any:
         return self.do_open(partial(_SecureConnection, one=getattr(req, _TRY)), req)

@@ -1,4 +1,4 @@
-"""State: immutable hash-sorted segments, the view over them, caches, compaction.
+"""State: immutable segments sorted by hash, views over them, caches, compaction.
 
-This room knows cells, not user objects: a cell is (key, kind, field, entry) -> bytes.
+A cell is (key, kind, field, entry) -> bytes. This room knows cells, and must not know user objects.
 """

@@ -1,21 +1,22 @@
 """The contract of a state backend: where the fields and map entries of keys are kept.
 
-An epoch's delta is always a segment, and the commit that names it is what makes it count. A
-backend takes the cells over from committed segments. `segments` is the first one: there the
-segments themselves are the state, and nothing is taken over. A key-value store (Redis, RocksDB,
-HBase) is another: it holds what was applied, and the segments that were not applied yet lie over
-it. Timers, holds and waiting records stay in segments under every backend, as they are found by
+The delta of an epoch is always a segment. It takes effect with the commit that names it. A
+backend copies the cells of committed segments. `segments` is the first backend: there the segments
+themselves are the state, and nothing is copied. A key-value store (Redis, RocksDB, HBase) would be
+another: it holds the applied cells, and a view puts the segments that are not applied yet on top.
+Timers, holds and waiting records stay in segments under every backend, because they are found by
 time.
 
-What an implementation must keep:
+Invariants of every implementation:
 
-1. It never holds anything of an epoch that is not committed: `apply` is called after the commit.
+1. It holds no data of an epoch that is not committed: `apply` is called after the commit.
 2. `apply` may be called again, late, and by a driver that no longer leads. A cell is written only
-   over a cell of a lower epoch, compared and written in one step. A deletion leaves a stamped
-   tombstone, so that an old value cannot come back.
-3. `applied` rises only when all cells of an epoch, and of those before it, are in.
-4. A view reads the deltas first, the newest first, then what was applied. So a merge of segments
-   that lie over a store keeps their deletions: something older lies beneath them.
+   over a cell of a lower epoch, compared and written in one atomic step. A deletion leaves a
+   tombstone with its epoch, so that an old value cannot come back.
+3. `applied` rises to an epoch only when all cells of that epoch, and of all epochs before it, are
+   stored.
+4. A view reads the deltas first, from new to old, then the applied cells. So a merge of segments
+   on top of a store must keep their tombstones, because older values may be in the store.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from headrace.state.segment import Cell
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 Entries = dict[int, dict[bytes, bytes | None]]
-"""Key's index -> entry -> its bytes, or None where it was deleted. Keys without any are absent."""
+"""Key's index -> entry -> its bytes, or None if deleted. Keys without entries are absent."""
 
 
 class StoredMap(Protocol):
-    """The stored entries of one map of one key: what a `Map` reads from."""
+    """The stored entries of one map of one key. A `Map` reads from it."""
 
     def get(self, entry: bytes) -> tuple[bytes, int] | None:
         """(bytes, expires) of one entry."""
@@ -50,20 +51,21 @@ class StoredMap(Protocol):
 
 
 class Stored:
-    """What is stored for one key. By itself it is that of a key without state."""
+    """The stored cells of one key. The base class stands for a key without state."""
 
     __slots__ = ("clock", "fields", "version")
 
     def __init__(self) -> None:
         self.fields: dict[str, tuple[bytes, int] | None] = {}
-        """Field -> (bytes, expires), or None where it was deleted."""
+        """Field -> (bytes, expires), or None if it was deleted."""
         self.version = 0
-        """The highest version of the class that wrote what is live, so merges do not change it."""
+        """The highest class version that wrote a live cell. Dead cells do not count, so merges do
+        not change it."""
         self.clock = BEGINNING
-        """The time of the first hook that will see it: what has expired by then is not migrated."""
+        """The time of the first hook of the key. Values that expired before are not migrated."""
 
     def map_of(self, key: bytes, name: str) -> StoredMap:
-        """A map of the key; only where maps were asked for."""
+        """A map of the key. Only allowed if `fetch` was called with `maps`."""
         return NO_ENTRIES
 
     def map_names(self, key: bytes) -> list[str]:
@@ -72,19 +74,19 @@ class Stored:
 
 
 class StateView(ABC):
-    """Fields and map entries of some slots of a computation, as one commit left them.
+    """Fields and map entries of some slots of a computation, at one commit.
 
-    Reads are multi-gets: all keys that a task will touch are looked up at once. Hashes are those
-    of the keys (`model/values/keys.hash_key`).
+    Reads are multi-gets: all keys that a task will touch are looked up at once. `hashes` are the
+    hashes of the keys (`model/values/keys.hash_key`).
     """
 
     @abstractmethod
     def fetch(self, keys: Sequence[bytes], hashes: Hashes, *, maps: bool) -> Sequence[Stored]:
-        """What is stored for each key; its maps can be read only with `maps`."""
+        """The stored cells of each key. Its maps can be read only with `maps`."""
 
     @abstractmethod
     def fields(self, keys: Sequence[bytes], hashes: Hashes) -> Sequence[Stored]:
-        """The stored fields of each key, to be read only: keys without any may share one."""
+        """The stored fields of each key. Read-only: keys without fields may share one object."""
 
     @abstractmethod
     def entries(self, name: str, keys: Sequence[bytes], hashes: Hashes) -> Entries:
@@ -92,7 +94,7 @@ class StateView(ABC):
 
     @abstractmethod
     def scan(self) -> Iterator[tuple[int, bytes]]:
-        """(hash, key) of everything that has or had state here; a key may come twice."""
+        """(hash, key) of all keys that have or had state here. A key may appear twice."""
 
 
 class StateBackend(ABC):
@@ -103,24 +105,25 @@ class StateBackend(ABC):
 
     @abstractmethod
     def applied(self, computation: str) -> int:
-        """The last epoch of which everything was taken over; 0 where nothing was."""
+        """The last epoch whose cells were all applied; 0 if there is none."""
 
     @abstractmethod
     def open(self, computation: str, deltas: StateView) -> StateView:
-        """The state of some slots: `deltas`, what was committed after `applied`, over the rest."""
+        """The state of some slots: `deltas`, committed after `applied`, over the applied cells."""
 
     @abstractmethod
     def apply(self, computation: str, epoch: int, cells: Iterable[Cell]) -> None:
-        """Takes over what a committed epoch changed in all slots of a computation.
+        """Applies the changes of a committed epoch in all slots of a computation.
 
-        Of `cells` only fields and map entries count. Epochs are first applied in their order.
+        Of `cells` only fields and map entries count. The first calls for epochs come in the order
+        of epochs.
         """
 
     @abstractmethod
     def drop(self, computation: str, epoch: int, keys: Sequence[bytes] | None) -> None:
-        """Removes what was taken over up to `epoch` for these keys, or for all.
+        """Removes the cells that were applied up to `epoch` for these keys, or for all keys.
 
-        It is called when the log has said that this state is gone.
+        It is called after the log has recorded the removal of this state.
         """
 
 
@@ -140,7 +143,7 @@ NO_ENTRIES = _NoEntries()
 
 
 class SegmentBackend(StateBackend):
-    """Segments are the state: a commit that names one has applied it."""
+    """The segments are the state: a commit that names a segment has applied it."""
 
     keeps_history = True
 

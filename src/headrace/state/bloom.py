@@ -1,7 +1,7 @@
-"""A Bloom filter over key hashes: most segments do not have the key one looks for.
+"""A Bloom filter over key hashes, because most segments do not have the key of a lookup.
 
-It belongs to a segment, not to a slot, as it cannot be cut. About ten bits and
-four probes a key: one false hit in a hundred.
+A filter belongs to a segment, not to a slot, because it cannot be split. With about ten bits and
+four probes per key, about one lookup in a hundred is a false positive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Bloom:
-    """Says "no" for sure, and "perhaps" otherwise."""
+    """A Bloom filter: "no" is certain, "yes" is only probable."""
 
     __slots__ = ("_mask", "_words")
 
@@ -39,7 +39,7 @@ class Bloom:
         return bloom
 
     def may_have(self, hashes: Words) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which of these hashes may be there."""
+        """A mask of the hashes that may be in the segment."""
         found = np.ones(len(hashes), np.bool_)
         for bit in self._probes(hashes):
             word = self._words[bit >> np.uint64(6)]
@@ -53,10 +53,10 @@ class Bloom:
             return [(hashes + step * np.uint64(i)) & self._mask for i in range(_PROBES)]
 
     def to_bytes(self) -> bytes:
-        """For a segment's metadata."""
+        """The filter as bytes, for a segment's metadata."""
         return self._words.astype("<u8").tobytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> Bloom:
-        """From a segment's metadata."""
+        """A filter from the bytes in a segment's metadata."""
         return Bloom(np.frombuffer(data, "<u8").astype(np.uint64, copy=False))

@@ -1,15 +1,15 @@
-"""What a worker process keeps between tasks: open segments, time indexes, decoded objects.
+"""The cache of a worker process between tasks: open segments, time indexes, decoded objects.
 
 Rules (protocol C4):
-- A cached slot is valid only if the chain of deltas that it was built from is one
-  that the task's plan names. What came after it is caught up from the segments.
-- What a task changed stays *pending* until a later plan names the chain that its
-  delta would make; any other plan drops it. So a failed attempt leaves nothing.
-- Keys begin with the checkpoint's id and end with the slot's intervals.
+- A cached slot is valid only if the task's plan names the chain of deltas from which it was built.
+  Later deltas are read from their segments.
+- The changes of a task stay *pending* until a later plan names the chain that includes its delta.
+  Any other plan drops them. So a failed attempt leaves no trace.
+- Cache keys begin with the checkpoint's id and end with the slot's intervals.
 
-Objects are kept in two stages: touched once (probation), touched again
-(protected). A scan over a million cold keys, or a window just written, passes
-through probation and pushes nothing warm out, which plain LRU would do.
+Objects are kept in two stages: touched once (probation) and touched again (protected). A scan over
+a million cold keys, or a window that was just written, passes through probation and evicts no
+protected object. Plain LRU would evict them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ INDEXES = ("event", "wall", "hold", "waiting")
 
 
 def index_name(kind: int, field: str) -> str:
-    """Which index a timed cell belongs to."""
+    """The name of the index to which a timed cell belongs."""
     return field if kind == TIMER else {HOLD: "hold", WAITING: "waiting"}[kind]
 
 
 class ObjectCache:
-    """Decoded key objects, bounded, in two stages."""
+    """A bounded cache of decoded key objects, in two stages."""
 
     def __init__(self, limit: int = OBJECTS_MAX) -> None:
         self.limit = limit
@@ -49,14 +49,14 @@ class ObjectCache:
         return len(self._probation) + len(self._protected)
 
     def take(self, key: bytes) -> tuple[Any, bool]:
-        """Removes and gives an object, or None, and whether it was touched before."""
+        """Removes and returns an object, or None, and whether it was touched before."""
         found = self._protected.pop(key, None)
         if found is None:
             found = self._probation.pop(key, None)
         return found, found is not None
 
     def give(self, key: bytes, state: Any, *, again: bool) -> None:
-        """Takes an object in."""
+        """Puts an object into the cache."""
         (self._protected if again else self._probation)[key] = state
         while len(self._protected) > self.limit * 4 // 5:
             old, value = self._protected.popitem(last=False)
@@ -65,13 +65,13 @@ class ObjectCache:
             (self._probation or self._protected).popitem(last=False)
 
     def drop(self, key: bytes) -> None:
-        """Forgets an object that is out of date."""
+        """Removes an object that is out of date."""
         self._probation.pop(key, None)
         self._protected.pop(key, None)
 
 
 class Pending:
-    """What a task would leave behind if its delta is committed."""
+    """The changes of a task, to be adopted if its delta is committed."""
 
     __slots__ = ("chain", "changes", "objects")
 
@@ -93,7 +93,7 @@ class CachedSlot:
 
 
 class OpenSlot:
-    """What a task works on: a view, indexes and objects that belong to its base."""
+    """The state that a task uses: the view, indexes and objects of its base."""
 
     def __init__(self, cached: CachedSlot, view: SlotView) -> None:
         self._cached = cached
@@ -107,22 +107,22 @@ class OpenSlot:
         changes: Mapping[str, Changes],
         objects: list[tuple[bytes, Any, bool]],
     ) -> None:
-        """The task is done; its changes count once a plan names their chain."""
+        """At the end of a task: keeps its changes as pending, until a plan names their chain."""
         chain = next_chain(self._cached.chain, segment)
         self._cached.pending = Pending(chain, changes, objects)
 
 
 def _lost_deletions(cached: CachedSlot, base: SlotBase) -> bool:
-    """Whether what was deleted since the cache's epoch can no longer be seen in the segments.
+    """Whether the segments no longer show all deletions since the cache's epoch.
 
-    A merge down to the bottom drops tombstones: catching up from its result would
-    keep dead timers alive, so the slot is built again.
+    A merge that includes the oldest segment drops tombstones. Catching up from its result would
+    keep deleted timers alive, so the slot is built again.
     """
     return any(entry.bottom and entry.last_epoch > cached.epoch for entry in base.entries)
 
 
 class WorkerCache:
-    """All that one worker process keeps."""
+    """The whole cache of one worker process."""
 
     def __init__(self) -> None:
         self._segments: OrderedDict[tuple[str, str], Segment] = OrderedDict()
@@ -137,7 +137,7 @@ class WorkerCache:
         base: SlotBase,
         intervals: tuple[KeyInterval, ...],
     ) -> OpenSlot:
-        """The slot as `base` says it is."""
+        """Opens the slot at `base`."""
         segments = {e.segment: self.segment(store, e.segment) for e in base.entries}
         view = SlotView(base.entries, intervals, segments)
         where = (store.location, checkpoint, computation, slot, intervals)
@@ -150,8 +150,8 @@ class WorkerCache:
             cached = CachedSlot(chain, epoch)
             self._build(cached, view)
             for other in [w for w in self._slots if w[:-1] == where[:-1]]:
-                del self._slots[other]  # the slot owned other intervals then
-            self._slots[where] = cached  # only once it is whole
+                del self._slots[other]  # this entry is of the slot with other intervals
+            self._slots[where] = cached  # assign last, so that a failure leaves no partial slot
         elif cached.chain != chain:
             newer = SlotView(
                 [e for e in base.entries if e.last_epoch > cached.epoch], intervals, segments
@@ -199,7 +199,7 @@ class WorkerCache:
 
     @staticmethod
     def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
-        """Takes in what another worker committed: newer cells win, touched objects go."""
+        """Applies what other workers committed: newer cells win, changed objects are dropped."""
         changes: dict[str, dict[CellId, tuple[int, int] | None]] = {n: {} for n in INDEXES}
         for kind, cell, timed in newer.timed():
             changes[index_name(kind, cell[1])].setdefault(cell, timed)

@@ -1,11 +1,11 @@
-"""Compaction: which run of a slot's segments to merge, and the merge itself.
+"""Compaction: chooses the segments of a slot to merge (a range of segments), and merges them.
 
-Both are pure. The rules are C2's: a run is contiguous in the order of last
-epochs and takes all entries of equal last epoch or none; its result covers the
-run's hull, bears its largest last epoch and stands in its place; tombstones and
-expired rows go only if nothing older lies under the hull. A large run is merged in
-pieces of its hull, so that no merge needs more memory than a piece takes; the pieces
-share their last epoch, and so are taken together by whatever merges them again.
+Both are pure functions. The rules of C2: the chosen segments are contiguous in the order of last
+epochs, and include all entries of an equal last epoch or none of them. The result covers the hull
+of the range, has its largest last epoch, and replaces it. Tombstones and expired rows are dropped
+only if no older segment overlaps the hull. A large range is merged in pieces of its hull, so that
+no merge needs more memory than one piece. The pieces have the same last epoch, so a later merge
+takes all of them together.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment, encode_batch
 from headrace.store.store import Store
 
 GROWTH = 4
-"""A segment joins a run if it is at most this many times as large as what is newer."""
+"""A segment is merged too if it is at most this many times as large as all newer ones."""
 
 
 SMALL_BYTES = 1 << 20
-"""Segments below this size count as alike."""
+"""Segments below this size count as equally large."""
 
 ChooseRun = Callable[[Sequence[SegmentSlice]], tuple[SegmentSlice, ...]]
 """Which segments of a slot to merge, newest first; () for none."""
@@ -40,11 +40,11 @@ ChooseRun = Callable[[Sequence[SegmentSlice]], tuple[SegmentSlice, ...]]
 def choose(
     entries: Sequence[SegmentSlice], segments_min: int = LIMITS.merge_segments_min
 ) -> tuple[SegmentSlice, ...]:
-    """The newest run worth merging, newest first; () where there is none.
+    """The newest range of segments that is worth a merge, newest first; () if there is none.
 
-    Sizes grow geometrically from new to old, so a slot keeps a logarithmic number
-    of segments and each row is rewritten a logarithmic number of times. Entries of equal
-    last epoch, pieces of one merge for instance, count as one: all are taken or none.
+    Sizes grow geometrically from new to old, so a slot keeps a logarithmic number of segments,
+    and each row is rewritten a logarithmic number of times. Entries of an equal last epoch (for
+    example pieces of one merge) count as one: either all are taken or none.
     """
     ordered = sorted(entries, key=lambda e: -e.last_epoch)
     groups = [tuple(group) for _, group in groupby(ordered, key=lambda e: e.last_epoch)]
@@ -60,16 +60,16 @@ def choose(
 
 
 def total_bytes(entries: Iterable[SegmentSlice]) -> int:
-    """How large the segments of some entries are; several entries may share one."""
+    """The total size of the segments of some entries. Several entries may share a segment."""
     return sum({entry.segment: entry.bytes for entry in entries}.values())
 
 
 def pieces(
     run: Sequence[SegmentSlice], segments: Mapping[str, Segment], limits: Limits = LIMITS
 ) -> list[KeyInterval]:
-    """The hull of a run, cut so that about as much of it lies in each piece.
+    """The hull of a range of segments, cut into pieces of about equal size.
 
-    A key is never cut: where one alone is larger than a piece, so is its piece.
+    A key is never cut. If one key is larger than a piece, its piece is larger too.
     """
     hull = hull_of(run)
     if total_bytes(run) <= limits.merge_piece_bytes:
@@ -89,7 +89,7 @@ def pieces(
 
 
 def is_bottom(run: Sequence[SegmentSlice], entries: Sequence[SegmentSlice]) -> bool:
-    """Whether nothing older than the run lies under its hull."""
+    """Whether no older segment overlaps the hull of the range."""
     hull = hull_of(run)
     oldest = min(e.last_epoch for e in run)
     return not any(
@@ -100,12 +100,12 @@ def is_bottom(run: Sequence[SegmentSlice], entries: Sequence[SegmentSlice]) -> b
 
 
 def hull_of(run: Sequence[SegmentSlice]) -> KeyInterval:
-    """The smallest interval around a run."""
+    """The smallest interval that contains a range of segments."""
     return KeyInterval(min(e.interval.low for e in run), max(e.interval.last for e in run))
 
 
 class Merged(NamedTuple):
-    """A merged part of a run's hull, as a file that is not written yet."""
+    """A merged piece of a hull, as a file that is not written yet."""
 
     interval: KeyInterval
     data: bytes
@@ -120,7 +120,7 @@ def merge_run(
     expired_before: int,
     limits: Limits = LIMITS,
 ) -> Iterator[Merged]:
-    """Merges a run, newest first, in pieces. Only the last one of all may have no rows."""
+    """Merges segments, given newest first, in pieces. Only the very last piece may have no rows."""
     segments = {entry.segment: Segment.open(store, entry.segment) for entry in run}
     intervals = pieces(run, segments, limits)
     some = False
@@ -132,7 +132,7 @@ def merge_run(
         ]
         batch = merge(parts, bottom=bottom, expired_before=expired_before)
         if not batch.num_rows and (some or number < len(intervals)):
-            continue  # one entry is enough to say that the run is gone
+            continue  # skip an empty piece: one entry is enough to replace the range
         some = True
         yield Merged(interval, encode_batch(batch), batch.num_rows)
 
@@ -140,10 +140,12 @@ def merge_run(
 def merge_without(
     store: Store, entries: Sequence[SegmentSlice], keys: set[bytes]
 ) -> tuple[bytes, int, dict[bytes, int]]:
-    """All of a slot's segments (newest first) as one file without some keys, its rows, and how
-    many live cells each of the keys had."""
+    """Merges all segments of a slot (newest first) into one file without some keys.
+
+    Returns the file, its number of rows, and the number of live cells of each removed key.
+    """
     parts = [(Segment.open(store, e.segment), e.interval) for e in entries]
-    # Nothing lies beneath all of them: deletions need not be kept.
+    # There is no older segment, so tombstones need not be kept.
     merged = merge(parts, bottom=True, expired_before=BEGINNING)
     named = pc.is_in(merged.column("key"), pa.array(sorted(keys), pa.binary()))
     counts = {
@@ -158,7 +160,7 @@ _LARGE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 _WIDE = pa.schema(
     [*(pa.field(f.name, _LARGE.get(f.type, f.type), False) for f in SCHEMA), ("age", pa.int32())]
 )
-"""While rows are moved about, a column may be larger than the 2 GiB that a segment's may be."""
+"""During a merge a column may be larger than 2 GiB, the limit of a segment's column."""
 
 
 def merge(
@@ -166,7 +168,7 @@ def merge(
 ) -> pa.RecordBatch:
     """The newest version of every cell of `parts` (newest first), sorted.
 
-    With `bottom`, tombstones and what expired before `expired_before` go.
+    With `bottom`, tombstones and rows that expired before `expired_before` are dropped.
     """
     tables = []
     for age, (segment, interval) in enumerate(parts):
@@ -176,7 +178,7 @@ def merge(
         arrays = [*batch.columns, ages]
         tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]).cast(_WIDE))
     everything = pa.concat_tables(tables)
-    table = everything.drop_columns(["value"])  # moved only where it stays
+    table = everything.drop_columns(["value"])  # values are copied only for the rows that remain
     order = pc.sort_indices(
         table,
         sort_keys=[(n, "ascending") for n in ("hash", "key", "kind", "field", "entry", "age")],
@@ -187,19 +189,19 @@ def merge(
         gone = table.column("tombstone").to_numpy()
         state = np.isin(table.column("kind").to_numpy(), (FIELD, ENTRY))
         expires = table.column("expires").to_numpy()
-        # END is never, also when the watermark is there.
+        # END means "never expires", even if the watermark is END.
         expired = state & (expires <= expired_before) & (expires != END)
         keep &= ~(gone | expired)
     rows = order.to_numpy()[keep]
     stays = np.zeros(len(order), np.bool_)
     stays[rows] = True
-    # To take from several parts copies all of them first; to filter does not.
+    # `take` on several parts first copies all of them; `filter` does not.
     kept = everything.filter(pa.array(stays)).drop_columns(["age"])
     return one_batch(kept.take(pa.array((np.cumsum(stays) - 1)[rows])).cast(SCHEMA))
 
 
 def _first_of_each(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """True for the first, that is newest, row of every cell."""
+    """A mask: true for the first, and so newest, row of every cell."""
     n = table.num_rows
     same = np.ones(max(n - 1, 0), np.bool_)
     for name in ("hash", "key", "kind", "field", "entry"):

@@ -1,4 +1,4 @@
-"""Map entries of many keys at once: read as columns, changed in columns, sealed as cells."""
+"""Map entries of many keys at once: read and changed as columns, sealed as cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.state.backend import Entries, Hashes, StateView
 
 
 class MapEntries:
-    """The maps of some keys of a slot: what is stored, and what an epoch changes."""
+    """The maps of some keys of a slot: stored entries, and the changes of an epoch."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class MapEntries:
                 written[i] = {place: data}
 
     def changes(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
-        """(map, key's index, entry, bytes or None where it is gone) of what is to be written."""
+        """(map, key's index, entry, bytes or None if it was removed) of each change to write."""
         for name, written in self._written.items():
             stored, loaded = self._stored[name], self._loaded[name]
             for i, changed in written.items():
@@ -94,7 +94,7 @@ class MapEntries:
                         yield name, i, place, data
 
     def shown_changes(self) -> Iterator[tuple[str, int, Any, Any, Any]]:
-        """The same decoded, (map, key's index, entry, before, after), for people to look at."""
+        """The changes decoded, (map, key's index, entry, before, after), to show to people."""
         for name, i, place, data in sorted(self.changes(), key=itemgetter(0, 1, 2)):
             self._load(name, [i])
             decode, was = self._field(name).codec.decode, self._stored[name].get(i, {}).get(place)

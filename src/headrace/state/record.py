@@ -1,13 +1,15 @@
-"""The record of what was read to its end: sorted, immutable files beside the ledger.
+"""The record of finished splits: sorted, immutable files beside the ledger.
 
-A pipeline that watches a directory for years finishes a split per file. In the ledger they
-would ride in every snapshot for ever; so, some hundred at a time, they move into a file of the
-checkpoint, which the ledger names. Files are merged as they grow, newest first, so that
-there are few of them and each row is written a few times at most.
+A pipeline that watches a directory for years finishes one split per file. In the ledger, finished
+splits would be part of every snapshot for ever. So they move, some hundred at a time, into a file
+of the checkpoint that the ledger names. Files are merged as they grow, newest first, so that there
+are few files, and each row is written only a few times.
 
-Columns: `hash, key, seen`. The key is (split, name of a part) as MessagePack, `seen` what was read.
-Invariants: rows are sorted by (hash, key) and unique in it; the hash only finds candidates, the
-key decides: the record is exact. The file's name ends with the digest of its bytes.
+Columns: `hash, key, seen`. The key is (split, name of a part) as MessagePack; `seen` describes
+what was read.
+Invariants: rows are sorted by (hash, key), and each (hash, key) is unique. The hash only finds
+candidates and the key decides, so the record is exact. The file's name ends with the digest of its
+bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _decode_seen = msgspec.msgpack.Decoder(Seen | None).decode
 
 
 def table_of(rows: Mapping[Part, Seen | None]) -> pa.Table:
-    """Some rows, not yet sorted; None where it is not known what was read."""
+    """An unsorted table of finished parts. A value of None: it is unknown what was read."""
     keys = [msgspec.msgpack.encode(part) for part in rows]
     hashes = np.array([xxhash.xxh3_64_intdigest(key) for key in keys], np.uint64)
     seen = [msgspec.msgpack.encode(each) for each in rows.values()]
@@ -52,9 +54,9 @@ def table_of(rows: Mapping[Part, Seen | None]) -> pa.Table:
 
 
 def encode_record(tables: Sequence[pa.Table]) -> tuple[bytes, int]:
-    """The file of some tables, the newest first, and how many rows it has."""
+    """The file of some tables, given newest first, and its number of rows."""
     together = pa.concat_tables(tables)
-    # A stable sort: of equal keys the newest stays in front.
+    # The sort is stable: among equal keys the newest stays first.
     order = pc.sort_indices(together, [("hash", "ascending"), ("key", "ascending")])
     whole = one_batch(together.take(order))
     whole = whole.filter(pa.array(_first_of_each(whole)))
@@ -97,7 +99,7 @@ class FinishedFile:
         return FinishedFile(name, map_named(store, name))
 
     def find(self, parts: Iterable[Part]) -> dict[Part, Seen | None]:
-        """Those of these parts that are in it."""
+        """The given parts that are in this file."""
         asked = list(parts)
         keys = [msgspec.msgpack.encode(part) for part in asked]
         hashes = np.array([xxhash.xxh3_64_intdigest(key) for key in keys], np.uint64)
@@ -115,7 +117,7 @@ class FinishedFile:
         return found
 
     def after(self, low: int, rows: int) -> int:
-        """A hash such that `rows` rows, or a few more, lie between `low` and it."""
+        """A hash such that `rows` rows, or a few more, are between `low` and this hash."""
         last = int(np.searchsorted(self.hashes, np.uint64(low))) + rows - 1
         return int(self.hashes[last]) + 1 if last < len(self.hashes) else 2**64
 
@@ -131,7 +133,7 @@ class FinishedFile:
 
 
 def _first_of_each(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which rows are the first of their key; rows are sorted."""
+    """A mask of the first row of each key, in sorted rows."""
     hashes = batch.column(0).to_numpy()
     first = np.ones(len(hashes), np.bool_)
     keys = batch.column(1)

@@ -11,9 +11,9 @@ One row is one version of one cell. What a cell is depends on its kind:
 | HOLD    |              |              | holds at      | holds at      |
 | WAITING | stream       | order        | its timestamp | its timestamp |
 
-Invariants: rows are sorted by (hash, key, kind, field, entry) and unique in it;
-the file's name ends with the digest of its bytes, which is checked before a byte
-is decoded; a file that fails is refused, never skipped.
+Invariants: rows are sorted by (hash, key, kind, field, entry), and each such identity is unique.
+The file's name ends with the digest of its bytes, which is checked before a byte is decoded. A
+file that fails the check is an error; it is never skipped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
 
 
 class Cell(NamedTuple):
-    """One row on its way into a segment; tuple order is the order of the file."""
+    """One row to be written to a segment. Tuple order is the order of rows in the file."""
 
     hash: int
     key: bytes
@@ -65,18 +65,18 @@ class Cell(NamedTuple):
 
 
 COLUMN_BYTES_MAX = 2**31 - 1
-"""Arrow counts the bytes of such columns with 32 bits."""
+"""Arrow uses 32-bit offsets for text and binary columns."""
 
 
 def encode_segment(
     cells: Sequence[Cell], where: str = "a slot", column_bytes_max: int = COLUMN_BYTES_MAX
 ) -> bytes:
-    """The file of some cells; an error names `where` they come from."""
+    """The file of some cells. Errors name `where` the cells come from."""
     ordered = sorted(cells)
     columns = list(zip(*ordered, strict=True)) if ordered else [()] * len(SCHEMA)
     arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
     for array, field in zip(arrays, SCHEMA, strict=True):
-        # What does not fit into one array comes as several.
+        # Arrow returns several arrays if the cells do not fit into one.
         if isinstance(array, pa.ChunkedArray) or array.nbytes > column_bytes_max:
             raise EpochFailed(
                 f"{where}: {len(cells):,} changes of one epoch have {array.nbytes:,} bytes in "
@@ -98,7 +98,7 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
 
 
 def read_cells(store: Store, name: str | None) -> list[Cell]:
-    """The cells of a segment of a checkpoint, in their order; none where there is no segment."""
+    """The cells of a segment of a checkpoint, in their order; none if there is no segment."""
     if name is None:
         return []
     batch = Segment.open(store, name).batch

@@ -1,9 +1,9 @@
 """Live timed cells of a slot (timers, holds, waiting records), by time and by hold.
 
-The index is at a committed epoch. A task's own changes stay beside it, in a
-plain dict, until that task's delta is known to be committed: dropping them is
-the whole rollback. Two heaps with lazy deletion answer "what is due" and "what
-holds the watermark" without touching the rest.
+The index is always at a committed epoch. The changes of a task are kept beside it, in a plain
+dict, until the task's delta is known to be committed, so a rollback only drops that dict. Two heaps
+with lazy deletion find the cells that are due, and the earliest hold on the watermark, without
+reading the other cells.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TimeIndex:
         heapq.heapify(self._by_hold)
 
     def apply(self, changes: Changes) -> None:
-        """Takes in changes that are committed."""
+        """Applies committed changes."""
         for cell, timed in changes.items():
             key, place = cell[0], (cell[1], cell[2])
             of_key = self._keys.get(key)
@@ -82,7 +82,7 @@ class TimeIndex:
             self._rebuild()
 
     def due(self, limit: int) -> list[tuple[int, CellId]]:
-        """All live cells with time <= limit, in order."""
+        """All live cells with time <= limit, in time order."""
         heap = self._by_time
         found: set[tuple[int, CellId]] = set()
         todo = [0] if heap and heap[0][0] <= limit else []
@@ -110,7 +110,7 @@ class TimeIndex:
         return base if mine is None else mine if base is None else min(base, mine)
 
     def _first(self, heap: list[tuple[int, CellId]], which: int, changes: Changes) -> int | None:
-        """The smallest live value outside `changes`: a best-first walk down the heap."""
+        """The smallest live value outside of `changes`, by a best-first search of the heap."""
         frontier = [(heap[0], 0)] if heap else []
         while frontier:
             (value, cell), at = heapq.heappop(frontier)

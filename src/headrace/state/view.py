@@ -1,7 +1,7 @@
 """A slot's state at one epoch: its segments, newest first, cut to their intervals.
 
-Reads are multi-gets: all keys that a task will touch are looked up at once. The
-hash only finds candidates; every hit compares the key's bytes.
+Reads are multi-gets: all keys that a task will touch are looked up at once. The hash only finds
+candidates; every candidate is checked by the key's bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CellId = tuple[bytes, str, bytes]
 
 
 class SegmentStored(Stored):
-    """What lies in the segments for one key."""
+    """The cells of one key in the segments."""
 
     __slots__ = ("ranges",)
 
@@ -66,7 +66,7 @@ class SlotView(StateView):
                         self.parts.append((segment, low, high))
 
     def ranges(self, hashes: Hashes) -> Iterator[tuple[Segment, Any, Any, Any]]:
-        """Where rows of these hashes lie, newest segment first: which of them, from row, to row."""
+        """The rows of these hashes, newest segment first: (index of the hash, from row, to row)."""
         for segment, first, last in self.parts:
             candidates = np.flatnonzero(segment.bloom.may_have(hashes))
             if not len(candidates):
@@ -106,7 +106,7 @@ class SlotView(StateView):
             rows, owners = rows[chosen], owners[chosen]
             if not len(rows):
                 continue
-            # The hash only finds candidates. Other maps' entries are not made into objects.
+            # The hash only finds candidates. Entries of other maps are not turned into objects.
             key, field = segment.keys.take(pa.array(rows)), segment.fields.take(pa.array(rows))
             same = pc.and_(pc.equal(field, name), pc.equal(key, asked.take(pa.array(owners))))
             chosen = same.to_numpy(zero_copy_only=False)
@@ -146,9 +146,9 @@ class SlotView(StateView):
     def timed(
         self, parts: Sequence[tuple[Segment, int, int]] | None = None
     ) -> Iterator[tuple[int, CellId, tuple[int, int] | None]]:
-        """(kind, cell, (time, expires) or None where it is gone) of all timed cells, newest first.
+        """(kind, cell, (time, expires) or None if removed) of all timed cells, newest first.
 
-        The same cell may come again, older: the first one counts.
+        Older versions of the same cell may follow: the first version counts.
         """
         for segment, low, high in self.parts if parts is None else parts:
             rows = np.flatnonzero(segment.kinds[low:high] >= TIMER) + low
@@ -212,7 +212,7 @@ class MapCells:
         """
         merged: dict[bytes, tuple[bytes, int] | None] = {}
         begin = (self._key, ENTRY, self._field, low or b"")
-        # No field's name comes between one and the same with a zero behind it.
+        # No name sorts between a name and the same name with a zero byte appended.
         end = (
             (self._key, ENTRY, self._field + "\0", b"")
             if high is None
@@ -239,7 +239,7 @@ class MapCells:
 def open_view(
     store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval]
 ) -> SlotView:
-    """Opens the segments of a manifest, and shows what lies inside the intervals."""
+    """Opens the segments of a manifest as a view of the cells inside the intervals."""
     segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}
     return SlotView(entries, intervals, segments)
 

@@ -1,4 +1,5 @@
-"""One task: open, order, run, watermark, seal. No Spark, no clock.
+"""The work of one task: open state, sort records, run hooks, compute the watermark, seal changes.
 
-`reading` does a reader task, `level` a slot of a level; both end in `emitter`.
+`reader` runs a reader task and `level` runs a slot of a level. Both send their output through
+`exchange/emitter`. This room must not know Spark, and must not read a clock.
 """

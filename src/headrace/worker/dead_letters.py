@@ -1,7 +1,7 @@
-"""Dead letters: what failed, with its error, sent to the stream that the `errors=` policy names.
+"""Dead letters: failed records and timers, sent with their error to the stream of `errors=`.
 
-All letters are made and sent here. A letter is part of what an epoch made, so that its text must
-not differ between two attempts.
+All dead letters are made and sent here. A dead letter is part of the output of an epoch, so its
+text must be the same in every attempt.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Letter = dict[str, object]
 
 
 class FailedHook(Exception):
-    """Carries a hook that raised to the error policy: which hook, over what, and the error."""
+    """Carries a failed hook to the error policy: the hook, its record or timer, and the error."""
 
     def __init__(self, hook: tuple[Any, ...], record: Record[Any] | None, error: Exception) -> None:
         super().__init__()
         self.hook, self.record, self.error = hook, record, error
 
     def describe_cause(self) -> str:
-        """The record or timer over which it failed, for people."""
+        """The record or timer for which the hook failed, as text for a message."""
         if self.record is not None:
             return f"record {shown(self.record.value)} of {self.record.stream!r}"
         _, clock, at, entry = self.hook
@@ -44,7 +44,7 @@ class FailedHook(Exception):
 
 
 def takes_letter(policy: object, error: BaseException) -> TypeGuard[To]:
-    """Whether an `errors=` policy sends such an error to a stream; otherwise it stops the run."""
+    """Whether the `errors=` policy sends this error to a stream. Otherwise it stops the run."""
     return isinstance(policy, To) and isinstance(error, policy.only)
 
 
@@ -57,7 +57,7 @@ def letter_of(
     timestamp: int | None,
     error: BaseException,
 ) -> Letter:
-    """The letter about a record, or, without a stream, about a timer."""
+    """The dead letter of a record or, if there is no stream, of a timer."""
     return {
         "computation": node.name,
         "stream": stream,
@@ -66,13 +66,13 @@ def letter_of(
         "timestamp": timestamp,
         "epoch": emitter.order.plan.epoch,
         "error": f"{type(error).__name__}: {error}",
-        # Where a hook was when it was stopped would differ from try to try.
+        # The line at which a hook was stopped differs between attempts.
         "traceback": "" if isinstance(error, HookTimeout) else trace_of(error),
     }
 
 
 def send_unread(emitter: Emitter, policy: To, read: ReadTask, bad: Rejected) -> None:
-    """Sends a letter about something in a source that is not a record."""
+    """Sends a dead letter for input of a source that could not be read as a record."""
     plan = emitter.order.plan
     letter: Letter = {
         "stream": read.stream, "split": read.split, "position": bad.position, "value": bad.raw,
@@ -91,7 +91,7 @@ def send(
     origin: bytes,
     identity: bytes = b"",
 ) -> None:
-    """Sends a letter; `identity` is that of what failed."""
+    """Sends a dead letter. `identity` is the identity of the failed record or timer."""
     if policy.stream in emitter.runtime.topology.needs_identity:
         origin += production_identity("dead letter", b"", identity, 0)
     owner = str(letter.get("computation") or letter.get("stream"))
@@ -110,7 +110,7 @@ def send(
 
 
 def _sendable(letter: Letter) -> Letter:
-    """The letter with what cannot be encoded as text."""
+    """The dead letter, with values that cannot be encoded replaced by text."""
     made: Letter = {}
     for name, given in letter.items():
         try:

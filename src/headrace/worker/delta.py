@@ -1,6 +1,6 @@
-"""The delta of a slot: all that an epoch changed in it, written as one segment.
+"""The delta of a slot: all changes of one epoch, written as one segment.
 
-Nothing of it counts before a commit names the segment.
+Invariant: a delta has no effect until a commit names its segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KINDS = {EVENT: kinds.TIMER, WALL: kinds.TIMER, HOLD: kinds.HOLD, WAITING: kind
 
 
 def write_delta(run: SlotRun) -> tuple[SlotDelta, int | None]:
-    """Writes the changes; gives the delta and the oldest time that is still held."""
+    """Writes the changes; returns the delta and the earliest hold on the watermark."""
     changes = run.timers.by_index()
     version = run.live.shape.options.version
     values = run.waiting_values

@@ -1,10 +1,11 @@
-"""Python's cyclic garbage collector, less eager while a slot works.
+"""Makes Python's cyclic garbage collector run less often while a slot works.
 
-A slot's epoch makes hundreds of thousands of small objects that all live to its end, and
-keeps as many between epochs. Python looks through the young ones after every 700, finds
-nothing, and through all of them now and then: two fifths of a join's time. It is not
-switched off: a table's hook may leave cycles behind, and an epoch may be long. Hooks per
-record, the user's own, run under the usual thresholds: theirs may be many and large.
+In one epoch a slot creates hundreds of thousands of small objects that all live to the end of the
+epoch, and it keeps as many between epochs. With the default thresholds Python scans the young
+objects after every 700 allocations, finds nothing to free, and sometimes scans all objects. This
+took two fifths of the time of a join. The collector is not switched off, because a table's hook
+may create reference cycles, and an epoch may be long. The user's hooks per record run under the
+usual thresholds, because their cycles may be many and large.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _usual = gc.get_threshold()
 
 @contextmanager
 def seldom_collecting() -> Iterator[None]:
-    """Raises the thresholds until the last thread that is inside has left."""
+    """Raises the thresholds until the last thread has left the block."""
     global _resting, _usual
     with _lock:
         if not _resting:
             _usual = gc.get_threshold()
-            # A process that collects still less, or not at all, has its reasons.
+            # Respect a process that chose to collect even less often, or never.
             if 0 < _usual[0] < THRESHOLDS[0]:
                 gc.set_threshold(*THRESHOLDS)
         _resting += 1

@@ -1,7 +1,7 @@
-"""Key objects: made from stored cells before the hooks, turned into changes after.
+"""Key objects: created from stored cells before the hooks run, turned into changes afterwards.
 
-Invariant: only what changed is written; what equals its initial value is not
-stored at all, so an emptied key vanishes.
+Invariant: only changes are written. A value that equals its initial value is not stored, so a key
+whose values are all initial has no stored cells.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.worker.runtime import Live
 
 
 class KeyState:
-    """One key's object, with the bytes it was made from."""
+    """The object of one key, with the stored bytes from which it was created."""
 
     __slots__ = ("dropped", "expires", "object", "stored", "until", "written")
 
@@ -40,22 +40,22 @@ class KeyState:
     ) -> None:
         self.object = obj
         self.dropped = dropped
-        """Stored fields that a migration left behind."""
+        """Stored fields that do not exist after a migration."""
         self.stored = stored
         self.expires = expires
-        """Of fields with a TTL: when their value ends."""
+        """For each field with a TTL: when its value expires."""
         self.until = dict(expires)
-        """The same as `expires`, as it is stored."""
+        """The stored version of `expires`."""
         self.written: dict[str, bytes] = {}
-        """Of fields whose writes are watched: bytes at the last write in this epoch."""
+        """For each field whose writes are observed: its bytes at the last write in this epoch."""
 
 
 def load(live: Live, key: bytes, stored: Stored) -> KeyState:
-    """The object of a key."""
+    """Creates the object of a key from its stored cells."""
     shape = live.shape
     obj = live.object_class.__new__(live.object_class)
-    # A dict of its own: `self.count += 1` takes 40 ns longer with one that Python has made for
-    # vars(), which shares its keys with all others of the class.
+    # Assign a new dict: with the dict that Python creates for vars(), which shares its keys with
+    # other objects of the class, `self.count += 1` takes 40 ns longer.
     attributes: dict[str, Any] = {}
     obj.__dict__ = attributes
     version = shape.options.version
@@ -98,10 +98,10 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     state = KeyState(obj, kept, expires, dropped)
     if migrating:
         for field in shape.plain:
-            # To migrate is not to write: nothing lives longer for it. A field that has a TTL
-            # and no end yet begins to live with the first hook.
+            # A migration is not a write, so it renews no TTL. A field with a TTL and without an
+            # end starts its TTL at the first hook.
             if field.ttl_us is None or field.name in expires:
-                with suppress(TypeError):  # raised when it is to be stored
+                with suppress(TypeError):  # the error is raised later, when the value is stored
                     state.written[field.name] = field.codec.encode(attributes[field.name])
     return state
 
@@ -114,9 +114,9 @@ def _migrate(
     kept: dict[str, bytes],
     expires: dict[str, int],
 ) -> tuple[str, ...]:
-    """Lets the class turn old fields into new ones; everything is then written again.
+    """Calls `migrate` of the class, which turns old fields into new ones; all are written again.
 
-    `migrate` does not see what has expired; a field that keeps its name keeps its end.
+    `migrate` does not see expired values. A field that keeps its name keeps the end of its TTL.
     """
     cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
     living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
@@ -148,7 +148,7 @@ def unfit(live: Live, key: bytes, field: Field, error: Exception) -> Incompatibl
 
 
 def expire(live: Live, state: KeyState, clock: int) -> None:
-    """Hides what has expired at a hook's time, before the hook runs."""
+    """Before a hook runs: hides the values that have expired at the hook's time."""
     attributes = vars(state.object)
     for field in live.shape.fields:
         if field.ttl_us is None:
@@ -162,7 +162,7 @@ def expire(live: Live, state: KeyState, clock: int) -> None:
 
 
 def note_writes(live: Live, state: KeyState, clock: int) -> bool:
-    """After a hook, where there are TTLs: whether it wrote; what it wrote lives from now on."""
+    """After a hook, if there are TTLs: renews the TTL of written values; whether it wrote any."""
     attributes = vars(state.object)
     watch_all = live.shape.options.ttl_us is not None
     wrote = False
@@ -187,7 +187,7 @@ def note_writes(live: Live, state: KeyState, clock: int) -> bool:
 
 
 def reset(live: Live, state: KeyState) -> None:
-    """`forget`: every field is as it was before the first record."""
+    """Does `forget`: sets every field to its initial value."""
     attributes = vars(state.object)
     for field in live.shape.plain:
         attributes[field.name] = field.fresh()
@@ -195,12 +195,12 @@ def reset(live: Live, state: KeyState) -> None:
     for field in live.shape.maps:
         entries = _map_of(live, state, field)
         entries.clear()
-        entries.note()  # to forget is not to write
+        entries.note()  # `forget` does not count as a write
     state.expires.clear()
 
 
 def check(live: Live, state: KeyState) -> None:
-    """Raises TypeError or AttributeError where the object is not as its class declares it."""
+    """Raises TypeError or AttributeError if the object does not match its class's declaration."""
     attributes = vars(state.object)
     _check_attributes(live, attributes)
     for field in live.shape.plain:
@@ -213,7 +213,7 @@ def check(live: Live, state: KeyState) -> None:
 
 
 class Savepoint:
-    """Where a key stands before a hook. It costs an encoding of all its fields."""
+    """The state of a key before a hook. Creating it encodes all fields of the key."""
 
     def __init__(self, live: Live, state: KeyState) -> None:
         attributes = vars(state.object)
@@ -225,7 +225,7 @@ class Savepoint:
         self._expires, self._written = dict(state.expires), dict(state.written)
 
     def restore(self) -> None:
-        """Puts the key back to where it stood."""
+        """Restores the key to the state of this savepoint."""
         attributes = vars(self._state.object)
         attributes.clear()
         for field, data in self._fields:
@@ -237,13 +237,13 @@ class Savepoint:
 
 
 def trust(live: Live, state: KeyState) -> None:
-    """No savepoint will be restored any more."""
+    """Declares that no savepoint of this key will be restored."""
     for field in live.shape.maps:
         _map_of(live, state, field).trust()
 
 
 def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell]:
-    """What is to be written for a key; the state then counts as stored."""
+    """The cells to write for a key. Afterwards the state counts as stored."""
     shape = live.shape
     attributes = vars(state.object)
     version = shape.options.version
@@ -289,7 +289,7 @@ def _check_attributes(live: Live, attributes: dict[str, Any]) -> None:
 
 
 def _strange(live: Live, attributes: dict[str, Any]) -> AttributeError:
-    """Says which attributes a hook has added or removed."""
+    """The error that names the attributes that a hook added or removed."""
     fields = live.shape.fields
     name = live.shape.cls.__qualname__
     extra = sorted(set(attributes) - {field.name for field in fields})

@@ -1,4 +1,4 @@
-"""Keyless computations: they run in the task that makes their input, and keep nothing."""
+"""Runs keyless computations in the task that produces their input. They keep no state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.worker.watching.watchdog import HookWatch, Interrupt, error_of, wa
 
 
 def run_fused(emitter: Emitter) -> None:
-    """Runs the keyless computations whose input this unit of work made."""
+    """Runs the keyless computations whose input this unit of work produced."""
     for node in emitter.runtime.topology.fused:
         as_they_are = not node.template.reads_values
         inputs = [
@@ -86,7 +86,7 @@ def _run_records(
                 outputs.rewind(savepoint)
                 if spared:
                     emitter.counters.metrics = metrics
-                record.value = rows.slice(i, 1).values()[0]  # as it was before the hook had it
+                record.value = rows.slice(i, 1).values()[0]  # the value before the hook changed it
                 origin, identity = origins[i] if origins else b"", traced.cause if traced else b""
                 _fail(emitter, node, record, origin, identity, error)
             if emitter.calls.broken is not None:

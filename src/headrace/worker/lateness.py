@@ -1,7 +1,7 @@
-"""Late records: judged against the input watermark that the previous epoch committed (D2).
+"""Late records. A record is late by the input watermark that the previous epoch committed (D2).
 
-What becomes of them is said by the computation's `late=` policy: they are processed, dropped, or
-sent to another stream. Feedback is never late (D6), and after the end of the input nothing is.
+The computation's `late=` policy decides whether late records are processed, dropped, or sent to
+another stream. Feedback is never late (D6). After the end of the input no record is late.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headrace.worker.slot_run import Arrival, SlotRun
 
 
 def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
-    """Applies the late policy; gives the rows that are to be processed."""
+    """Applies the late policy; returns the rows to process."""
     if before == END:
-        return rows  # what a loop still makes after the end: nothing is late any more (D2)
+        return rows  # a loop may produce after the end, when no record is late (D2)
     late = rows.timestamps < before
     count = int(late.sum())
     if not count:
@@ -34,7 +34,7 @@ def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
 
 
 def keep_arrival_on_time(run: SlotRun, arrival: Arrival) -> Arrival:
-    """The same for what arrived at a slot, with the keys of the rows."""
+    """Applies the late policy to the rows, with keys, that arrived at a slot."""
     if arrival.feedback or run.node.combines or run.before == END:
         return arrival
     parcel = arrival.parcel
@@ -49,7 +49,7 @@ def keep_arrival_on_time(run: SlotRun, arrival: Arrival) -> Arrival:
 
 
 def keep_combined_on_time(emitter: Emitter, node: Node, parcel: Parcel) -> Parcel:
-    """The same before rows are combined: a combined row has no single time of its own.
+    """Applies the late policy before rows are combined, as a combined row has no single time.
 
     Late rows that are not dropped are combined with the others.
     """

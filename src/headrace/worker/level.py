@@ -1,7 +1,7 @@
-"""A slot of a level: receive, check, run every computation that owns the slot, send on.
+"""One slot of a level: receive rows, check them, run the slot's computations, send the output.
 
-The Spark task around it (`engine/spark/tasks`) adds placement and replicas; the harness and the
-simulator call `run_level` as it is.
+The Spark task around it (`engine/spark/tasks`) adds placement and replicas. The harness and the
+simulator call `run_level` directly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.worker.unit import run_unit
 def run_level(
     runtime: Runtime, order: WorkOrder, level: int, slot: int, envelopes: Iterable[Envelope]
 ) -> Iterator[Envelope]:
-    """One task of a level: everything addressed to `slot`, and what is to be passed on."""
+    """Runs one task of a level: processes rows for `slot`, passes on rows for later levels."""
     topology, plan = runtime.topology, order.plan
     mine: list[Envelope] = []
     onward: list[tuple[Header, bytes]] = []
@@ -58,7 +58,7 @@ def _run(emitter: Emitter, node: Node, slot: int, envelopes: list[Envelope]) -> 
     )
     arrivals = received.arrivals(runtime, order, node, slot)
     mark = received.input_mark(topology, order, node)
-    # A hook per record may leave a cycle per record behind, and each may be large.
+    # Each call of a hook per record may create a reference cycle, and each may be large.
     with seldom_collecting() if _is_table(node) else nullcontext():
         delta, hold = _run_hooks(open_slot_run(emitter, node, slot, now=mark.value), arrivals)
     in_cycle = node.name in topology.in_cycle
@@ -75,7 +75,7 @@ def _run(emitter: Emitter, node: Node, slot: int, envelopes: list[Envelope]) -> 
 
 
 def _run_hooks(run: SlotRun, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
-    """Runs everything; gives what changed and the oldest time that is still held."""
+    """Runs all hooks; returns the delta and the earliest hold on the watermark."""
     arrivals = [keep_arrival_on_time(run, arrival) for arrival in arrivals]
     run.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
     if run.live.shape.takes_table:
@@ -90,7 +90,7 @@ def _is_table(node: Node) -> bool:
 
 
 def _output_mark(in_cycle: bool, mark: Mark, hold: int | None) -> Mark:
-    """min(in(e), what is still held); "no bound" passes on where nothing holds it (D1, D4)."""
+    """min(in(e), earliest hold). Without a hold, "no bound" stays "no bound" (D1, D4)."""
     if mark.value == END:
         return FINAL
     if in_cycle and mark.bound is None:

@@ -1,7 +1,7 @@
-"""A reader task: read ranges, find timestamps, emit.
+"""A reader task: reads ranges, extracts timestamps, emits records.
 
-What is not a record (malformed line, no timestamp, an absurd one) follows the
-injector's `errors=` policy; nothing is dropped silently.
+Invariant: no input is dropped silently. Input that is not a valid record (a malformed line, a
+missing or impossible timestamp) goes by the injector's `errors=` policy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def run_reader(runtime: Runtime, order: WorkOrder, number: int) -> Iterator[Envelope]:
-    """All ranges of one reader task, each a unit of work."""
+    """Reads all ranges of one reader task. Each range is a unit of work."""
     for read in order.plan.reads[number]:
         emitter = Emitter(runtime, order, read.stream, read.label)
         rows = run_unit(emitter, number, partial(_read, emitter, read))
@@ -81,7 +81,7 @@ def _emit(emitter: Emitter, read: ReadTask, reading: Reading) -> tuple[Mark, int
 
 
 def _origins(runtime: Runtime, read: ReadTask, positions: Any) -> pa.Array:
-    """What travels with each record of where it comes from: its origin, its identity, or both."""
+    """The cells that say where each record comes from: its origin, its identity, or both."""
     topology = runtime.topology
     named = read.stream in topology.needs_identity
     before: list[bytes] = []
@@ -89,7 +89,7 @@ def _origins(runtime: Runtime, read: ReadTask, positions: Any) -> pa.Array:
         before.append(encode_part(read.split))
     if named:
         before.append(source_place(read.stream, read.split))
-    # As many bytes in every cell, so numpy writes them all at once.
+    # All cells have the same length, so numpy writes them all at once.
     places = positions.astype(">i8").view(np.uint8).reshape(-1, 8)
     width = sum(len(part) + 8 for part in before)
     cells = np.empty((len(places), width), np.uint8)
@@ -117,7 +117,7 @@ def _mark_after(injector: Injector, read: ReadTask, newest: int) -> Mark:
 def stamp(
     reading: Reading, timing: Timing, wall: int, schema: Schema | None = None
 ) -> tuple[Rows, Any, list[Rejected]]:
-    """Rows with valid timestamps, in the columns of the schema; positions; what was rejected."""
+    """Rows with valid timestamps, in the columns of the schema; their positions; rejected rows."""
     rejected = list(reading.rejected)
     positions = np.asarray(reading.positions, np.int64)
     found, unread = (reading, {}) if schema is None else _in_types(reading, schema)
@@ -161,12 +161,12 @@ def stamp(
 
 
 _NO_VALUE = (ValueError, OverflowError, KeyError)
-"""What Arrow raises where Python has no value for a cell."""
+"""The errors that Arrow raises for a cell that Python cannot hold."""
 
 
 def _unheld(columns: pa.RecordBatch) -> dict[int, str]:
-    """Rows with a cell for which Python has no value: a time beyond the years 1 to 9999, a map
-    that has a name twice. Found here, where the policy of the source can take them."""
+    """Rows with a cell that Python cannot hold: a time outside of the years 1 to 9999, or a map
+    with the same name twice. They are found here, so that the source's policy can handle them."""
     found: dict[int, str] = {}
     for name, column in zip(columns.schema.names, columns.columns, strict=True):
         if not _may_have_no_value(column.type):
@@ -197,7 +197,7 @@ def _may_have_no_value(kind: pa.DataType) -> bool:
 
 
 def _shown(columns: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rejected rows as dicts, in Arrow's words where Python has no value for a cell."""
+    """Rejected rows as dicts. A cell that Python cannot hold is shown as Arrow's text."""
     try:
         return dicts(columns)
     except _NO_VALUE:
@@ -209,7 +209,7 @@ def _shown(columns: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _in_types(reading: Reading, schema: Schema) -> tuple[Reading, dict[int, str]]:
-    """Cells of text in the types of the schema, before anybody asks for a time among them."""
+    """Casts text cells to the types of the schema, before timestamps are extracted."""
     if not reading.text or reading.values is None:
         return reading, {}
     values: list[Any] = []
@@ -226,7 +226,7 @@ def _in_types(reading: Reading, schema: Schema) -> tuple[Reading, dict[int, str]
 def _in_columns(
     reading: Reading, timing: Timing, schema: Schema, timestamps: Any, reasons: dict[int, str]
 ) -> Rows:
-    """What was read, in the columns of its stream's schema; adds why some of it does not fit."""
+    """The rows in the columns of their stream's schema; adds reasons for rows that do not fit."""
     if reading.columns is not None:
         columns, more = schema.cast(reading.columns)
     else:
@@ -240,7 +240,7 @@ def _in_columns(
 
 
 def _in_zone(columns: pa.RecordBatch, timing: Timing, timestamps: Timestamps) -> pa.RecordBatch:
-    """Where `zone=` says what a time without a zone means, the column of times says the same."""
+    """Sets the column of times to the timestamps, as `zone=` decides what they mean."""
     name = timing.timestamp
     if timing.zone is None or not isinstance(name, str) or name not in columns.schema.names:
         return columns
@@ -289,7 +289,7 @@ def _timestamps(
 
 
 def _time_column(reading: Reading, timing: Timing) -> str | None:
-    """The column that equals the timestamps as they are."""
+    """The name of the column that is equal to the timestamps, if there is one."""
     given = timing.timestamp
     if not isinstance(given, str) or reading.timestamps is not None or reading.columns is None:
         return None
@@ -313,11 +313,11 @@ def _raw(value: Any, given: Any, i: int, reasons: dict[int, str]) -> Any:
 def _column_timestamps(
     column: pa.Array, timing: Timing
 ) -> tuple[Timestamps, dict[int, str]] | None:
-    """Integer or Arrow timestamp columns, at the speed of columns; and which rows have no time.
+    """Timestamps of an integer or Arrow timestamp column, and which rows have no timestamp.
 
-    What a column means is decided by its type alone, never by the cells that a range happens to
-    hold: the answer must not depend on how the input is cut. Times without a zone are UTC, unless
-    `zone=` says otherwise.
+    The column's type alone decides what its cells mean, never the cells of one range: the result
+    must not depend on how the input is cut into ranges. Times without a zone are UTC, unless
+    `zone=` names another zone.
     """
     kind, finer, factor = column.type, 1, int(timing.unit_us)
     if pa.types.is_timestamp(kind):
@@ -335,7 +335,7 @@ def _column_timestamps(
     if finer > 1:
         numbers = numbers // finer
     limit = LATEST // factor
-    # Before they are multiplied: a product may wrap around to a time that looks right.
+    # Check before multiplying: a product that overflows may look like a valid time.
     if len(numbers) and (numbers.min() < BEGINNING or numbers.max() >= limit):
         outside = (numbers < BEGINNING) | (numbers >= limit)
         for i in np.flatnonzero(outside).tolist():

@@ -1,6 +1,6 @@
-"""A pipeline as a worker process holds it: topology, live computations, caches, the store.
+"""A pipeline in a worker process: topology, live computations, caches, the store.
 
-Built once per process and pipeline; `setup` of each computation runs once here.
+It is built once per process and pipeline. `setup` of each computation runs once, here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headrace.worker.watching.watchdog import HookWatch, watching
 
 
 class Live:
-    """A computation that is set up: its class of key objects and its shape."""
+    """A computation after its `setup`: the class of its key objects and its shape."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.shape: Shape = node.shape
-        # What setup() opens stays here: the pipeline itself may have to travel once more.
+        # Keep what setup() opens in a copy: the pipeline may have to be pickled again.
         template = copy.copy(node.template)
         watch = HookWatch(node, hook="setup()")
         try:
@@ -40,7 +40,7 @@ class Live:
         self.object_class = object_class(template, self.shape.fields)
 
     def check_nothing_kept(self, obj: Computation) -> None:
-        """Without a key there is no state: a hook must leave nothing on its object."""
+        """Checks that a keyless hook set no attribute: without a key there is no state."""
         if left := vars(obj):
             names = ", ".join(left)
             left.clear()
@@ -51,7 +51,7 @@ class Live:
 
 
 class Runtime:
-    """All that tasks of one pipeline share within a process."""
+    """The objects that all tasks of one pipeline share within a process."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Runtime:
         self._live: dict[str, Live] = {}
 
     def live(self, node: Node) -> Live:
-        """A computation, set up."""
+        """The live computation of a node; the first call sets it up."""
         found = self._live.get(node.name)
         if found is None:
             found = self._live[node.name] = Live(node)

@@ -1,7 +1,6 @@
-"""One computation in one slot in one epoch: what its hooks run on, and what they change.
+"""The data of one computation in one slot in one epoch: what hooks read, and what they change.
 
-Plain data. `records` and `tables` run hooks over it, beside each other; `delta` writes what they
-left.
+This is plain data. Either `records` or `tables` runs hooks over it; `delta` writes the changes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Arrival:
 
 @dataclass
 class SlotRun:
-    """What the hooks of a slot share."""
+    """The data that the hooks of a slot share."""
 
     emitter: Emitter
     live: Live
@@ -43,16 +42,16 @@ class SlotRun:
     state: StateView
     """Fields and map entries of the slot's keys."""
     before: int
-    """in(e-1): the input watermark that late is judged by."""
+    """in(e-1): the input watermark that decides which records are late."""
     now: int
     """in(e): the input watermark up to which timers fire."""
     timers: TimerChanges
     cells: list[Cell] = field(default_factory=list)
     """Changed fields and map entries."""
     objects: list[tuple[bytes, Any, bool]] = field(default_factory=list)
-    """Key, object and whether it was touched before: kept for the next epoch."""
+    """(key, object, whether it was touched before) of objects to keep for the next epoch."""
     waiting_values: dict[CellId, bytes] = field(default_factory=dict)
-    """Records that begin to wait, encoded."""
+    """The encoded values of records that begin to wait in this epoch."""
 
     @property
     def node(self) -> Node:
@@ -61,7 +60,7 @@ class SlotRun:
 
     @property
     def order(self) -> WorkOrder:
-        """What every task of the epoch knows."""
+        """The work order of the epoch."""
         return self.emitter.order
 
 

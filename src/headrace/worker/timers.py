@@ -1,11 +1,12 @@
-"""Timers, holds and waiting records that a task changes, over the committed time indexes.
+"""A task's changes of timers, holds and waiting records, over the committed time indexes.
 
-This module owns the rule for timers, for records and for tables:
+This module owns the rules for timers. They are the same for records and for tables:
 
-- An event timer holds the output watermark at its time, or at an earlier `hold`; with `hold` at
-  the end of time it holds nothing. A wall timer holds nothing unless it names a `hold`.
-- An event timer that a timer sets under the final watermark replaces the one of its tag, and does
-  not fire: otherwise timers that set timers would never let a pipeline end.
+- An event timer holds the output watermark at its time, or at an earlier `hold`. With `hold` at
+  the end of time it does not hold the watermark. A wall timer holds the watermark only if it has a
+  `hold`.
+- An event timer that is set by a timer under the final watermark replaces the timer of the same
+  tag, and does not fire. Otherwise timers that set timers would keep a pipeline from ending.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ EVENT, WALL, HOLD, WAITING = "event", "wall", "hold", "waiting"
 CLOCKS = (EVENT, WALL)
 
 Changed = dict[tuple[str, CellId], Timed | None]
-"""(index, cell) -> its time and hold, or None where it was removed."""
+"""(index, cell) -> its time and hold, or None if it was removed."""
 
 
 class TimerChanges:
-    """What a task has changed so far. Nothing else sees it before the task's delta is committed."""
+    """The changes of a task so far. Only this task sees them until its delta is committed."""
 
     def __init__(self, indexes: dict[str, TimeIndex]) -> None:
         self.indexes = indexes
         self._keys: dict[bytes, Changed] = {}
 
     def get(self, name: str, cell: CellId) -> Timed | None:
-        """A cell as it is now."""
+        """The current (time, hold) of a cell, with this task's changes."""
         of_key = self._keys.get(cell[0])
         if of_key is not None and (name, cell) in of_key:
             return of_key[name, cell]
@@ -46,9 +47,9 @@ class TimerChanges:
             of_key[name, cell] = timed
 
     def set_timer(self, cell: CellId, at: int, hold: int | None, *, after_end: bool) -> bool:
-        """Sets a timer, whose clock is the cell's field; whether it will fire.
+        """Sets a timer; returns whether it will fire. Its clock is the cell's field.
 
-        `after_end`: a timer sets it, under the final watermark.
+        `after_end`: the timer is set by a timer, under the final watermark.
         """
         clock = cell[1]
         if clock == EVENT:
@@ -62,7 +63,7 @@ class TimerChanges:
         return True
 
     def cancel_timer(self, key: bytes, tag: bytes) -> None:
-        """Removes the timers of a tag, by either clock, if there are any."""
+        """Removes the timers of a tag, of both clocks, if there are any."""
         for clock in CLOCKS:
             self.set(clock, (key, clock, tag), None)
 
@@ -77,7 +78,7 @@ class TimerChanges:
         return list(cells)
 
     def savepoint(self, key: bytes) -> Changed:
-        """The changes of a key so far, to rewind to."""
+        """The changes of a key so far, for `rewind`."""
         return dict(self._keys.get(key, {}))
 
     def rewind(self, key: bytes, savepoint: Changed) -> None:

@@ -1,13 +1,14 @@
 """One unit of work, from its first step to its report.
 
-1. Read or run: the records of a range, or the hooks of a slot.
-2. Fuse: the keyless computations that live here run over what was made.
-3. Route: rows go to the slots of keyed consumers, feedback to the outbox. Records without a key
-   that can be taken become dead letters, which are rows too: 2 and 3 again, with them alone.
-4. Stage: rows for sinks are encoded and written.
-5. Close: the digest of all that was made, and a control row to every slot that this host feeds.
+1. Read or run: read the records of a range, or run the hooks of a slot.
+2. Fuse: run the keyless computations of this host over the rows that were produced.
+3. Route: send rows to the slots of keyed consumers, and feedback to the outbox. Records whose key
+   cannot be extracted become dead letters. These are rows too, so steps 2 and 3 repeat for them.
+4. Stage: encode and write the rows for sinks.
+5. Close: compute the digest of all output, and send a control row to every slot that this host
+   feeds.
 
-An error of Headrace's own becomes a report; any other is a bug, and fails the task.
+A `HeadraceError` becomes a report. Any other error is a bug, and fails the task.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from headrace.worker.exchange.routes import route
 from headrace.worker.keyless import run_fused
 
 Work = Callable[[], Report]
-"""Reads or runs; its report lacks only what the following steps make."""
+"""Step 1. Its report lacks only the results of the steps after it."""
 
 
 def run_unit(emitter: Emitter, number: int, work: Work) -> list[tuple[Header, bytes]]:
-    """The rows that a unit of work of task `number` sends, its report last."""
+    """Runs a unit of work of task `number`; returns the rows that it sends, its report last."""
     try:
         rows, report = _run(emitter, work)
     except Torn as torn:
@@ -65,7 +66,7 @@ def _run(emitter: Emitter, work: Work) -> tuple[list[tuple[Header, bytes]], Repo
 
 
 def _failed(emitter: Emitter, kind: str, error: Exception) -> Report:
-    """The report of work that could not be done."""
+    """The report of a unit of work that failed."""
     return Report(
         label=emitter.label,
         host=emitter.host,

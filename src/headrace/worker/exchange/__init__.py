@@ -1,1 +1,1 @@
-"""What tasks send each other and report to the driver."""
+"""The data that tasks send to each other, and their reports to the driver."""

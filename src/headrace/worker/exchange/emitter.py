@@ -1,11 +1,11 @@
-"""What a unit of work makes: rows of streams, blobs, staged files, and the digest of all.
+"""The output of a unit of work: rows of streams, blobs, staged files, and the digest of all.
 
-The emitter collects and writes; `unit` says in which order. Rows that were emitted are taken
-(`take_rows`), routed by `routes` and sent here as blobs; what sinks want is staged, feedback goes
-to the outbox, and `close` ends with one control row to every slot that this host feeds.
+The emitter collects and writes output; `unit` decides the order of the steps. Emitted rows are
+taken (`take_rows`), routed by `routes`, and sent from here as blobs. Rows for sinks are staged.
+Feedback goes to the outbox. `close` sends one control row to every slot that this host feeds.
 
-Invariant (protocol B2): the digest covers everything that was made and nothing
-that differs between two honest attempts.
+Invariant (protocol B2): the digest covers all output, and nothing that may differ between two
+correct attempts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headrace.worker.runtime import Runtime
 
 
 class Emitter:
-    """Collects and sends what one label makes."""
+    """Collects and sends the output of one unit of work (one label)."""
 
     def __init__(self, runtime: Runtime, order: WorkOrder, host: str, label: str) -> None:
         self.runtime = runtime
@@ -53,20 +53,20 @@ class Emitter:
         self.staged: list[StagedFile] = []
         self.outbox: list[OutboxFile] = []
         self._streams: dict[str, list[Rows]] = {}
-        """Rows that have not left yet, by stream."""
+        """Rows that were not taken yet, by stream."""
         self._sunk: dict[str, list[Rows]] = {}
-        """Rows that have left, for sinks."""
+        """Rows that were taken, for sinks."""
         self._blobs: list[tuple[Header, bytes]] = []
         self._made = xxhash.xxh3_128()
         self._histograms: dict[str, Histogram] = {}
         self.calls = UnitCalls(runtime.store, order, label)
         self.answers = b""
-        """Answers from outside that are logged with the commit, packed, once all is made."""
+        """Packed answers of outside services that are logged with the commit; set at the end."""
         self.keyless_hooks: dict[str, int] = {}
-        """Keyless computation -> how many hooks of it have run here: the ordinal of the next."""
+        """Keyless computation -> number of its hooks that have run here: the next ordinal."""
 
     def emit(self, stream: str, rows: Rows) -> None:
-        """Adds rows to a stream; they leave when they are taken."""
+        """Adds rows to a stream. They stay here until `take_rows`."""
         if len(rows):
             schema = self.runtime.topology.graph.schemas.get(stream)
             if rows.schema is not schema:
@@ -74,8 +74,10 @@ class Emitter:
             self._streams.setdefault(stream, []).append(rows)
 
     def emitted(self, stream: str, *, as_they_are: bool = False) -> list[Rows]:
-        """What has been emitted to a stream and has not left yet; perhaps in several pieces,
-        where columns and packed values are to stay what they are."""
+        """The rows of a stream that were emitted and not yet taken.
+
+        There may be several pieces, because columnar and packed rows are not mixed.
+        """
         parts = self._streams.get(stream)
         if parts is None:
             return []
@@ -87,22 +89,22 @@ class Emitter:
         metrics[metric] = metrics.get(metric, 0) + n
 
     def made(self, what: str) -> None:
-        """Adds something made outside this emitter (a segment) to the digest."""
+        """Adds output that was made outside this emitter (a segment) to the digest."""
         self._made.update(what.encode())
 
     def apart(self) -> Emitter:
-        """An emitter that collects what one key makes, to be taken over later."""
+        """A separate emitter for the output of one key, merged later by `take_over`."""
         return Emitter(self.runtime, self.order, self.host, self.label)
 
     def take_over(self, other: Emitter) -> None:
-        """Adds all that `other` collected apart: counts, letters, answers from outside."""
+        """Adds all that `other` collected: counts, rows, dead letters, answers of services."""
         self.counters.add(other.counters)
         for stream, parts in other._streams.items():
             self._streams.setdefault(stream, []).extend(parts)
         self.calls.determinants.update(other.calls.determinants)
 
     def origins(self, stream: str, rows: Rows) -> tuple[list[bytes] | None, list[bytes]]:
-        """The origins of rows and, where they carry them, their identities."""
+        """The origins of rows and, if the stream carries them, their identities."""
         if rows.origins is None:
             return None, []
         cells = rows.origins.to_pylist()
@@ -112,11 +114,11 @@ class Emitter:
 
     @property
     def has_rows(self) -> bool:
-        """Whether rows wait to be taken."""
+        """Whether there are rows that were not taken yet."""
         return bool(self._streams)
 
     def take_rows(self) -> list[tuple[str, Rows]]:
-        """The rows of every stream that have not left yet; they leave now."""
+        """Removes and returns the rows of every stream that were not taken yet."""
         leaving, self._streams = self._streams, {}
         taken = [(stream, Rows.concat(parts)) for stream, parts in leaving.items()]
         for stream, rows in taken:
@@ -137,13 +139,13 @@ class Emitter:
         self._histograms.setdefault(node.name, Histogram()).merge(histogram)
 
     def stage(self) -> None:
-        """Writes what sinks want of all rows that have left."""
+        """Writes the staged files of sinks, for all rows that were taken."""
         for stream, parts in self._sunk.items():
             for outlet in self.runtime.topology.outlets(stream):
                 self._stage(outlet.name, stream, Rows.concat(parts))
 
     def close(self, mark: Mark) -> tuple[str, list[tuple[Header, bytes]]]:
-        """The digest of all that was made, and the rows to send."""
+        """Returns the digest of all output, and the rows to send."""
         self.answers = pack_determinants(self.calls.determinants.values())
         self._made.update(self.answers)
         digest = self._made.hexdigest()
@@ -169,7 +171,7 @@ class Emitter:
         self.staged.append(StagedFile(sink, self.label, name, digest, len(rows), weak))
 
     def post(self, stream: str, node: Node, index: int, parcel: Parcel) -> None:
-        """Feedback: waits in the outbox, under its consumer, for the next epoch."""
+        """Puts feedback into the outbox, under its consumer, for the next epoch."""
         if not len(parcel.rows):
             return
         batch = pa.RecordBatch.from_arrays([pa.array(list(parcel.blobs()), pa.binary())], ["blob"])
@@ -204,7 +206,7 @@ class Emitter:
 
 
 def in_schema(rows: Rows, schema: Schema | None, stream: str, host: str) -> Rows:
-    """Rows in the columns of their stream's schema; what does not fit stops the pipeline."""
+    """Rows in the columns of their stream's schema. A row that does not fit is an error."""
     if schema is None:
         bare = rows.slice(0, len(rows))
         bare.schema = None
@@ -220,9 +222,10 @@ def in_schema(rows: Rows, schema: Schema | None, stream: str, host: str) -> Rows
 
 
 def fit(rows: Rows, schema: Schema) -> tuple[Rows, dict[int, str]]:
-    """Rows in the columns of a schema, and why some do not fit: those then hold anything.
+    """Rows in the columns of a schema, and for each row that does not fit, the reason.
 
-    Rows that were fitted are not cast again when they are emitted.
+    The values of rows that do not fit are undefined. Rows that were fitted here are not cast again
+    when they are emitted.
     """
     if rows.columns is not None:
         columns, reasons = schema.cast(rows.columns)
@@ -239,7 +242,7 @@ def fit(rows: Rows, schema: Schema) -> tuple[Rows, dict[int, str]]:
 
 
 def identify(emitter: Emitter, stream: str, rows: Rows) -> None:
-    """Gives rows whose causes are unknown identities behind their origins."""
+    """Appends identities to the origins of rows whose causes are unknown."""
     nth: dict[tuple[int, bytes], int] = {}
     cells = []
     values = rows.as_packed().packed.to_pylist()  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
-"""The rows that tasks send each other, and which hop they take next.
+"""The rows that tasks send to each other, and the next hop of each row.
 
-A row is `(partition, header, body)`: Spark only ever looks at the partition. Rows
-for a later level are passed on unopened; reports travel down to the driver,
-which is one level below the last.
+A row is `(partition, header, body)`. Spark reads only the partition. A task passes rows for a
+later level on without decoding them. Reports go down to the driver, which is one level below the
+last level.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOB, CONTROL, REPORT = "blob", "control", "report"
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True):
-    """The address and content of a row."""
+    """The address of a row, and the kind of its content."""
 
     level: int
     slot: int
@@ -47,20 +47,20 @@ def pack_header(header: Header) -> bytes:
 
 
 def unpack_header(data: bytes) -> Header:
-    """The header in such bytes."""
+    """A header from the bytes of `pack_header`."""
     return _header_decoder.decode(data)
 
 
 def encode_report(report: Report) -> bytes:
     """The body of a report's row.
 
-    A report holds nothing that differs between two honest attempts, timings least of all.
+    A report must be the same in every correct attempt, so it holds no timings.
     """
     return msgspec.msgpack.encode(report)
 
 
 def decode_report(data: bytes) -> Report:
-    """The report in such a body."""
+    """A report from the body of its row."""
     return _report_decoder.decode(data)
 
 
@@ -75,7 +75,7 @@ def partitions(topology: Topology, plan: Plan, level: int) -> int:
 def address_rows(
     topology: Topology, plan: Plan, level: int, headers: Iterable[tuple[Header, bytes]]
 ) -> Iterator[Envelope]:
-    """Rows that leave a task of `level`, each with the partition of its next hop."""
+    """Rows that a task of `level` sends, each with the partition of its next hop."""
     following = level + 1
     hops = partitions(topology, plan, following) if following <= topology.depth else 1
     for header, body in headers:

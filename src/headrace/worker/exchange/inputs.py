@@ -1,7 +1,7 @@
-"""What a level's task received: checked against the plan, turned into marks and arrivals.
+"""The input of a level's task: checked against the plan, turned into marks and arrivals.
 
-Protocol B3: a label that is missing, or came with two digests, tears the epoch;
-the task then reports that instead of running.
+Protocol B3: if a label is missing, or arrived with two digests, the epoch is torn. The task then
+reports this and runs no hooks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Torn(Exception):
 
 
 class Received:
-    """The rows that reached one order."""
+    """The rows that one task of a level received."""
 
     def __init__(self, envelopes: Iterable[Envelope]) -> None:
         self.controls: dict[str, EndOfInput] = {}
@@ -56,7 +56,7 @@ class Received:
                 self._counts[header.label] = self._counts.get(header.label, 0) + 1
 
     def check(self, labels: Iterable[str]) -> dict[str, str]:
-        """Every label is here, once, with all its blobs; gives the digests seen."""
+        """Checks that every label arrived with all its blobs; returns the digests by label."""
         saw: dict[str, str] = {}
         for label in labels:
             control = self.controls.get(label)
@@ -68,7 +68,7 @@ class Received:
         return saw
 
     def arrivals(self, runtime: Runtime, order: WorkOrder, node: Node, slot: int) -> list[Arrival]:
-        """The records of each input, in the order of inputs; feedback comes from the outbox."""
+        """The records of each input, in the order of inputs. Feedback is read from the outbox."""
         found: list[Arrival] = []
         schemas = runtime.topology.graph.schemas
         for index, given in enumerate(node.inputs):
@@ -113,15 +113,15 @@ class Received:
         return Mark(value, value)
 
     def _output_mark(self, topology: Topology, order: WorkOrder, host: str) -> Mark:
-        """out(e) of a host, from what its tasks sent."""
+        """out(e) of a host, from the control rows of its tasks."""
         marks = {c.label: c.mark for c in self.controls.values() if c.host == host}
         return host_mark(topology, order, host, marks)
 
 
 def _by_origin(parcel: Parcel) -> Parcel:
-    """The records in the order of where they come from: each split's in its own (B6)."""
+    """The records sorted by origin. Records of one split keep their order (B6)."""
     if parcel.rows.origins is None:
-        return parcel  # they were combined, and have no order
+        return parcel  # combined rows have no order
     order = pc.sort_indices(parcel.rows.origins).to_numpy()
     return Parcel(parcel.keys, parcel.codes[order], parcel.rows.take(order), parcel.key_column)
 
@@ -129,7 +129,7 @@ def _by_origin(parcel: Parcel) -> Parcel:
 def _feedback(
     runtime: Runtime, order: WorkOrder, node: Node, stream: str, slot: int
 ) -> list[Parcel]:
-    """Feedback records for this slot, as the previous epoch left them in the outbox."""
+    """The feedback records for this slot that the previous epoch put into the outbox."""
     ring = order.plan.rings[node.name]
     before = order.ins.get(node.name, 0)
     found: list[Parcel] = []
@@ -144,7 +144,7 @@ def _feedback(
             mine = np.flatnonzero((ring.place(parcel.hashes()) == slot)[parcel.codes])
             if len(mine):
                 rows = parcel.rows.take(mine)
-                # Feedback is never late (D6). After the end nothing is, so times can stay (D2).
+                # Feedback is never late (D6). After the end no record is late, so times stay (D2).
                 times = rows.timestamps if before == END else np.maximum(rows.timestamps, before)
                 rows = Rows(times, columns=rows.columns, packed=rows.packed, origins=rows.origins)
                 found.append(Parcel(parcel.keys, parcel.codes[mine], rows))

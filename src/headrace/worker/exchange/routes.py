@@ -1,4 +1,4 @@
-"""Where rows go: to the slots of every keyed consumer of their stream, or to the outbox."""
+"""Routes rows to the slots of every keyed consumer of their stream, or to the outbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.worker.watching.tracebacks import describe, shortened
 
 
 def route(emitter: Emitter, stream: str, rows: Rows) -> None:
-    """Sends rows of a stream to all its keyed consumers, each by the consumer's own key."""
+    """Sends rows of a stream to all its keyed consumers, by the key of each consumer."""
     for node, index, given in emitter.runtime.topology.keyed_consumers(stream):
         _route_to(emitter, stream, rows, node, index, given)
 
@@ -44,7 +44,7 @@ def _route_to(
 
 
 def _combine(emitter: Emitter, node: Node, stream: str, parcel: Parcel) -> Parcel:
-    """A row per key and window; records that cannot be part of one go by their policy."""
+    """Combines to one row per key and window. The policy decides on records that do not fit."""
 
     def refuse(row: int, error: Exception) -> None:
         one = parcel.rows.take(np.array([row]))
@@ -63,7 +63,7 @@ def _combine(emitter: Emitter, node: Node, stream: str, parcel: Parcel) -> Parce
 
 
 def _reject(emitter: Emitter, stream: str, rows: Rows, node: Node, unkeyed: list[Unkeyed]) -> None:
-    """Records from which no key can be taken go by the consumer's policy."""
+    """Applies the consumer's policy to records whose key cannot be extracted."""
     unkeyed_rows = rows.take(np.array([bad.index for bad in unkeyed]))
     _, identities = emitter.origins(stream, unkeyed_rows)
     for i, (bad, value) in enumerate(zip(unkeyed, unkeyed_rows.values(), strict=True)):
@@ -79,7 +79,7 @@ def _reject(emitter: Emitter, stream: str, rows: Rows, node: Node, unkeyed: list
 def _no_key(
     emitter: Emitter, node: Node, stream: str, value: object, error: BaseException
 ) -> InvalidRecord | UserCodeError:
-    """The error that stops a run whose consumer has no policy for such records."""
+    """The error for records without a key whose consumer has no policy for them."""
     key = next((i.key.describe() for i in node.inputs if i.stream == stream), "?")
     where = f"computation {node.name!r} cannot take a key ({key}) from a record of {stream!r}"
     kind = InvalidRecord if isinstance(error, InvalidRecord) else UserCodeError
@@ -93,7 +93,7 @@ def _no_key(
 
 
 def _advice(emitter: Emitter, node: Node, stream: str) -> str:
-    """What to do about records from which no key can be taken."""
+    """Advice for records whose key cannot be extracted."""
     graph = emitter.runtime.topology.graph
     makers = [n for n in graph.nodes.values() if stream in n.outputs.values()]
     if not makers:

@@ -1,1 +1,1 @@
-"""A computation that takes its records one by one, key by key."""
+"""Runs computations whose hooks take one record at a time, key by key."""

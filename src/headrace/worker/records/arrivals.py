@@ -1,7 +1,7 @@
-"""What arrives at a slot in an epoch: parcels of all inputs, in order, by key.
+"""The records that arrive at a slot in an epoch: parcels of all inputs, sorted and grouped by key.
 
-Input order is (order of inputs, label, position), sorted here, as Spark's
-shuffle read order is random (protocol B6).
+Records are ordered by (order of inputs, label, position). They are sorted here, because the order
+in which Spark reads a shuffle is random (protocol B6).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.worker.slot_run import Arrival
 
 
 class Grouped:
-    """The records of one input, sorted by key, each key's in their order."""
+    """The records of one input, sorted by key. Records of one key keep their order."""
 
     def __init__(self, arrival: Arrival) -> None:
         parcel = arrival.parcel
-        # Numpy sorts numbers of 16 bits by radix: ten times as fast.
+        # Numpy sorts 16-bit numbers with radix sort, which is ten times as fast.
         few = len(parcel.keys) < 2**15
         self._order = np.argsort(
             parcel.codes.astype(np.int16) if few else parcel.codes, kind="stable"
@@ -45,19 +45,19 @@ class Grouped:
 
     @cached_property
     def origins(self) -> list[bytes] | None:
-        """The records' origins, where they carry them: seldom asked for."""
+        """The records' origins, if they carry them. Computed on demand, as they are rarely used."""
         cells = self._unsorted.origins
         return None if cells is None else cells.take(pa.array(self._order)).to_pylist()
 
     def identities(self, key: bytes) -> list[bytes]:
-        """The cells at whose ends a key's records carry their identities."""
+        """The cells of a key's records that end with the records' identities."""
         if key not in self.spans or self.origins is None:
             return []
         start, end = self.spans[key]
         return self.origins[start:end]
 
     def times(self, key: bytes) -> list[int]:
-        """The times of a key's records, of which there may be none."""
+        """The times of a key's records; empty if the key has none."""
         start, end = self.spans.get(key, (0, 0))
         found: list[int] = self._unsorted.timestamps[self._order[start:end]].tolist()
         return found
@@ -75,16 +75,16 @@ class Grouped:
         return list(self._values(cells, len(times), shown))
 
     def raw(self, key: bytes, shown: Any) -> list[msgspec.Raw]:
-        """The same, encoded: for records that are put away again."""
+        """The encoded values of a key's records, for records that are stored again."""
         if self._unsorted.packed is None:
-            # Of a class they become objects again by the schema; all else comes back as it is.
+            # The schema turns values back into objects of its class; others decode as they are.
             pack = packed if self._unsorted.schema is not None else packed_exactly
             return [msgspec.Raw(pack(value)) for value in self.values(key, shown)]
         _, cells = self._cells.between(*self.spans[key])
         return [msgspec.Raw(cell) for cell in cells]
 
     def _values(self, cells: Sequence[Cells], count: int, shown: Any) -> Iterable[Any]:
-        """Makes the values of a key's records. What may fail is done before the first is given."""
+        """Creates the values of a key's records. Steps that may fail run before the first yield."""
         schema, names = self._unsorted.schema, self._names
         lists = [c if isinstance(c, list) else python_list(c) for c in cells]
         if names is None:
@@ -100,7 +100,7 @@ class Grouped:
 
     @cached_property
     def _stored(self) -> Any:
-        """The value columns; None where values are packed."""
+        """The value columns; None if values are packed."""
         rows = self._unsorted
         return rows.stored if rows.encoded == self.arrival.parcel.key_column else rows.columns
 
@@ -111,13 +111,13 @@ class Grouped:
 
     @cached_property
     def _key_at(self) -> int | None:
-        """Which value column is the key: one value for all of a key's records."""
+        """The index of the value column that is the key: all records of a key share its value."""
         names, encoded = self._names, self._unsorted.encoded
         return None if names is None or encoded is None else names.index(encoded)
 
     @cached_property
     def _cells(self) -> SortedCells:
-        """What leaves Arrow, from the first look on."""
+        """The cells as Python objects, taken from Arrow at first use."""
         rows, stored = self._unsorted, self._stored
         columns = [rows.packed] if stored is None else list(stored.columns)
         if self._key_at is not None:

@@ -1,8 +1,7 @@
-"""The `ctx` that hooks get: collects productions and timer changes, answers questions.
+"""The `ctx` of record and timer hooks: collects productions and timer changes, gives services.
 
-One context serves all keys of a computation in a task. Everything it collects
-can be cut back to the point where a key began (`savepoint`, `rewind`), which is how a
-failed record leaves no trace.
+One context serves all keys of a computation in a task. Everything that it collects can be undone
+back to a savepoint (`savepoint`, `rewind`), so that a failed record leaves no trace.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ class HookContext(Drawing, Context):
         self.key_bytes = b""
         self.hook = 0
         self.time = 0
-        """The timestamp of the record or timer that runs."""
+        """The timestamp of the record or timer whose hook runs."""
         self.in_timer = False
         self.on_timer_set: Callable[[CellId, int], None] | None = None
         self.on_forget: Callable[[], None] | None = None
-        # Twice as fast to write to as the dict that Python makes when vars() is called.
+        # Writing to this dict is twice as fast as to the one that Python creates for vars().
         self.__dict__ = dict(vars(self))
 
     def inside(self) -> tuple[Emitter, Outputs, TimerChanges | None]:
-        """What it collects in, for the hook recorder."""
+        """The objects in which it collects, for the hook recorder."""
         return self._emitter, self._outputs, self._timers
 
     def enter(self, key: Any, key_bytes: bytes) -> None:
-        """The hooks of a key begin, perhaps for the second time: so do its clock and dice."""
+        """Starts a pass over a key's hooks; its clock and random numbers start again too."""
         self.key, self.key_bytes = key, key_bytes
         self.restart_draws()
 
@@ -80,7 +79,7 @@ class HookContext(Drawing, Context):
         self._outputs.add(value, to, at, self._origin)
 
     def set_origin(self, origin: bytes) -> None:
-        """From now on productions come from there."""
+        """Sets the origin of all further productions."""
         self._origin = origin
 
     # Timers and holds -----------------------------------------------------

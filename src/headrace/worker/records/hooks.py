@@ -1,11 +1,12 @@
-"""The keyed hooks of one computation in one slot: every key's records and timers.
+"""Runs the keyed hooks of one computation in one slot, over each key's records and timers.
 
-Order within a key (protocol D7, D8): records keep their order (arrival, or time
-for ordered computations); a due timer fires as soon as no remaining record is
-older than it; wall-time timers come last.
+Order within a key (protocol D7, D8): records keep their order (arrival order, or time order for
+ordered computations). A due timer fires as soon as no remaining record is older than it.
+Wall-time timers fire last.
 
-A hook that raises leaves no trace. Nothing is copied for that beforehand: the key
-is loaded again and its hooks run again, this time each with a savepoint, over new values.
+Invariant: a hook that raises leaves no trace. The first pass makes no copies for this. If a hook
+fails, the key is loaded again and all its hooks run again over new values, with a savepoint
+before each hook.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class KeyedHooks:
         self.emitter, self.live, self.timers = emitter, live, timers
         self.before, self.now = before, now
         self._since = oldest_on_time(before)
-        """The oldest that a hook's own time can be: after the end a record's own time counts."""
+        """Lower bound of a hook's time. After the end of the input, the record's time counts."""
         self.outputs = outputs
         self.wall = emitter.order.plan.wall
         self._traced = (
@@ -79,9 +80,9 @@ class KeyedHooks:
         self._timers_max = emitter.runtime.store.system.limits.timers_per_key_max
         self._fired = 0
         self._careful = False
-        """Whether each hook is looked after, and undone if it failed."""
+        """Whether this is the second pass: a savepoint before each hook, and a check after it."""
         self._identities: Identities = list
-        """Of the key's records, where calls are named by them."""
+        """Identities of the key's records, if calls are named by them."""
         self._state: KeyState | None = None
         self.watch = HookWatch(live.node).over(self.context)
         self.last_time: dict[bytes, int] = {}
@@ -96,7 +97,7 @@ class KeyedHooks:
         due_wall: list[tuple[int, CellId]],
         identities: Identities = list,
     ) -> KeyState:
-        """All hooks of a key in this epoch; gives the state to seal."""
+        """Runs all hooks of a key in this epoch; returns the state to seal."""
         shown = decode_key(key)
         self._identities = identities
         if not isinstance(self.live.node.errors, To):
@@ -111,8 +112,8 @@ class KeyedHooks:
             key_state.check(self.live, state)
             return state
         except (FailedHook, TypeError, AttributeError):
-            # A hook may have failed for what an earlier one left. Once more, then, with a look
-            # after each, from the stored state and with values that no hook has had in its hands.
+            # The cause may lie in what an earlier hook left. Run all hooks again, from the stored
+            # state and with unchanged values, and check the key after each hook.
             rewind()
         state = key_state.load(self.live, key, stored)
         self._careful = True
@@ -122,7 +123,7 @@ class KeyedHooks:
         return state
 
     def _set_aside(self, failure: FailedHook) -> None:
-        """What a hook did is undone; its record goes to the stream that the policy names."""
+        """Undoes what a hook did, and sends its record to the stream that the policy names."""
         node, context = self.live.node, self.context
         error, record = failure.error, failure.record
         if isinstance(error, _STOPS) or not dead_letters.takes_letter(node.errors, error):
@@ -146,7 +147,7 @@ class KeyedHooks:
         return UserCodeError(describe(self.live.node, shown, failure.describe_cause(), error))
 
     def _rewinder(self, key: bytes) -> Callable[[], None]:
-        """Takes back all that a key's hooks collect from now on."""
+        """A function that undoes all that a key's hooks collect from now on."""
         outputs, timers, counters = self.outputs, self.timers, self.emitter.counters
         made, behind, changed = outputs.savepoint(), outputs.behind, timers.savepoint(key)
         metrics = dict(counters.metrics)
@@ -192,7 +193,7 @@ class KeyedHooks:
         remaining = _oldest_remaining(records.times)
         identities = self._identities() if self._traced is not None or self._follows else ()
         hook = 0
-        # A hook may change its record: what a dead letter shows is another one of the same.
+        # A hook may change its record, so a dead letter shows a second copy of it.
         untouched = records if self._careful else repeat(None)
         for i, (record, original) in enumerate(zip(records, untouched, strict=False)):
             hook = self._fire_due(remaining[i], hook)
@@ -212,7 +213,7 @@ class KeyedHooks:
         self.watch.turn = None
 
     def _run_records(self, key: bytes, state: KeyState, records: KeyRecords) -> None:
-        """The short loop: nothing but records."""
+        """The short loop, for keys that have only records."""
         context = self.context
         context.in_timer = False
         process = state.object.process_record
@@ -252,7 +253,7 @@ class KeyedHooks:
         self.emitter.counters.hooks += 1
 
     def _undoer(self, state: KeyState) -> Callable[[], None]:
-        """Takes back all that the next hook does."""
+        """A function that undoes all that the next hook does."""
         rewind = self._rewinder(self.context.key_bytes)
         savepoint = key_state.Savepoint(self.live, state)
 
@@ -315,10 +316,10 @@ class KeyedHooks:
     # TTL ------------------------------------------------------------------
 
     def _begin(self, time: int) -> int:
-        """A hook's own time (D11); hides what has expired by then."""
+        """Before a hook: sets its time (D11), and hides the values that have expired by then."""
         key = self.context.key_bytes
         if time == END:
-            time = BEGINNING  # A timer at the end of time has none of its own.
+            time = BEGINNING  # A timer at the end of time has no time of its own.
         clock = self.wall if self._wall_ttl else max(time, self._since)
         self.last_time[key] = clock
         if self._ttl_us is not None:
@@ -331,7 +332,7 @@ class KeyedHooks:
         return clock
 
     def _end(self, clock: int, state: KeyState) -> None:
-        """A hook has run: what it wrote begins to live; with `_careful`, it must be storable."""
+        """After a hook: renews TTLs of written values; `_careful`: checks what it wrote."""
         if self._careful:
             key_state.check(self.live, state)
         if self._ttl_us is None and not self._field_ttl:
@@ -349,7 +350,8 @@ class KeyedHooks:
 
     def _timer_set(self, cell: CellId, at: int) -> None:
         if at <= self.now:
-            # Those that were due, or that records set, may be many; only these can go on for ever.
+            # Only timers set by timers can go on for ever. Those that were due at the start, or
+            # that records set, are finite, even if there are many.
             self._fired += self.context.in_timer
             heapq.heappush(self._due, (at, cell[2]))
 
@@ -363,7 +365,7 @@ class KeyedHooks:
 
 
 def _oldest_remaining(times: list[int]) -> list[int]:
-    """For each record, the oldest timestamp from it on."""
+    """For each record, the oldest timestamp among it and the records after it."""
     oldest = END
     found = []
     for time in reversed(times):

@@ -1,8 +1,8 @@
-"""The records of one key: made when their turn comes, and again for every pass over them.
+"""The records of one key, created when they are needed, and created again for every pass.
 
-So a hook may do what it likes with the values that it gets. A second pass, when a hook has
-failed, sees them as they arrived; nothing is copied for that beforehand. And records that are
-made a few at a time are still in the processor's cache when their hook runs.
+So a hook may change the values that it gets: a second pass, after a hook has failed, sees the
+values as they arrived, and no copies are made in advance. Also, records that are created a few at
+a time are still in the processor's cache when their hook runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from headrace.model.record import Record
 
 Values = Callable[[], Iterable[Any]]
-"""Makes the values of some records, new ones at every call."""
+"""Creates the values of some records, as new objects at every call."""
 
 
 class InputPart:
@@ -58,17 +58,18 @@ class KeyRecords:
     def __iter__(self) -> Iterator[Record[Any]]:
         if len(self._parts) == 1:
             return iter(self._parts[0])
-        # All begin now: a value that cannot be made is not the fault of the hook before it.
+        # Start all iterators now, so that a value that cannot be created is not blamed on the
+        # hook that runs before it.
         return chain.from_iterable([iter(part) for part in self._parts])
 
     def stream_of(self, index: int) -> str:
-        """The stream of one of them."""
+        """The stream of the record at this position."""
         ends = list(accumulate(len(part.times) for part in self._parts))
         return self._parts[bisect_right(ends, index)].stream
 
 
 class OrderedRecords(KeyRecords):
-    """The records of one key in time order, already made."""
+    """The records of one key in time order, already created."""
 
     __slots__ = ("_copies", "_records")
 
@@ -95,10 +96,10 @@ NO_RECORDS = KeyRecords(())
 
 
 def _copies_of(values: list[Any]) -> Callable[[], list[Any]]:
-    """Gives the values as they are now, as often as asked, whatever hooks do to them."""
+    """A function that returns the values as they are now, even after hooks have changed them."""
     try:
         data = pickle.dumps(values)
-    except Exception:  # classes that travelled with the pipeline have no module to be found in
+    except Exception:  # classes shipped with the pipeline belong to no importable module
         kept = copy.deepcopy(values)
         return lambda: copy.deepcopy(kept)
     return lambda: list(pickle.loads(data))

@@ -1,7 +1,7 @@
 """Ordered computations: their records wait until the watermark has passed them.
 
-Records that wait lie as WAITING cells in the state. They come back, merged with the new ones by
-(timestamp, order of inputs, origin, arrival), when the watermark has passed.
+Waiting records are stored in the state as WAITING cells. When the watermark has passed them, they
+are merged with the new records in the order (timestamp, order of inputs, origin, arrival).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from headrace.worker.timers import WAITING
 OrderedByKey = dict[bytes, tuple[list[Record[Any]], list[bytes]]]
 """Key -> its records in time order, and their identities."""
 
-# Unique among a key's waiting records; what orders them is in the value.
+# Unique among a key's waiting records. The value, not this number, decides their order.
 _WAITING_ENTRY = struct.Struct(">qqHI")
 _order = itemgetter(0)
 
 
 def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
-    """The records that the watermark has passed; the others begin to wait, or go on."""
+    """The records that the watermark has passed. The others are stored, or stay stored."""
     ready: dict[bytes, list[tuple[tuple[Any, ...], Record[Any], bytes]]] = {}
     topology = run.emitter.runtime.topology
     with_identity = topology.needs_identity
@@ -84,7 +84,7 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
                         raw[position - start],
                     )
                 )
-    # By key, as the order in which waiting records lie in segments changes with compaction.
+    # Sort by key, because compaction changes the order of waiting records in segments.
     found: OrderedByKey = {}
     for key in sorted(ready):
         rows = sorted(ready[key], key=_order)

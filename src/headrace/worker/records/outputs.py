@@ -1,4 +1,4 @@
-"""Productions of record and timer hooks, by output port, on their way to the emitter."""
+"""Collects the productions of record and timer hooks by output port, for the emitter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StreamOutput:
         self.origins: list[bytes] = []
 
     def rows(self, with_origins: bool) -> Rows:
-        """What was produced."""
+        """The productions as rows."""
         origins = pa.array(self.origins, pa.binary()) if with_origins else None
         return Rows(
             np.array(self.timestamps, np.int64),
@@ -51,7 +51,7 @@ class Outputs:
         self.behind = 0
 
     def add(self, value: Any, to: str | None, timestamp: int, origin: bytes) -> None:
-        """One production."""
+        """Adds one production."""
         output = self._single if to is None else self._ports.get(to)
         if output is None:
             output = self._find(to)
@@ -75,11 +75,11 @@ class Outputs:
         raise ValueError(f"{self._node.name!r}: {asked}; outputs are {names}")
 
     def savepoint(self) -> list[int]:
-        """Where all ports are now, to rewind to."""
+        """The current position of all ports, for `rewind` and `since`."""
         return [len(output.cells) for output in self._ports.values()]
 
     def since(self, savepoint: list[int]) -> list[tuple[str, bytes, int]]:
-        """(stream, encoded value, timestamp) of what was produced since `savepoint`."""
+        """(stream, encoded value, timestamp) of each production since `savepoint`."""
         streams = self._node.outputs.values()
         return [
             (stream, output.cells[at], output.timestamps[at])
@@ -88,19 +88,19 @@ class Outputs:
         ]
 
     def rewind(self, savepoint: list[int]) -> None:
-        """Forgets what was produced since `savepoint`."""
+        """Removes all productions since `savepoint`."""
         for output, length in zip(self._ports.values(), savepoint, strict=True):
             del output.cells[length:], output.timestamps[length:], output.origins[length:]
 
     def number(self, savepoint: list[int], cause: bytes, index: int) -> None:
-        """Gives what a keyless hook produced since then its origins, before its identities."""
+        """Adds origins, before identities, to a keyless hook's productions since the savepoint."""
         for output, start in zip(self._ports.values(), savepoint, strict=True):
             for at in range(start, len(output.origins)):
                 identity = identity_part(output.origins[at]) if self._traced else b""
                 output.origins[at] = keyless_origin(cause, index, at - start) + identity
 
     def add_all(self, other: Outputs) -> None:
-        """Takes over all that another collected for the same ports."""
+        """Adds all productions that another object collected for the same ports."""
         for port, output in other._ports.items():
             mine = self._ports[port]
             mine.cells += output.cells
@@ -109,7 +109,7 @@ class Outputs:
         self.behind += other.behind
 
     def emit(self, emitter: Emitter) -> None:
-        """Hands everything over."""
+        """Passes all productions to the emitter."""
         needing = emitter.runtime.topology.needs_origin
         for port, stream in self._node.outputs.items():
             output = self._ports[port]
@@ -121,11 +121,11 @@ class Outputs:
 
 
 def names_outputs(emitter: Emitter, node: Node) -> bool:
-    """Whether a consumer must know what a computation's productions came from."""
+    """Whether some consumer needs the causes of a computation's productions."""
     return not emitter.runtime.topology.needs_identity.isdisjoint(node.outputs.values())
 
 
 def outputs_of(run: SlotRun) -> Outputs:
-    """Where the hooks of a slot collect what they produce."""
+    """The object that collects the productions of a slot's hooks."""
     behind = oldest_on_time(run.order.outs.get(run.node.name, 0))
     return Outputs(run.node, behind, traced=names_outputs(run.emitter, run.node))

@@ -1,8 +1,8 @@
-"""The keys of a slot, one after another or, with `concurrency=n`, n at once in threads.
+"""Runs the keys of a slot one after another or, with `concurrency=n`, in n threads.
 
-Results do not depend on it: in threads each key collects what it makes in an emitter
-of its own, and these are taken over in the order of keys. Of several keys that fail,
-the first in that order is the one whose error is raised.
+Invariant: results do not depend on `concurrency`. In threads, each key has its own emitter, and
+these emitters are merged in the order of keys. If several keys fail, the error of the first key in
+that order is raised.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.worker.slot_run import SlotRun
 from headrace.worker.watching.watchdog import watching
 
 _AHEAD = 4
-"""Keys that wait for a thread, per thread: records are made when their key is handed over."""
+"""Keys that wait for a thread, per thread. A key's records are created when it is submitted."""
 
 
 class KeyWork(NamedTuple):
-    """What one key has to do in an epoch."""
+    """The work of one key in an epoch."""
 
     key: bytes
     state: KeyState
@@ -47,7 +47,7 @@ Done = tuple[bytes, KeyState, int]
 def run_keys(
     run: SlotRun, outputs: Outputs, work: Iterator[KeyWork], inputs_of: InputsOf
 ) -> Iterator[Done]:
-    """Runs every key's hooks, and gives what they left, in the order of keys."""
+    """Runs every key's hooks; returns their results in the order of keys."""
     if run.node.concurrency > 1:
         yield from _in_threads(run, outputs, work, inputs_of)
         return

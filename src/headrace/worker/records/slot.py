@@ -1,4 +1,4 @@
-"""Hooks per record in one slot: load the keys' state, run their hooks, collect what changed."""
+"""Runs record hooks in one slot: loads the keys' state, runs their hooks, collects changes."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _first_time(
 def _load(
     run: SlotRun, keys: list[bytes], first_time: Callable[[bytes], int]
 ) -> dict[bytes, tuple[KeyState, Stored, bool]]:
-    """The state of all keys: warm objects, and one multi-get for the others."""
+    """The state of all keys: cached objects, and one multi-get for the others."""
     found: dict[bytes, tuple[KeyState, Stored, bool]] = {}
-    # A failed hook needs the stored bytes again, so with errors=to() nothing is warm.
+    # After a failed hook the stored bytes are needed again, so errors=to() uses no cached objects.
     warm = not isinstance(run.node.errors, To)
     cold = []
     for key in keys:

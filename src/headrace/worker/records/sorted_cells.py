@@ -1,7 +1,7 @@
-"""The columns of records in the order of their keys, as Python objects.
+"""The columns of records, sorted by key, as Python objects.
 
-They are taken out of Arrow a stretch of keys at a time, so that they are still in the
-processor's cache when the hooks of their key run, and never all in memory.
+Cells are converted from Arrow for a few keys at a time. So they are still in the processor's cache
+when the hooks of their key run, and they are never all in memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace.model.values.arrow import python_list
 from headrace.model.values.rows import Timestamps
 
 CELLS_AHEAD = 1 << 14
-"""About how many cells of a column are taken at once, in whole keys."""
+"""About how many cells of a column are converted at once. Keys are not split."""
 
 Cells: TypeAlias = "list[Any] | pa.Array"
-"""A column of one key's records: in Python objects, but for those that a hook could change."""
+"""A column of one key's records: Python objects, or an Arrow array if they would be mutable."""
 
 
 class SortedCells:
-    """Times, and columns of values, in an order in which every key's records lie together."""
+    """Times and columns of values, in an order in which the records of each key are adjacent."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SortedCells:
         self._columns = [pa.array(timestamps[order])]
         self._which = [0]
         for column in columns:
-            # Often one of them is the time: its numbers need not be made twice.
+            # One of the columns is often the time: do not convert its numbers twice.
             if _is_time(column, timestamps):
                 self._which.append(0)
             else:
@@ -49,7 +49,7 @@ class SortedCells:
         self._taken: list[Cells] = []
 
     def between(self, start: int, end: int) -> list[Any]:
-        """The cells of one key's records: the times, and those of each column."""
+        """The cells of one key's records: the times, and the cells of each column."""
         if not self._start <= start <= end <= self._end:
             self._take(start, end)
         first, last = start - self._start, end - self._start
@@ -57,14 +57,14 @@ class SortedCells:
         return [found[which] for which in self._which]
 
     def _take(self, start: int, end: int) -> None:
-        """Takes the next keys; or all, once, where keys are not read in their order."""
+        """Converts the next keys; or all keys at once, if keys are not read in their order."""
         if start == self._end:
             whole = bisect_right(self._ends, start + CELLS_AHEAD)
             stop = max(end, self._ends[whole - 1] if whole else 0)
         else:
             start, stop = 0, len(self._columns[0])
         self._start, self._end = start, stop
-        self._taken = []  # frees the last ones first, whose memory the next ones take
+        self._taken = []  # free the previous cells first, so that the next ones reuse their memory
         for column in self._columns:
             cells = column.slice(start, stop - start)
             self._taken.append(python_list(cells) if _is_fixed(cells.type) else cells)
@@ -79,7 +79,7 @@ def _is_time(column: pa.Array, timestamps: Timestamps) -> bool:
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
-    """Whether no hook can change the objects that such cells become."""
+    """Whether cells of this type become immutable objects."""
     if pa.types.is_dictionary(kind):
         return _is_fixed(kind.value_type)
     return any(test(kind) for test in _FIXED)

@@ -1,13 +1,13 @@
-"""The `ctx` of computations that call the outside, or that feed one that does.
+"""The `ctx` of computations that call outside services, or that feed such a computation.
 
-It knows what caused the running hook, so that calls and productions have names that
-a rerun finds again. Only pipelines that use `ctx.http` or `ctx.call` have it.
+It knows the cause of the running hook, so that calls and productions have names that are the same
+in a rerun. Only pipelines that use `ctx.http` or `ctx.call` use this context.
 
-- Calls logged before use are named by computation, stream, key, cause and the
-  ordinal among such calls of the hook; the others by plan, computation, key, hook
-  and ordinal. The two count apart: an answer that changes from one try to the next
-  must not shift the names of calls that must not repeat.
-- Within a task a name is asked once, though the key's hooks may run again.
+- A call that is logged before use is named by computation, stream, key, cause and its ordinal
+  among such calls of the hook. Other calls are named by plan, computation, key, hook and ordinal.
+  The two kinds are counted separately: an answer that differs between two attempts must not shift
+  the names of calls that must not repeat.
+- Within a task each name is asked once, even if the key's hooks run again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from headrace.worker.records.outputs import Outputs, names_outputs
 from headrace.worker.timers import TimerChanges
 
 Identities = Callable[[], Sequence[bytes]]
-"""The cells at whose ends a key's records carry their identities; looked up when it matters."""
+"""Returns the cells of a key's records that end with their identities; called on demand."""
 
 
 def is_traced(emitter: Emitter, node: Node) -> bool:
-    """Whether a computation must know what causes its hooks."""
+    """Whether a computation must know the causes of its hooks."""
     needing = emitter.runtime.topology.needs_identity
     return node.services or not needing.isdisjoint(node.emitted())
 
@@ -64,7 +64,7 @@ class TracedContext(ServiceContext, HookContext):
         """The hook whose productions and calls are being counted."""
         self._produced = self._called_once = self._called_each = 0
         if not names_outputs(emitter, node):
-            # No consumer asks where its productions come from.
+            # No consumer needs the origins of its productions.
             vars(self)["produce"] = super().produce
 
     def enter(self, key: Any, key_bytes: bytes) -> None:
@@ -73,7 +73,7 @@ class TracedContext(ServiceContext, HookContext):
         self._records = NO_RECORDS
 
     def caused_by(self, stream: str, cell: bytes) -> None:
-        """A hook begins; its cause is a record of `stream`, or, without one, a timer.
+        """Before a hook: sets its cause, a record of `stream` or, without a stream, a timer.
 
         `cell` ends with the identity of the cause.
         """
@@ -81,12 +81,12 @@ class TracedContext(ServiceContext, HookContext):
         self._counted = NO_HOOK
 
     def all_caused_by(self, records: KeyRecords, identities: Identities) -> None:
-        """Hooks begin, one for each record; what caused one is looked up when it matters."""
+        """Before one hook per record: the cause of each hook is looked up when it is needed."""
         self._records, self._identities, self._cells = records, identities, None
 
     @property
     def cause(self) -> bytes:
-        """The identity of the record or timer that runs."""
+        """The identity of the record or timer whose hook runs."""
         if not self._records:
             return identity_part(self._cell)
         if self._cells is None:
@@ -95,7 +95,7 @@ class TracedContext(ServiceContext, HookContext):
 
     @property
     def cause_stream(self) -> str:
-        """The stream of the record that runs; empty for a timer."""
+        """The stream of the record whose hook runs; empty for a timer."""
         return self._records.stream_of(self.hook) if self._records else self._stream
 
     def _count(self) -> None:
@@ -113,7 +113,7 @@ class TracedContext(ServiceContext, HookContext):
         self._outputs.add(value, to, at, self._origin + identity)
 
     def _own_key(self) -> bytes:
-        """The key's bytes; without key nothing, as a label depends on how the input is cut."""
+        """The key's bytes. Empty without a key: the label would depend on how the input is cut."""
         return b"" if self._timers is None else self.key_bytes
 
     # Calls ----------------------------------------------------------------
@@ -140,7 +140,7 @@ class TracedContext(ServiceContext, HookContext):
         in_plan = f"{self._name}:{self.key_bytes.hex()}:{self.hook}:{ordinal}"
         if not first and not question.sends_key:
             return self._unit_calls.ask_with_commit(in_plan, question, no_key)
-        # Bound now: a try that outlives its timeout may ask when the next hook runs.
+        # Bind the values now: a try that outlives its timeout may run during the next hook.
         stream, cause, own_key = self.cause_stream, self.cause, self._own_key()
 
         def lasting() -> str:

@@ -1,1 +1,1 @@
-"""A computation that takes its records as Arrow tables."""
+"""Runs computations whose hooks take records as Arrow tables."""

@@ -1,9 +1,9 @@
-"""Calls to the outside from `process_table`.
+"""Calls of outside services from `process_table`.
 
-A table has many causes, so its calls are named by their place in the plan: computation,
-the slot's label, the hook's ordinal and the call's. That name is good for every rerun of
-the plan, but not for the plan that follows where one is voided. So only calls are taken
-that may then be made again: a GET, and services that are logged with the commit.
+A table has many causes, so a call is named by its place in the plan: the computation, the slot's
+label, the hook's ordinal and the call's ordinal. This name stays valid in every rerun of the plan.
+It is not valid in the next plan, if this plan is voided. So only calls that may be repeated are
+accepted: a GET, and services that are logged with the commit.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from headrace.worker.exchange.emitter import Emitter
 
 
 class TableCalls(ServiceContext):
-    """A context whose calls have a place in the plan, and no cause."""
+    """A context whose calls are named by their place in the plan, not by a cause."""
 
     _emitter: Emitter
     _node: Node
 
     def prepare_calls(self, emitter: Emitter, node: Node, hook: int) -> None:
-        """Before the first call."""
+        """Must be called before the first call of a service."""
         self._emitter, self._node = emitter, node
         self._hook, self._called = hook, 0
 
     @property
     def broken(self) -> HeadraceError | None:
-        """Why a call could not be logged, in case the hook swallowed it."""
+        """The error of a call that could not be logged, in case the hook caught it."""
         return self._emitter.calls.broken
 
     def ask(self, question: Question) -> bytes:

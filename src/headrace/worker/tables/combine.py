@@ -1,9 +1,9 @@
-"""Combining where records are made: fewer rows travel, and one hot key makes no hot slot.
+"""Combines records before the shuffle: fewer rows are sent, and a hot key makes no hot slot.
 
-A computation with `combine_table` beside `process_table` has it run over what a
-task made for it, before the shuffle; windows take the records as they are and combine
-those that they can take (`combine_rows`). Late records are judged here, against the same
-committed watermark, as a combined row has no single time of its own.
+If a computation has `combine_table` beside `process_table`, it runs here over the rows that a
+task produced for the computation. Windows combine the records that they accept, as they are
+(`combine_rows`). The late policy is applied here, by the same committed watermark, because a
+combined row has no single time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.worker.watching.tracebacks import describe
 
 
 def combine(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
-    """The parcel with the rows that were made of it; `refuse` takes what cannot be combined."""
+    """The parcel with combined rows. `refuse` gets the records that cannot be combined."""
     if live.shape.combines_rows:
         return _combine_rows(live, parcel, refuse)
     table = value_table(live.node, parcel.rows)
@@ -52,14 +52,14 @@ def _combine_rows(live: Live, parcel: Parcel, refuse: Refuse) -> Parcel:
         codes, rows = obj.combine_rows(Records(parcel.rows, parcel.codes), refuse)
         return Parcel(parcel.keys, codes.astype(np.int32), rows)
     except HeadraceError:
-        raise  # the policy has spoken
+        raise  # the error policy stops the run
     except Exception as error:
         what = f"combining {len(parcel.rows):,} records"
         raise UserCodeError(describe(live.node, None, what, error, table=True)) from error
 
 
 def reserved_name_error(node: Node, name: str) -> UserCodeError:
-    """The error for a column that would hide one of the engine's own."""
+    """The error for a user's column whose name the engine needs."""
     return UserCodeError(
         f"computation {node.name!r}: the records have a column {name!r}, the name under which "
         "tables hold what belongs to the record itself: rename it before, with select or map"
@@ -78,7 +78,7 @@ def _rows(made: pa.Table, codes: np.ndarray[Any, Any], parcel: Parcel) -> Rows:
 
 
 def time_column(table: pa.Table) -> str:
-    """Under which name the records' times stand beside the values."""
+    """The name of the column with the records' times, beside the value columns."""
     return "timestamp" if "timestamp" not in table.schema.names else "record_timestamp"
 
 
@@ -90,7 +90,7 @@ def value_table(node: Node, rows: Rows) -> pa.Table:
 
 
 def _packed_table(node: Node, values: list[Any]) -> pa.Table:
-    """A column per name that occurs in any of the dicts; anything else as one column `value`."""
+    """One column per name that occurs in any of the dicts; other values as one column `value`."""
     if values and all(isinstance(value, dict) for value in values):
         names = dict.fromkeys(name for value in values for name in value)
         columns = {name: [value.get(name) for value in values] for name in names}

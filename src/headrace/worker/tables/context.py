@@ -1,4 +1,4 @@
-"""The `ctx` of tables: services and productions; what a table without keys may do."""
+"""The `ctx` of tables: services and productions, and the context of tables without keys."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BareTableContext(Drawing, TableCalls, TableContext):
 
     @property
     def label(self) -> str:
-        """The unit of work that runs."""
+        """The label of the unit of work that runs."""
         return self._emitter.label
 
     def count(self, metric: str, n: int = 1) -> None:
@@ -160,7 +160,7 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     def _emit(
         self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
     ) -> None:
-        """`key_index` says whose rows they are, `causes` which input rows they come from."""
+        """`key_index` is the key of each row, `causes` the input row that caused it."""
         self._emitter.counters.behind += int((rows.timestamps < self._behind).sum())
         stream = self._stream(to)
         if stream in self._emitter.runtime.topology.needs_origin:
@@ -198,7 +198,7 @@ class KeylessTableContext(BareTableContext):
     def _emit(
         self, rows: Rows, to: str | None, key_index: Any, causes: Any, ties: str = "order"
     ) -> None:
-        """Rows that do not fit the schema of their stream go by the policy, with their records."""
+        """Emits rows. The policy handles records whose rows do not fit the stream's schema."""
         schema = self._emitter.runtime.topology.graph.schemas.get(self._stream(to))
         if schema is not None and causes is not None and len(rows):
             rows, reasons = fit(rows, schema)
@@ -239,11 +239,11 @@ class KeylessTableContext(BareTableContext):
         dead_letters.send(emitter, node.errors, letter, timestamp, origin, identity)
 
     def _causes(self, count: int, chosen: Any) -> tuple[list[bytes], list[bytes]] | None:
-        """Origins and identities of the rows that caused `count` rows, where that is known."""
+        """Origins and identities of the rows that caused `count` rows, if the causes are known."""
         given = self._input
         if given.origins is None or (chosen is None and len(given) != count):
             return None
-        # A row for each row: each comes from the one in its place.
+        # One output row per input row: each output row comes from the input row at its position.
         causes = given if chosen is None else given.take(chosen)
         origins, identities = self._emitter.origins(self._node.inputs[self._index].stream, causes)
         return origins or [], identities
@@ -269,7 +269,7 @@ class KeylessTableContext(BareTableContext):
 
 
 def _by_content(rows: Rows) -> pa.Array:
-    """Origins that tell rows of one key and instant apart by what is in them."""
+    """Origins with a hash of each row's content, to distinguish rows of one key and time."""
     cells: Any = rows.as_packed().packed
     origins: Any = rows.origins
     pairs = zip(origins.to_pylist(), cells.to_pylist(), strict=True)

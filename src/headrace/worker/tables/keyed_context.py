@@ -45,7 +45,7 @@ class KeyedTableContext(BareTableContext):
         rows: Rows,
         inputs: Sequence[Input] = (),
     ) -> None:
-        """`codes` are those of `rows`; keys without rows come after the others."""
+        """`codes` are the key indexes of `rows`. Keys without rows come after the others."""
         super().__init__(run.emitter, run.node, rows)
         self._inputs = inputs
         self.apart = inputs_apart(run.node)
@@ -76,7 +76,7 @@ class KeyedTableContext(BareTableContext):
 
     @cached_property
     def _shown(self) -> list[Any]:
-        """The keys decoded; joins, for one, mostly do without."""
+        """The decoded keys. Decoded on demand, as joins, for example, rarely need them."""
         return [decode_key(key) for key in self._keys]
 
     def keys(self) -> list[Any]:
@@ -100,7 +100,7 @@ class KeyedTableContext(BareTableContext):
                 self._emit(taken, to, given.key_index[chosen[mine] - given.first], None)
 
     def changes(self) -> Iterator[tuple[int, str, Any, Any]]:
-        """(key's index, field or entry, before, after) of what was written so far."""
+        """(key's index, field or entry, before, after) of each change so far."""
         for field in self._fields:
             for i, data in enumerate(self._written.get(field.name, ())):
                 was, now = self._value(i, field, int(self._clocks[i])), field.codec.decode(data)
@@ -128,7 +128,7 @@ class KeyedTableContext(BareTableContext):
             ) from None
 
     def _migrate(self) -> dict[int, KeyState]:
-        """Keys that another version of the class has written, as this one sees them."""
+        """Migrates keys that another version of the class has written."""
         found: dict[int, KeyState] = {}
         for i, stored in enumerate(self._stored):
             if stored.version not in (0, self._version):
@@ -137,7 +137,7 @@ class KeyedTableContext(BareTableContext):
         return found
 
     def read(self) -> pa.Table:
-        # As in the table, keys of all kinds need fit no column where values are not read.
+        # As in the table: if values are not read, keys of mixed types need not fit one column.
         columns: dict[str, Any] = {"key": self._key_array()} if self._shows_keys else {}
         clocks = self._clocks.tolist()
         for field in self._fields:
@@ -207,7 +207,7 @@ class KeyedTableContext(BareTableContext):
         self._timers.cancel(_as_list(key_index), tag)
 
     def take_due(self) -> pa.Table | None:
-        """What is due now, removed, as the table of `process_timers`."""
+        """Removes the timers that are due now; returns them as the table of `process_timers`."""
         self.watermark = self._run.now
         due = self._timers.take_due()
         if not due:
@@ -248,10 +248,10 @@ class KeyedTableContext(BareTableContext):
         super()._emit(rows, to, key_index, causes, ties)
 
     def _fitting(self, rows: Rows, schema: Schema, owners: list[int]) -> tuple[Rows, list[int]]:
-        """The rows that fit the stream's schema, cast; others are dead letters of their keys.
+        """The rows that fit the stream's schema, cast. Others become dead letters of their keys.
 
-        What a window holds has been committed, so a result that does not fit must not stop
-        every later start.
+        The content of a window is committed, so a result that does not fit must not stop the
+        pipeline again at every start.
         """
         fitted, reasons = fit(rows, schema)
         if not reasons:
@@ -266,7 +266,7 @@ class KeyedTableContext(BareTableContext):
     # The end --------------------------------------------------------------
 
     def cells(self) -> list[Cell]:
-        """What is to be written."""
+        """The cells to write."""
         hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
         keys, version = self._keys, self._version
         found = entry_cells_of_keys(self._entries.changes(), hashes, keys, clocks, version)
@@ -288,7 +288,7 @@ class KeyedTableContext(BareTableContext):
                     continue
                 cell = self._stored[i].fields.get(field.name)
                 stored = None if cell is None else cell[0]
-                # With a TTL also the same value is a write: it lives from now on.
+                # With a TTL, writing the same value is a change too: it renews the TTL.
                 if is_written(field, stored, data, renewed=True):
                     ttl = field.ttl_us
                     expires = END if ttl is None else min(clocks[i] + ttl, END)
@@ -312,7 +312,7 @@ _ARROW = {
 
 
 def inputs_apart(node: Node) -> bool:
-    """Whether a computation takes its inputs from `ctx.inputs()`, in no common table."""
+    """Whether a computation reads its inputs from `ctx.inputs()`, not as one common table."""
     return len(node.inputs) > 1 and not node.template.reads_values
 
 

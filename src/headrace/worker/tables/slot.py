@@ -35,11 +35,11 @@ from headrace.worker.watching.watchdog import HookWatch, watching
 _NO_VALUES = "no values"
 
 ROUNDS_MAX = 10_000
-"""Timers that set timers that are due at once, more often than this in a row, never end."""
+"""After this many rounds of timers that set timers that are due at once, the run fails."""
 
 
 def run_tables(run: SlotRun, arrivals: list[Arrival]) -> None:
-    """Runs the hooks over everything that arrived and all that is due, if anything did or is."""
+    """Runs the hooks over all arrivals and all due timers, if there are any."""
     arrivals = [a for a in arrivals if len(a.parcel.rows)]
     due: list[bytes] = []
     if run.live.shape.takes_timer_tables:
@@ -65,14 +65,14 @@ def run_tables(run: SlotRun, arrivals: list[Arrival]) -> None:
 
 
 def _bare(arrival: Arrival) -> Parcel:
-    """Keys and times alone: values of several inputs need not fit one table."""
+    """A table of keys and times only, as values of several inputs may not fit one table."""
     parcel = arrival.parcel
     rows = Rows(parcel.rows.timestamps, columns=pa.record_batch([], names=[]))
     return Parcel(parcel.keys, parcel.codes, rows)
 
 
 def _inputs(arrivals: list[Arrival], codes: np.ndarray[Any, Any]) -> list[Input]:
-    """Each arrival with its part of the codes."""
+    """Each arrival with its part of the key indexes."""
     found, first = [], 0
     for arrival in arrivals:
         rows = arrival.parcel.rows
@@ -83,7 +83,7 @@ def _inputs(arrivals: list[Arrival], codes: np.ndarray[Any, Any]) -> list[Input]
 
 
 def _fire(run: SlotRun, context: KeyedTableContext) -> None:
-    """Everything due, as one table; then what those hooks set that is due at once."""
+    """Fires all due timers as one table; then the timers that this hook set and that are due."""
     for _ in range(ROUNDS_MAX):
         table = context.take_due()
         if table is None:
@@ -98,7 +98,7 @@ def _fire(run: SlotRun, context: KeyedTableContext) -> None:
 def run_keyless_table(
     emitter: Emitter, live: Live, inputs: list[tuple[int, str, Rows]], before: int
 ) -> None:
-    """The same without keys, in the task that made the rows."""
+    """Runs `process_table` without keys, in the task that produced the rows."""
     for index, stream, rows in inputs:
         rows = keep_on_time(emitter, live.node, rows, before)
         if len(rows):
@@ -113,7 +113,7 @@ def run_keyless_table(
 
 
 def _used(parcel: Parcel) -> tuple[list[bytes], np.ndarray[Any, Any]]:
-    """Keys that have records, and codes into them."""
+    """The keys that have records, and the index of each row's key among them."""
     present = np.zeros(len(parcel.keys), np.bool_)
     present[parcel.codes] = True
     if present.all():
@@ -165,7 +165,7 @@ def _table(
         names = np.repeat([a.stream for a in arrivals], [len(a.parcel.rows) for a in arrivals])
         extra["stream"] = pa.array(names.tolist(), pa.string())
     for name, column in extra.items():
-        # A value column of the same name wins: it is what the user's key extractor saw.
+        # A value column of the same name takes precedence: the user's key extractor saw it.
         if name not in table.schema.names:
             table = with_own(table, name, column)
         elif name in ("key_index", "record_timestamp"):

@@ -15,7 +15,7 @@ from headrace.worker.timers import CLOCKS, EVENT, WALL
 
 
 class TableTimers:
-    """The same timers as those of `ctx.set_timer`, by the position of their key."""
+    """The timers of `ctx.set_timer`, addressed by the position of their key."""
 
     def __init__(self, run: SlotRun, keys: list[bytes]) -> None:
         self._run, self._keys = run, keys
@@ -29,7 +29,7 @@ class TableTimers:
             self._due.update((WALL, cell) for _, cell in indexes[WALL].due(wall))
 
     def times(self, tag: Any, clock: str) -> pa.Array:
-        """When each key's timer fires; null where it has none."""
+        """The time of each key's timer; null if the key has no timer."""
         entry, timers = encode_part(tag), self._run.timers
         found = (timers.get(clock, (key, clock, entry)) for key in self._keys)
         return pa.array([None if timed is None else timed[0] for timed in found], pa.int64())
@@ -68,7 +68,7 @@ class TableTimers:
             self._run.timers.cancel_timer(self._keys[i], entry)
 
     def take_due(self) -> list[tuple[int, int, Any, str]]:
-        """(at, key's index, tag, clock) of what is due, by time; they are timers no more."""
+        """Removes due timers; returns their (at, key's index, tag, clock), sorted by time."""
         run, self._firing = self._run, True
         found: list[tuple[int, int, Any, str]] = []
         due, self._due = self._due, set()

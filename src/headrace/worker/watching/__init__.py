@@ -1,1 +1,1 @@
-"""Looking at user code from outside: time limits, tracebacks, recorded calls."""
+"""Observes user code from outside: time limits, tracebacks, recorded hook calls."""

@@ -1,8 +1,8 @@
-"""Watching hooks from outside: what each got, changed, produced and asked.
+"""Records hook calls: the input, state changes, productions and service calls of each hook.
 
-A runtime that watches gives key objects a class whose hooks tell what happens around
-the user's own. Nothing in the way of an ordinary run knows of it, and what the hooks
-do is the same: the digests of an epoch that is watched are those of one that is not.
+An observed runtime gives key objects a class whose hooks wrap the user's hooks and record each
+call. An ordinary run does not know this module. Invariant: recording does not change what hooks
+do, so an epoch has the same digests with and without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECORD, TIMER, TABLE = "record", "timer", "table"
 
 
 class Production(msgspec.Struct, frozen=True):
-    """What a hook produced."""
+    """One production of a hook."""
 
     stream: str
     value: Any
@@ -47,7 +47,7 @@ class Production(msgspec.Struct, frozen=True):
 
 
 class TimerSet(msgspec.Struct, frozen=True):
-    """A timer or hold that a hook set, or took away (`at` is None)."""
+    """A timer or hold that a hook set, or removed (`at` is None)."""
 
     clock: str
     """"event", "wall" or "hold"."""
@@ -56,7 +56,7 @@ class TimerSet(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A call to the outside and what it came to."""
+    """A call of an outside service and its outcome."""
 
     what: str
     answer: Any = None
@@ -83,7 +83,7 @@ class HookCall(msgspec.Struct):
     clock: str = ""
     rows: int = 0
     before: dict[str, Any] = {}
-    """Fields and map entries that the hook changed, as they were."""
+    """The values, before the hook, of fields and map entries that it changed."""
     after: dict[str, Any] = {}
     produced: list[Production] = []
     timers: list[TimerSet] = []
@@ -92,7 +92,7 @@ class HookCall(msgspec.Struct):
 
 
 class Observer:
-    """Collects the calls of hooks that are wanted."""
+    """Collects the hook calls that were asked for."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Observer:
         *,
         debug: bool = False,
     ) -> None:
-        """None is every computation, or every key; `debug` stops in the first hook."""
+        """None selects every computation, or every key. `debug` stops in the first hook."""
         self._computation, self._key, self._debug = computation, key, debug
         self._of_key: dict[tuple[str, str, bytes], list[HookCall]] = {}
         self._kept = 0
@@ -113,13 +113,13 @@ class Observer:
         return [call for calls in self._of_key.values() for call in calls]
 
     def wants(self, node: Node, key: Any) -> bool:
-        """Whether calls for this key are looked at."""
+        """Whether calls for this key are recorded."""
         if self._computation is not None and node.name != self._computation:
             return False
         return self._key is None or key == self._key
 
     def add(self, key_bytes: bytes, call: HookCall) -> None:
-        """Takes in a call; those of a second pass over a key's hooks replace the first ones."""
+        """Adds a call. Calls of a second pass over a key's hooks replace those of the first."""
         of_key = self._of_key.setdefault((call.label, call.computation, key_bytes), [])
         if of_key and call.ordinal <= of_key[-1].ordinal:
             self.total -= len(of_key)
@@ -131,12 +131,12 @@ class Observer:
             of_key.append(call)
 
     def run(self, hook: Callable[..., None], *given: Any) -> None:
-        """Runs a hook, under the debugger if that was asked for."""
+        """Runs a hook, with the debugger if `debug` was given."""
         if not self._debug:
             hook(*given)
             return
         self._debug = False
-        # At a terminal it reads lines as people edit them; otherwise plainly, as scripts want it.
+        # At a terminal it reads lines with line editing; otherwise without, for scripts.
         streams = {} if sys.stdin.isatty() else {"stdin": sys.stdin, "stdout": sys.stdout}
         debugger = _Debugger(nosigint=True, **streams)  # type: ignore[arg-type]
         debugger.runcall(hook, *given)
@@ -145,7 +145,7 @@ class Observer:
 
 
 class _Debugger(pdb.Pdb):
-    """Remembers that its user has quit: `runcall` itself does not tell."""
+    """Remembers that its user has quit, because `runcall` does not report it."""
 
     left = False
 
@@ -155,7 +155,7 @@ class _Debugger(pdb.Pdb):
 
 
 class ObservedRuntime(Runtime):
-    """A runtime whose hooks are watched."""
+    """A runtime whose hook calls are recorded."""
 
     def __init__(
         self, topology: Topology, store: Store, cache: WorkerCache, observer: Observer
@@ -224,7 +224,7 @@ def _watch(
     maps = {name: found.seen() for name, found in _maps(live, obj)}
     made = outputs.savepoint()
     set_before = timers.savepoint(ctx.key_bytes) if timers is not None else {}
-    # On the object, where it comes before the class's own; `ctx.http` asks through it too.
+    # Set on the object, where it precedes the class's method; `ctx.http` asks through it too.
     vars(ctx)["ask"] = _asking(ctx, call)
     try:
         observer.run(hook, obj, cause, ctx)
@@ -246,7 +246,7 @@ def _fields(live: Live, obj: Any) -> dict[str, bytes | None]:
         try:
             found[field.name] = field.codec.encode(vars(obj)[field.name])
         except (TypeError, ValueError, KeyError):
-            found[field.name] = None  # the seal says what is wrong with it
+            found[field.name] = None  # sealing raises the error
     return found
 
 
@@ -271,7 +271,7 @@ def _compare_state(
         try:
             seen = entries.seen()
         except (TypeError, ValueError):
-            continue  # an entry that cannot be stored: the seal says so
+            continue  # an entry that cannot be stored: sealing raises the error
         for entry, (stored, is_now) in seen.items():
             was = maps[name][entry][1] if entry in maps.get(name, {}) else stored
             if was != is_now:
@@ -327,16 +327,16 @@ def _asking(ctx: Any, call: HookCall) -> Callable[..., bytes]:
 
 
 def _rows_shown(live: Live, ctx: BareTableContext, keys: Sequence[Any], table: Any) -> Any:
-    """The first rows that a hook got; where it takes records as they are, those records."""
+    """The first rows that a hook got, or the first records, if it takes records as they are."""
     if live.node.template.reads_values or "tag" in table.schema.names:
         return table.slice(0, ROWS_SHOWN_MAX).to_pylist()
     found: list[dict[str, Any]] = []
     for given in ctx.inputs():
         rows = given.rows.slice(0, ROWS_SHOWN_MAX - len(found))
-        rows.schema = None  # what was combined is no record of the stream any more
+        rows.schema = None  # combined rows are not records of the stream
         owners, times = given.key_index.tolist(), rows.timestamps.tolist()
         for owner, time, value in zip(owners, times, rows.values(), strict=False):
-            if live.node.combines:  # windows, whose accumulators are not made to be read
+            if live.node.combines:  # windows, whose accumulators are not readable
                 value = {name: value[name] for name in ("start", "end", "count")}
             found.append({"key": keys[owner], "timestamp": time, "value": value})
     return found

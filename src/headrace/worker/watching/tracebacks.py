@@ -1,7 +1,7 @@
-"""Tracebacks for dead letters and messages: the user's frames, without those of Headrace.
+"""Tracebacks for dead letters and messages: the user's frames, without the frames of Headrace.
 
-A letter is part of what an epoch made, so its text must not depend on how its hook was
-called: by a task, or by a replay that watches it.
+A dead letter is part of the output of an epoch. So its text must not depend on who called the
+hook: a task, or a replay that records the call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIPELINES = tuple(os.path.join(_ROOT, room) + os.sep for room in ("bench", "dem
 
 OUTER_FRAMES = 6
 INNER_FRAMES = 2
-"""How many frames a message shows from outside, and at the place that raised."""
+"""How many of the outermost frames, and of the frames next to the error, a message shows."""
 
 
 def trace_of(error: BaseException) -> str:
@@ -35,7 +35,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool = False) -> str:
-    """A message about user code that raised; in a table no single record is to blame."""
+    """A message about user code that raised. For a table it names no single record."""
     trace = shortened(error)
     where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
     mend = (
@@ -54,7 +54,7 @@ def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool =
 
 
 def shortened(error: BaseException) -> str:
-    """A traceback that shows the user's own line, however deep a library raised; perhaps ""."""
+    """A traceback that shows the user's line, even if a library raised deep below it; may be ""."""
     found = traceback.TracebackException.from_exception(error)
     _strip(found)
     if all(not one.stack for one in _chain(found)):
@@ -68,11 +68,11 @@ def shortened(error: BaseException) -> str:
 
 
 class _Gap(traceback.FrameSummary):
-    """Stands for frames that are left out."""
+    """A placeholder for omitted frames."""
 
 
 class _Cut(traceback.StackSummary):
-    """A stack with a gap."""
+    """A stack of which some frames are omitted."""
 
     def format_frame_summary(self, frame_summary: traceback.FrameSummary, **options: Any) -> str:
         if isinstance(frame_summary, _Gap):
@@ -87,12 +87,12 @@ def _strip(found: traceback.TracebackException) -> None:
 
 
 def is_of_headrace(filename: str) -> bool:
-    """Whether a frame is of Headrace itself, and no pipeline's."""
+    """Whether a frame belongs to Headrace itself, not to a pipeline."""
     return filename.startswith(_HEADRACE) and not filename.startswith(_PIPELINES)
 
 
 def _chain(found: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """An error with its causes, and the members of groups."""
+    """An error, its causes, and the members of exception groups."""
     yield found
     for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
         if other is not None:

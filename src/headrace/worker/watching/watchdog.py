@@ -1,19 +1,20 @@
 """The watchdog: stops hooks that run longer than their computation's `timeout=`.
 
-Hooks are not timed one by one. While they run, a thread looks a few times per timeout which hook
-it is; one that is the same for the whole timeout is stopped. So a record costs nothing, and a
-process that was suspended, whose watchdog slept as well, is not blamed.
+Hooks are not timed one by one. While they run, a thread checks a few times per timeout which hook
+is running. A hook that is still the same after the whole timeout is stopped. So there is no cost
+per record, and a suspended process is not blamed, because its watchdog was suspended as well.
 
 1. An exception is raised inside the hook: by a signal in the main thread, which also ends sleeps
    and waits; in other threads as soon as they run Python code again.
-2. If the hook goes on all the same (it swallows exceptions, or is in C code) and this process is
-   a worker of Spark's, the process ends and leaves word of why; Spark runs the task again.
-3. C code that never lets Python run, not even this thread, is ended by the interpreter's own
-   timer (`faulthandler`), which needs no lock.
+2. If the hook still runs (it catches the exception, or it is in C code) and this process is a
+   Spark worker, the process writes the reason to a file and ends. Spark runs the task again.
+3. C code that keeps the interpreter's lock blocks this thread too. Then the interpreter's own
+   timer (`faulthandler`), which needs no lock, ends the process.
 
-Time decides here what a task makes. That is safe as any failure is: a dead letter of a hook that
-was stopped is part of the task's digest, so two attempts that differ are noticed, and the epoch
-runs again (protocol B3). Its text says nothing of where the hook was, which would differ.
+Here time decides what a task produces. This is as safe as any other failure: the dead letter of a
+stopped hook is part of the task's digest, so two attempts that differ are detected, and the epoch
+runs again (protocol B3). The dead letter does not say at which line the hook was stopped, because
+that would differ between attempts.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from typing import Any, TextIO
 from headrace.pipeline.graph.graph import Node
 
 LOOKS = 8
-"""How often a hook is looked at within its timeout."""
+"""How many times a hook is checked within its timeout."""
 GRACE_S = 3.0
-"""How long a hook that was told to stop may go on before the process ends."""
+"""How long a hook may still run after it was interrupted, before the process ends."""
 
 _SIGNAL = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 
 
 class Interrupt(BaseException):
-    """Raised inside a hook that has run too long. Not an Exception: hooks often catch those."""
+    """Raised inside a hook that runs too long. Not an Exception, as hooks often catch those."""
 
 
 class HookTimeout(TimeoutError):
@@ -55,7 +56,7 @@ class HookWatch:
         self.name = node.name
         self.timeout_s = (node.timeout_us or 0) / 1e6
         self.turn: int | None = None
-        """Which stretch of hooks runs; None while none does."""
+        """The number of the current turn of hooks; None while no hook runs."""
         self.thread = threading.get_ident()
         self.told_to_stop = False
         self._turns = 0
@@ -66,22 +67,22 @@ class HookWatch:
         self._interrupts = 0
 
     def over(self, context: Any) -> HookWatch:
-        """The same, over hooks with this context."""
+        """Sets the context of the watched hooks; returns this watch."""
         self._context = context
         return self
 
     def begin(self) -> None:
-        """Hooks run from now on, until `turn` is None."""
+        """Starts a turn: hooks run from now on, until `turn` is None."""
         self._turns += 1
         self.turn = self._turns
 
     def running(self) -> tuple[int, int] | None:
-        """The hook that runs."""
+        """Identifies the running hook; None if no hook runs."""
         turn = self.turn
         return None if turn is None else (turn, getattr(self._context, "hook", 0))
 
     def looked(self, passed_s: float) -> bool:
-        """A look, `passed_s` after the one before; whether the hook has run too long."""
+        """One check, `passed_s` after the previous one: whether the hook has run too long."""
         running = self.running()
         if running is None or running != self._seen:
             self._seen, self._waited_s, self._interrupts = running, 0.0, 0
@@ -90,15 +91,15 @@ class HookWatch:
         return self._waited_s >= self.timeout_s * (1 + self._interrupts)
 
     def overdue(self) -> bool:
-        """Whether a hook that was told to stop has had its grace."""
+        """Whether the grace period of an interrupted hook has ended."""
         return self._interrupts > 0 and self._waited_s >= self.timeout_s + GRACE_S
 
     def is_still_there(self) -> bool:
-        """Whether the hook that was looked at runs still."""
+        """Whether the hook of the last check still runs."""
         return self._seen is not None and self.running() == self._seen
 
     def interrupt(self) -> None:
-        """Tells the hook to stop."""
+        """Interrupts the hook."""
         self._interrupts += 1
         self.told_to_stop = True
         if self.thread == threading.main_thread().ident:
@@ -108,11 +109,11 @@ class HookWatch:
             _raise_in(self.thread, Interrupt)
 
     def error(self) -> HookTimeout:
-        """The error of a hook that was stopped: the same whenever and wherever it was stopped."""
+        """The error of a stopped hook. It is the same wherever the hook was stopped."""
         return HookTimeout(f"{self._hook or 'the hook'} ran longer than timeout={self._shown()}")
 
     def describe(self) -> str:
-        """Which computation and key."""
+        """The computation and key, as text."""
         key = getattr(self._context, "key", None)
         where = "" if key is None else f", key {key!r:.100}"
         return f"computation {self.name!r}{where}: a hook ran longer than timeout={self._shown()}"
@@ -122,7 +123,7 @@ class HookWatch:
 
 
 def error_of(error: BaseException, watch: HookWatch) -> Exception:
-    """The error of a hook, where it may have been stopped."""
+    """The error of a hook that failed or that may have been stopped."""
     if isinstance(error, Interrupt):
         return watch.error().with_traceback(error.__traceback__)
     if isinstance(error, Exception):
@@ -132,9 +133,9 @@ def error_of(error: BaseException, watch: HookWatch) -> Exception:
 
 @contextmanager
 def watching(watch: HookWatch) -> Iterator[HookWatch]:
-    """While entered, hooks of a computation with a timeout are watched.
+    """Inside this context, the watchdog watches the hooks of a computation with a timeout.
 
-    One that is stopped a moment too late, when it has just returned, fails its task.
+    If the interrupt arrives just after the hook has returned, the task fails.
     """
     if not watch.timeout_s:
         yield watch
@@ -153,7 +154,7 @@ def watching(watch: HookWatch) -> Iterator[HookWatch]:
 
 
 class _Dog:
-    """Looks after all watches of this process."""
+    """Checks all watches of this process, in a thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -181,7 +182,7 @@ class _Dog:
             self._watches.remove(watch)
             _suspects.discard(watch)
             if watch.told_to_stop and watch.thread != threading.main_thread().ident:
-                _raise_in(watch.thread, None)  # What is still on its way arrives nowhere.
+                _raise_in(watch.thread, None)  # Cancels an interrupt that has not arrived yet.
             if not self._watches:
                 self._disarm()
 
@@ -207,7 +208,7 @@ class _Dog:
     # The last resort, in workers only ------------------------------------
 
     def _arm(self, *, again: bool) -> None:
-        """Sets the timer that needs no lock, and leaves word of who would be to blame."""
+        """Sets the timer that needs no lock, and writes down which hook would be to blame."""
         if not is_worker() or not self._watches:
             return
         if again:
@@ -248,7 +249,7 @@ os.register_at_fork(after_in_child=_anew)
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """In the main thread: the hook may have ended since it was looked at."""
+    """Runs in the main thread. The hook may have ended since the check."""
     for watch in list(_suspects):
         _suspects.discard(watch)
         if watch.is_still_there():
@@ -260,20 +261,20 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), target)
 
 
-# Word to the driver ----------------------------------------------------------
+# Message to the driver -------------------------------------------------------
 
 RUNNING = "headrace-running:"
 STUCK = "headrace-stuck:"
 
 
 def is_worker() -> bool:
-    """Whether this process is a Python worker of Spark's, which may end at any time."""
+    """Whether this process is a Python worker of Spark, which may end at any time."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name in ("pyspark.daemon", "pyspark.worker")
 
 
 def _word_path() -> str | None:
-    """The file that Spark reads when a worker of its has ended unexpectedly."""
+    """The file that Spark reads when a Python worker has ended unexpectedly."""
     directory = os.environ.get("PYTHON_FAULTHANDLER_DIR")
     return os.path.join(directory, str(os.getpid())) if directory else None
 
@@ -285,7 +286,7 @@ def _leave_word(file: TextIO | None, text: str) -> None:
 
 
 def blamed(text: str) -> str | None:
-    """Who is to blame for the end of a worker, by what Spark tells of it; None: no hook."""
+    """The hook that made a worker end, from Spark's error text; None if no hook is named there."""
     if found := re.search(f"{STUCK} (.*)", text):
         return found[1]
     found = re.search(f"{RUNNING} (.*)", text)
