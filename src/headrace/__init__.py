@@ -1,7 +1,7 @@
 """Headrace: stateful stream processing in Python that runs on Apache Spark.
 
-People write small keyed computations; Headrace keeps their state, fires their
-timers and gives every record its effect exactly once.
+Users write small keyed computations. Headrace keeps their state, fires their timers and gives every
+record its effect exactly once.
 """
 
 from headrace import sinks, sources

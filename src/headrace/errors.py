@@ -12,8 +12,8 @@
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
     ├── Fenced                another driver has taken over this checkpoint
     ├── UserCodeError         a hook raised; carries computation, key and traceback
-    ├── ServiceError          a call to the outside failed: the first time and on every replay
-    ├── CallUncertain         a call that must not repeat may have got through, or not
+    ├── ServiceError          a call to an external system failed, also on every replay
+    ├── CallUncertain         a call that must not be repeated may have taken effect, or not
     ├── NondeterministicCode  the same epoch, run twice, gave two results
     └── EpochFailed           an epoch could not be completed after bounded retries
 
@@ -36,7 +36,7 @@ class InvalidPipeline(HeadraceError):
 
 
 class InvalidDuration(InvalidPipeline, TypeError, ValueError):
-    """A time without a unit, or one that cannot be read; for Python a wrong type or value, too."""
+    """A time without a unit, or one that cannot be parsed; also a TypeError and a ValueError."""
 
 
 class InvalidRecord(HeadraceError):
@@ -79,14 +79,14 @@ class ServiceError(HeadraceError):
     """A call of `ctx.http` or `ctx.call` failed; a replay raises the same error again."""
 
     asked_again = False
-    """Whether a run that it stops asks again at its next start: nothing came of the call."""
+    """Whether a stopped run calls again at its next start, because the call had no effect."""
 
 
 class CallUncertain(HeadraceError):
-    """A call that must not repeat was begun, and whether it got through is unknown.
+    """A call that must not be repeated was begun, and whether it took effect is unknown.
 
-    No `ServiceError`: who calls again after a failure must not do so after this. A function that
-    `ctx.call` calls may raise it, where it cannot know.
+    It is not a `ServiceError`: code that calls again after a failure must not do so after this. A
+    function that `ctx.call` calls may raise it if it cannot know the outcome.
     """
 
 

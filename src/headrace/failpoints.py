@@ -1,11 +1,11 @@
-"""Named places in the code where a crash can be made to happen.
+"""Named places in the code where tests can cause a crash.
 
-`reach(name)` costs one dictionary look-up when nothing is armed. Tests arm a
-name in this process (`arm`), or for a child process through the environment:
-`HEADRACE_FAILPOINT=before-commit-write:3` kills it the third time it gets there.
+`reach(name)` costs one dictionary look-up when nothing is armed. Tests arm a name in this process
+(`arm`), or for a child process through the environment: `HEADRACE_FAILPOINT=before-commit-write:3`
+kills the process the third time it reaches that place.
 
-The names, in the order in which an epoch meets them, are listed in `NAMES`; a
-test checks that each is reached by the code and that no other is.
+`NAMES` lists the names in the order in which an epoch reaches them; a test checks that the code
+reaches each of them and no others.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def reach(name: str) -> None:
 
 
 def arm(name: str, action: Callable[[], None]) -> None:
-    """From now on, run `action` whenever `name` is reached."""
+    """Runs `action` from now on whenever `name` is reached."""
     if name not in NAMES:
         raise ValueError(f"unknown failpoint {name!r}; known are {', '.join(NAMES)}")
     _armed[name] = action
 
 
 def disarm(name: str | None = None) -> None:
-    """Forget the action armed for `name`, or all of them."""
+    """Removes the action armed for `name`, or all actions."""
     if name is None:
         _armed.clear()
     else:
@@ -62,7 +62,7 @@ def disarm(name: str | None = None) -> None:
 
 
 def arm_from_environment() -> None:
-    """Arm `HEADRACE_FAILPOINT=name[:n]`: the n-th arrival kills this process."""
+    """Arms `HEADRACE_FAILPOINT=name[:n]`: the n-th arrival kills this process."""
     setting = os.environ.get("HEADRACE_FAILPOINT")
     if not setting:
         return

@@ -1,7 +1,7 @@
-"""Bounds a call in time: runs it in another thread, and stops waiting when the time is over.
+"""Limits the time of a call: runs it in another thread, and stops waiting after the timeout.
 
-Nothing else bounds a function that hangs. Threads are kept and used again, as a call may be
-made for every record.
+There is no other way to bound a function that hangs. Threads are kept and reused, because a call
+may be made for every record.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _Order = tuple[Callable[[], Any], queue.SimpleQueue[_Done]]
 
 
 def run_within(timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]) -> _Given:
-    """What `act` gives; TimeoutError where that takes too long, after `leave` was called.
+    """The result of `act`; after a timeout it calls `leave` and raises TimeoutError.
 
-    The thread of an act that timed out goes on, and its result is not looked at.
+    The thread of an act that timed out continues, and its result is ignored.
     """
     try:
         helper = _idle.pop()
@@ -45,7 +45,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 
 
 class _Helper(threading.Thread):
-    """Makes calls one after another; who waits for one may stop waiting."""
+    """A thread that makes calls one after another; a caller may stop waiting for its call."""
 
     def __init__(self) -> None:
         super().__init__(name="headrace-call", daemon=True)
@@ -62,4 +62,4 @@ class _Helper(threading.Thread):
                 done = None, error
             _idle.append(self)
             answer.put(done)
-            del act, answer, done  # while it waits it keeps nothing alive
+            del act, answer, done  # while the thread waits it keeps none of them alive

@@ -1,11 +1,11 @@
-"""What the engine takes from its surroundings: files, clocks, random names, threads, limits.
+"""What the engine takes from its environment: files, clocks, random names, threads, limits.
 
-Stores, the log, leases, sinks and journals are given a `System`, and reach the operating
-system through it alone. `REAL` is the default everywhere. The simulator passes one of its
-own, so it can stop a process in the middle of any call, let the power fail, or move the
-clocks, and the code that runs is the engine's own.
+Stores, the log, leases, sinks and journals get a `System`, and use the operating system only
+through it. `REAL` is the default everywhere. The simulator passes its own one, so that it can stop
+a process in the middle of any call, cause a power loss, or move the clocks, while the engine's own
+code runs.
 
-This module knows nothing of checkpoints. Sources and Spark's room use the operating system
+This module knows nothing of checkpoints. Sources and `engine/spark` use the operating system
 directly: no simulation runs them.
 """
 
@@ -30,28 +30,28 @@ _Given = TypeVar("_Given")
 
 
 class Filesystem:
-    """The calls on files that the engine makes, each one call of the operating system."""
+    """The file operations that the engine uses, each one call of the operating system."""
 
     def __init__(self) -> None:
         self._durable: set[str] = set()
 
     @property
     def durable_directories(self) -> set[str]:
-        """Directories whose names this process knows to be on disk."""
+        """Directories whose names are known to this process to be on disk."""
         return self._durable
 
     # Bytes ----------------------------------------------------------------
 
     def create(self, path: AnyPath) -> int:
-        """A descriptor of a new, empty file; FileExistsError where the name is taken."""
+        """The descriptor of a new, empty file; FileExistsError if the name is taken."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
     def open_directory(self, path: AnyPath) -> int:
-        """A descriptor of a directory, to sync it."""
+        """The descriptor of a directory, to sync it."""
         return os.open(path, os.O_RDONLY)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
-        """Writes some of the bytes, and says how many."""
+        """Writes some of the bytes, and returns how many."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -59,7 +59,7 @@ class Filesystem:
         os.fsync(descriptor)
 
     def close(self, descriptor: int) -> None:
-        """Closes a file; what was not synced may get lost."""
+        """Closes a file; bytes that were not synced may get lost."""
         os.close(descriptor)
 
     def read(self, path: AnyPath) -> bytes:
@@ -76,11 +76,11 @@ class Filesystem:
     # Names ----------------------------------------------------------------
 
     def link(self, source: AnyPath, target: AnyPath) -> None:
-        """Gives a file a second name; FileExistsError where it is taken."""
+        """Gives a file a second name; FileExistsError if it is taken."""
         os.link(source, target)
 
     def replace(self, old: AnyPath, new: AnyPath) -> None:
-        """Renames a file over what has the new name."""
+        """Renames a file, replacing an existing file."""
         os.replace(old, new)
 
     def rename(self, old: AnyPath, new: AnyPath) -> None:
@@ -92,7 +92,7 @@ class Filesystem:
         os.unlink(path)
 
     def mkdir(self, path: AnyPath) -> None:
-        """Makes one directory."""
+        """Creates one directory."""
         os.mkdir(path)
 
     def rmdir(self, path: AnyPath) -> None:
@@ -100,7 +100,7 @@ class Filesystem:
         os.rmdir(path)
 
     def remove_tree(self, path: AnyPath) -> None:
-        """Removes a directory with all that is in it, as far as that is possible."""
+        """Removes a directory with everything in it, as far as possible."""
         shutil.rmtree(path, ignore_errors=True)
 
     def list(self, path: AnyPath) -> list[str]:
@@ -144,18 +144,18 @@ class Thread(Protocol):
 
 
 class System:
-    """The surroundings of one process."""
+    """The environment of one process."""
 
     def __init__(self, files: Filesystem | None = None, limits: Limits = LIMITS) -> None:
         self.files = files or Filesystem()
         self.limits = limits
 
     def wall_s(self) -> float:
-        """Seconds since 1970, by a clock that people may set."""
+        """Seconds since 1970, by a clock that can be set."""
         return time.time()
 
     def uptime_s(self) -> float:
-        """Seconds by a clock that only moves on."""
+        """Seconds by a monotonic clock."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -163,7 +163,7 @@ class System:
         time.sleep(seconds)
 
     def token_hex(self, size: int) -> str:
-        """`size` random bytes as text: a name that no other process picks."""
+        """`size` random bytes as text: a name that no other process chooses."""
         return secrets.token_hex(size)
 
     def random(self) -> float:
@@ -181,7 +181,7 @@ class System:
     def run_within(
         self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]
     ) -> _Given:
-        """What `act` gives; TimeoutError where that takes too long, after `leave` was called."""
+        """The result of `act`; after a timeout it calls `leave` and raises TimeoutError."""
         return run_within(timeout_s, act, leave)
 
 

@@ -1,1 +1,1 @@
-"""The `headrace` command: one file per verb, and `main` that joins them."""
+"""The `headrace` command: one file per verb, and `main`, which joins them."""

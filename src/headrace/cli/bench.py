@@ -1,4 +1,4 @@
-"""`headrace bench WORKLOAD`: Headrace beside its peers, on one machine in one run."""
+"""`headrace bench WORKLOAD`: compares Headrace with its peers, on one machine in one run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _seconds(flag: str, help: str, name: str) -> Callable[[Command], Command]:
 
 
 def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Command]:
-    """The options that say how much is measured, with their defaults."""
+    """The options for how much is measured, with their defaults."""
     options = [
         _number("--records", records, "Records per epoch."),
         _number("--keys", 1_000, "Distinct keys."),
@@ -74,7 +74,7 @@ def _say(line: str) -> None:
 
 
 def _tell(document: dict[str, Any], shown: str, json_file: Path | None, *, wrong: str) -> None:
-    """Shows and keeps what was measured; results that are not right are an error, after that."""
+    """Shows and stores the measurements; after that, wrong results are raised as an error."""
     from headrace.bench.frame.result import write_document
 
     click.echo(shown)
@@ -130,7 +130,7 @@ def keyed_count(
     **workload: Any,
 ) -> None:
     """Count records per key, epoch by epoch."""
-    # Here, not above: the other verbs need not load what a benchmark needs.
+    # Imported here: the other verbs need not load what a benchmark needs.
     from headrace.bench.frame.result import format_table
     from headrace.bench.keyed_count import run_keyed_count
     from headrace.bench.workload import CountWorkload
@@ -171,7 +171,7 @@ Examples:
 @_work_dir
 @_json_file
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
-    """What exactly-once costs, and what causal logging adds to it."""
+    """Measure the cost of exactly-once, and what causal logging adds to it."""
     from headrace.bench.overhead import format_overhead, run_overhead
     from headrace.bench.workload import CountWorkload
 

@@ -1,4 +1,4 @@
-"""`headrace chaos`: the simulator over its own workloads, as many seeds as one likes."""
+"""`headrace chaos`: runs the simulator over its own workloads, with any number of seeds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chaos(seeds: int, first: int, workload: str | None, processes: int | None) -
     disks, sinks and the power, moves rings and clocks; and checks every promise. A seed that finds
     a broken one prints its schedule and the command that repeats it.
     """
-    # Here, not above: the other verbs need not load the simulator.
+    # Imported here: the other verbs need not load the simulator.
     from headrace.testing.simulator.runner import COPIES, run_seeds
     from headrace.testing.simulator.workloads import WORKLOADS
 

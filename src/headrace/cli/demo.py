@@ -1,4 +1,4 @@
-"""`headrace demo [NAME]`: makes its own input, runs a pipeline over it and judges the outcome."""
+"""`headrace demo [NAME]`: creates its own input, runs a pipeline over it and checks the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARKER = "headrace-demo.json"
 
 
 class DemoMarker(msgspec.Struct, frozen=True):
-    """Says that a directory is a demo's, and which, so that it may be emptied or gone on with."""
+    """Marks a directory as that of a demo, so that it may be emptied or resumed."""
 
     demo: str
     seed: int
@@ -89,22 +89,22 @@ def demo(
 
 
 class Findings(Listener):
-    """Says what the demo finds, between the lines of the view."""
+    """Prints the findings of the demo between the lines of the view."""
 
     def __init__(self, output: Path, view: ProgressView) -> None:
         self._tail, self._announcer, self._view = Tail(output), Announcer(), view
 
     def on_epoch(self, progress: EpochProgress) -> None:
-        """Says what an epoch has found."""
+        """Prints what an epoch has found."""
         self._view.on_epoch(progress)
         self._say_fresh()
 
     def on_notice(self, notice: Notice) -> None:
-        """Hands it to the view."""
+        """Forwards the notice to the view."""
         self._view.on_notice(notice)
 
     def on_end(self, summary: RunSummary) -> None:
-        """Says what is left to say, then how the run ended."""
+        """Prints the remaining findings, then how the run ended."""
         self._say_fresh()
         self._view.on_end(summary)
 
@@ -114,7 +114,7 @@ class Findings(Listener):
 
 
 def prepare(directory: Path | None, marker: DemoMarker, *, resume: bool) -> Path:
-    """A directory for one run, empty unless resumed. What is not a demo's is never touched."""
+    """A directory for one run, empty unless resumed. Directories of others are never touched."""
     if directory is None:
         directory = Path(tempfile.mkdtemp(prefix=f"headrace-{marker.demo}-"))
     directory.mkdir(parents=True, exist_ok=True)

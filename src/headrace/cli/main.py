@@ -1,7 +1,6 @@
 """`headrace`: the command that joins the verbs.
 
-What went wrong is told in one message on standard error; a traceback only with `--debug`, for those
-who want to see where.
+An error is shown as one message on standard error; `--debug` shows its traceback as well.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ INTERRUPTED = 130
 
 
 class Verbs(click.Group):
-    """A group whose errors are messages."""
+    """A command group that shows errors as messages."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a verb."""

@@ -13,7 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The text itself, if it is a duration."""
+    """Checks that the text is a duration, and returns it."""
     try:
         if value is not None:
             duration(value, what="it")
@@ -23,7 +23,7 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
-    """Takes `caught_up`, as Python writes it, as well, and gives that."""
+    """Accepts `caught_up`, as Python spells it, in addition, and returns that."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = value.replace("_", "-") if isinstance(value, str) else value
@@ -82,7 +82,7 @@ epoch_records = click.option(
 
 
 def epoch_target(default: str) -> Callable[[Command], Command]:
-    """How long an epoch should take."""
+    """The option for how long an epoch should take."""
     return click.option(
         "--epoch-target",
         callback=_duration,

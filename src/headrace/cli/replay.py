@@ -14,7 +14,7 @@ from headrace.cli.targets import load_pipeline
 from headrace.observe.replayed import call_lines, head_line, verdict_lines
 
 AS_A_PROCESS = "as a process"
-"""Says that the command owns its process, and may start it anew."""
+"""Says that the command owns its process, and may restart it."""
 
 
 @click.command(
@@ -52,15 +52,15 @@ def replay(
     as_json: bool,
     limit: int,
 ) -> None:
-    """Run a past epoch again, with the same records, clock, dice and answers from outside.
+    """Run a past epoch again, with the same records, clock, random numbers and external answers.
 
-    Shows every call of a hook, with the state that it changed, and verifies that the result is
-    what the epoch committed; the exit status is 1 where it is not. Nothing in the checkpoint is
-    changed, the outside is not called, and no Spark is needed. How many epochs can be run again
-    is a setting of the run: `headrace run --retain N`.
+    Shows every hook call, with the state that it changed, and verifies that the result is what the
+    epoch committed; the exit status is 1 if it is not. Nothing in the checkpoint is changed,
+    external systems are not called, and no Spark is needed. How many epochs can be run again is a
+    setting of the run: `headrace run --retain N`.
     """
     if ctx.obj == AS_A_PROCESS and sys.flags.hash_randomization:
-        # The order of sets depends on the hash seed; Spark's workers have 0, and so must this.
+        # The order of sets depends on the hash seed; it must be 0 as in Spark's workers.
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "headrace.cli.main", *sys.argv[1:]]
         os.execve(sys.executable, command, environment)
@@ -85,7 +85,7 @@ def replay(
 
 
 def parsed_key(text: str) -> Any:
-    """A key as it is typed: JSON, with a list for a key of several parts, or a bare word."""
+    """A key as typed: JSON, with a list for a key of several parts, or a bare word."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -121,6 +121,6 @@ def _tell_json(found: Any, limit: int) -> None:
 
 
 def as_json_line(value: Any) -> str:
-    """A value as one line of JSON; what JSON does not know is shown as Python shows it."""
+    """A value as one line of JSON; a type that JSON does not know is shown by its `repr`."""
     plain = msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True, enc_hook=repr)
     return json.dumps(plain, default=repr)

@@ -71,13 +71,13 @@ def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunO
 
     MODULE:NAME names a Pipeline, or a function that returns one; modules are looked for in the
     current directory first. SIGINT (Ctrl-C) and SIGTERM stop it after the current epoch, and a new
-    start with the same checkpoint goes on from there. A standby takes over when the driver dies or
-    is stopped, and ends with it when all input was read. While the checkpoint or a sink is away,
-    the pipeline waits and says why.
+    start with the same checkpoint continues from there. A standby takes over when the driver dies
+    or is stopped, and ends with it when all input was read. While the checkpoint or a sink is
+    unavailable, the pipeline waits and says why.
     """
     pipeline = load_pipeline(target)
     checkpoint_store(checkpoint)
-    pipeline.validate()  # What is wrong with it should not wait for Spark to start.
+    pipeline.validate()  # Errors in it are reported before Spark starts.
     with spark_session(pipeline.name, master) as spark, terminal_view() as view:
         options["listeners"] = [view]
         job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)

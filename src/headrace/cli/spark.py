@@ -1,4 +1,4 @@
-"""The Spark session of a command: local and quiet unless told otherwise.
+"""The Spark session of a command: local and quiet by default.
 
 `--master` chooses a cluster; without it Spark runs on this machine, on all its cores, with tasks
 retried as on a cluster (plain `local[N]` never retries).
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
-    """A session for one command. Spark's log is kept only where it may explain a failure."""
+    """A session for one command. Spark's log is kept only if it may explain a failure."""
     check_java()
     directory = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     chosen = master or default_master()
@@ -49,21 +49,21 @@ def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession
         try:
             spark.stop()
         except Exception:
-            pass  # its JVM has ended already, and whoever used it has said so
+            pass  # its JVM has ended already, and its user has reported that
         if not keep_log:
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def settings_for(master: str, log_settings: Path) -> dict[str, str]:
-    """What a session of ours sets; never more than a command needs."""
+    """The settings of our sessions: no more than a command needs."""
     log_option = f"-Dlog4j2.configurationFile=file:{log_settings.as_posix()}"
     settings = {**NO_PAGES, "spark.driver.extraJavaOptions": log_option}
     if master.startswith("local"):
         settings |= LOOPBACK
     else:
-        # An executor that hangs is given up after 30 s instead of two minutes.
+        # A hung executor is given up after 30 s instead of two minutes.
         settings["spark.executor.heartbeatInterval"] = "5s"
         settings["spark.network.timeout"] = "30s"
-        # How often Spark looks; it refuses to start where that is longer than the timeout.
+        # How often Spark checks; it refuses to start if that is longer than the timeout.
         settings["spark.network.timeoutInterval"] = "10s"
     return settings

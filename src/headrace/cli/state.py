@@ -1,6 +1,6 @@
-"""`headrace state`: what a checkpoint holds. A pipeline that runs on it is not disturbed.
+"""`headrace state`: shows the state in a checkpoint. A running pipeline is not disturbed.
 
-`drop` alone changes a checkpoint, and wants the pipeline stopped.
+Only `drop` changes a checkpoint, and it requires that the pipeline is stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Examples:
   headrace state drop state/orders Orders --all"""
 )
 def state() -> None:
-    """Look into a checkpoint, or take state out of it: computations and the state of their keys."""
+    """Look into a checkpoint, or drop state from it: computations and the state of their keys."""
 
 
 @state.command("list")
@@ -53,7 +53,7 @@ def list_(checkpoint: str) -> None:
 def get(ctx: click.Context, checkpoint: str, computation: str, key: str) -> None:
     """The state of one key, as a line of JSON. KEY is JSON, or a bare word for a string.
 
-    The exit status is 1 where the key has no state.
+    The exit status is 1 if the key has no state.
     """
     from headrace import Checkpoint
 
@@ -71,7 +71,7 @@ def get(ctx: click.Context, checkpoint: str, computation: str, key: str) -> None
     "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="How many keys."
 )
 def scan(checkpoint: str, computation: str, limit: int) -> None:
-    """The keys of a computation with their state, a line of JSON each, in no order of note."""
+    """The keys of a computation with their state, a line of JSON each, in no particular order."""
     from headrace import Checkpoint
 
     keys: Any = Checkpoint(checkpoint).scan(computation)
@@ -92,10 +92,9 @@ def drop(
 ) -> None:
     """Drop the state of some keys, or of a whole computation, of a stopped pipeline.
 
-    The way out of a checkpoint that cannot go on: its code fails over what is stored, or a
-    segment is damaged and there is no copy. Fields, maps, timers and waiting records of the
-    keys are lost, and nothing else. Open windows and joins are state of the computation that
-    has the step's name.
+    Use it if a checkpoint cannot continue: its code fails because of stored state, or a segment is
+    damaged and there is no copy. Only fields, maps, timers and waiting records of the keys are
+    lost. Open windows and joins are state of the computation that has the step's name.
     """
     if bool(keys) == everything:
         raise click.UsageError("say which keys, --key KEY, or --all")

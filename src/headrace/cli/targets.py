@@ -1,4 +1,4 @@
-"""Finds the pipeline that `module:name` names; each way to get it wrong has its own answer."""
+"""Finds the pipeline that `module:name` names; each possible mistake has its own message."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _module(name: str) -> ModuleType:
             f"module {name!r} imports {missing!r}, which is not installed for {sys.executable}."
         ) from error
     except HeadraceError:
-        raise  # A pipeline that is built on import says best itself what is wrong with it.
+        raise  # A pipeline that is built on import gives the best message itself.
     except Exception as error:
         raise InvalidPipeline(f"module {name!r} cannot be imported: {_where(error)}") from error
 
@@ -115,7 +115,7 @@ def _a(found: Any) -> str:
 
 
 def _where(error: Exception) -> str:
-    """An error with the line of the user's code it came from."""
+    """An error with the line of the user's code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
