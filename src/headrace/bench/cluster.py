@@ -1,7 +1,7 @@
 """A Spark standalone cluster on this machine: one master, one worker, several executors.
 
-Recovery can only be measured, and tested, where executors are processes of their
-own that can be killed. Everything listens on 127.0.0.1, on ports that were free.
+Recovery can only be measured, and tested, where executors are separate processes that can be
+killed. Everything listens on 127.0.0.1, on free ports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout: float = START_S) -> Any:
-    """Waits until `condition` gives something true, and gives it back."""
+    """Waits until `condition` returns something true, and returns it."""
     until = time.monotonic() + timeout
     while time.monotonic() < until:
         found = condition()
@@ -48,7 +48,7 @@ class Cluster:
     memory: str
     url: str = ""
     room: int = 1
-    """For this many drivers at once, each with all its executors."""
+    """How many drivers can run at once, each with all its executors."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class Cluster:
         wait_for(lambda: "Successfully registered" in self.log(name), "a Spark worker")
 
     def settings(self, **more: str) -> dict[str, str]:
-        """What a session on this cluster needs; executors of one core, and loss that is loss."""
+        """Settings for a session: executors of one core, whose shuffle files are lost with them."""
         return {
             "spark.executor.cores": "1",
             "spark.cores.max": str(self.executors),
@@ -119,7 +119,7 @@ class Cluster:
         )
 
     def log(self, name: str) -> str:
-        """What a process of the cluster has said."""
+        """The log output of a process of the cluster."""
         path = self.directory / f"{name}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 

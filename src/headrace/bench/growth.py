@@ -1,12 +1,12 @@
 """`headrace bench growth`: does an epoch cost the same after 50,000 files as after 500?
 
-Tiny files appear in a watched directory, some for every epoch, and stay there. A driver
-reads them in this process, without Spark: what is measured is what the driver keeps of
-its past, which must not grow: the time of an epoch, what it writes to the log, and what a
-snapshot there would hold. What was read goes into a record beside the ledger, and that has to grow.
+Small files appear in a watched directory, some for every epoch, and stay there. A driver reads
+them in this process, without Spark. Measured is what must not grow with the driver's past: the time
+of an epoch, the bytes that it writes to the log, and the size of a snapshot. (The record of what
+was read, beside the ledger, has to grow.)
 
-The first tenth of the epochs warms up. Early is the second tenth, late the last one; the median
-of each counts. The slope is that of a straight line through all epochs after the first tenth.
+The first tenth of the epochs is warm-up. Early is the second tenth, late the last one; the median
+of each is reported. The slope is that of a straight line through all epochs after the first tenth.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ KEYS = 16
 EPOCHS_MIN = 100
 TIME_RATIO_MAX = 1.5
 BYTES_RATIO_MAX = 1.2
-"""Late over early. Times are noisy, bytes are not; names and numbers do get longer."""
+"""Late over early. Bytes are not noisy as times are, but names and numbers do get longer."""
 IDLE_S = 0.1
-"""Between two looks at a directory in which nothing new was found."""
+"""The wait between two looks at a directory that found nothing new."""
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -63,12 +63,12 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class CountLines(Computation):
-    """Lines per key."""
+    """Counts lines per key."""
 
     lines: int = state(0)
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One line."""
+        """Counts one line."""
         self.lines += 1
 
 
@@ -184,7 +184,7 @@ def _measure(
 def _until_read(driver: Driver, files: int) -> tuple[float, float, list[float]]:
     """Steps until `files` are read: the time of epochs, and of looks that found nothing.
 
-    A large directory is listed a little at a time, as far as there is time.
+    A look may find nothing because a large directory is listed in small steps.
     """
     seconds, cpu, polls = 0.0, 0.0, []
     while driver.ledger.counters.records < files:
@@ -217,7 +217,7 @@ def _key(line: str) -> int:
 
 
 def _put(directory: Path, numbers: range) -> None:
-    """New files, each complete when it appears."""
+    """Writes new files, each complete when it appears."""
     for number in numbers:
         aside = directory / f".{number:08d}"
         aside.write_text(f"{number}\n")

@@ -1,4 +1,4 @@
-"""`headrace bench keyed-count`: decides what to run and puts the answer together.
+"""`headrace bench keyed-count`: decides what to run and makes the document.
 
 Everything that one document compares is measured in one run, in the same rounds:
 the systems themselves, the bare Spark job beside a trivial pipeline of ours, and

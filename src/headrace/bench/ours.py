@@ -1,8 +1,8 @@
 """Headrace's own side of the keyed count.
 
-The same pipeline that a user would write: a Parquet source, one keyed
-computation, a Parquet sink or none. Only the epoch size is dictated: one input
-file is one epoch, as for the peers.
+The pipeline is the one that a user would write: a Parquet source, one keyed computation, a
+Parquet sink or none. Only the epoch size is prescribed: one input file is one epoch, as for the
+peers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CountRecords(Computation):
     count: int = state(0)
 
     def process_record(self, record: Any, ctx: Any) -> None:
-        """One record."""
+        """Adds a record's value to the count of its key."""
         self.count += record.value["value"]
 
 

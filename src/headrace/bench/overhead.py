@@ -1,11 +1,11 @@
 """`headrace bench overhead`: what exactly-once costs, and what causal logging adds to it.
 
-The measure is that of Clonos: the throughput of a pipeline whose records use services
-that no rerun repeats by itself, with their answers logged, over that of the same
-pipeline, just as exactly-once in its state and output, without.
+The measure is that of the Clonos paper: a ratio of throughputs. Both pipelines use nondeterministic
+services for their records and have exactly-once state and output. The first logs the services'
+answers, so that a rerun gets them again; the second does not.
 
-Ratios are taken within each round, where the machine was most alike for both, and the
-median over the rounds counts.
+Ratios are taken within each round, where the machine was most alike for both, and the median over
+the rounds is reported.
 """
 
 from __future__ import annotations

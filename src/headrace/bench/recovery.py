@@ -1,8 +1,8 @@
-"""`headrace bench recovery`: how long until a killed job is as quick as before.
+"""`headrace bench recovery`: how long until a job is as fast as before a kill.
 
-Every system runs the same job on a cluster of its own, on this machine, fed at the
-same steady pace. When it is warm something is killed with SIGKILL; measured is the
-time from then until its latency is within 10 % of what it was.
+Every system runs the same job on a cluster of its own, on this machine, with the same steady input.
+When the job is warm, an executor or the driver is killed with SIGKILL. Measured is the time from
+the kill until the latency is within 10 % of the latency before.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Recovery:
     records: int = 200
     """Records in a file."""
     interval_s: float = 1.0
-    """One file so often."""
+    """The time between two files."""
     warm_files: int = 15
-    """Files whose latency is what was usual before the kill."""
+    """Files before the kill whose latency is the one to return to."""
     lease_s: float = 1.0
-    """How long a leader that says nothing is still taken for alive by its standby."""
+    """How long a standby waits for a sign of life from the leader before it takes over."""
 
 
 @dataclass(frozen=True)
 class RecoveryOutcome:
-    """What one system did."""
+    """The measurement of one system in one round."""
 
     recovery_ms: float | None
     latency_ms_before: float
@@ -71,7 +71,7 @@ class RecoveryOutcome:
 def run_recovery(
     workload: Recovery, names: Sequence[str], *, rounds: int = 1, say: Say = lambda line: None
 ) -> dict[str, Any]:
-    """Measures the systems one after another, round after round; gives the JSON document."""
+    """Measures the systems one after another, round after round; returns the JSON document."""
     unknown = [name for name in names if name not in SYSTEMS]
     if unknown:
         raise HeadraceError(f"no system is called {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
@@ -168,7 +168,7 @@ class _Job:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def kill(self) -> None:
-        """At once, as if its machine were gone."""
+        """Kills driver and JVM at once, as if their machine had failed."""
         try:
             children = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.Error:
@@ -211,7 +211,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
             _require_standby()
             jobs.append(_Job(name, made, where, "--standby", *lease))
             made.ready(2 * workload.executors)
-        # What waited while Spark started is no measure.
+        # Files that waited while Spark started are not measured.
         first = max(watch.visible) + 6
         before = range(first, first + workload.warm_files)
         _await_visible(watch, before[-1], where)
@@ -224,7 +224,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
         try:
             wait_for(lambda: watch.counts == dict(feed.counts), "all results", GIVE_UP_S)
         except HeadraceError:
-            pass  # told as results that are not equal
+            pass  # the document then says that the results are not equal
         equal = watch.counts == dict(feed.counts)
     finally:
         feed.stop()
@@ -242,7 +242,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
 
 
 def _kill(name: str, made: Cluster, jobs: list[_Job]) -> None:
-    """The first driver, or an executor."""
+    """Kills the first driver, or an executor."""
     if "driver" in name:
         jobs.pop(0).kill()
     else:
@@ -258,7 +258,7 @@ def _await_visible(watch: OutputPoller, number: int, where: Path) -> None:
 
 
 def _await_recovery(feed: Feed, watch: OutputPoller, killed: float, before: Sequence[int]) -> None:
-    """Until it has recovered, and some files more; or until it is hopeless."""
+    """Waits until the job has recovered and has read some more files, or until a timeout."""
     until = time.monotonic() + GIVE_UP_S
     while time.monotonic() < until:
         if recovery(dict(feed.written), dict(watch.visible), killed, before)[0] is not None:
@@ -276,7 +276,7 @@ def _require_standby() -> None:
 
 
 def _write_settings(made: Cluster) -> None:
-    """What every driver's session is given, ours and Spark's own alike."""
+    """Writes the settings for every driver's session, the same for Headrace and for Spark."""
     conf = made.directory / "conf"
     conf.mkdir()
     lines = [f"{name} {value}\n" for name, value in made.settings().items()]

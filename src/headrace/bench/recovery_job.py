@@ -1,8 +1,8 @@
 """The job whose recovery is measured, as a pipeline of ours and as Spark's own query.
 
-Both read JSON lines from `in`, count per key, keep the number of the last file that
-a key was in, and make every change visible under `out` by one rename. The directory
-comes from the environment, as `headrace run` takes a module and a name.
+Both read JSON lines from `in`, count per key, keep the number of the last file in which a key
+occurred, and make every change visible under `out` by one rename. The directory comes from the
+environment, because `headrace run` takes only a module and a name.
 
     python -m headrace.bench.recovery_job URL      Spark's own query on that cluster
 """
@@ -57,7 +57,7 @@ def main() -> None:
         aside = where / f".out-{batch}"
         changed.write.mode("overwrite").json(str(aside))
         place = where / "out" / f"epoch={batch:012d}"
-        if not place.exists():  # a micro-batch that was delivered before a crash
+        if not place.exists():  # otherwise the micro-batch was delivered before a crash
             aside.rename(place)
 
     (where / "out").mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from statistics import median
 WITHIN = 1.1
 """Recovered means: at most this many times the latency before."""
 WINDOW = 3
-"""Judged over this many files in a row, by their median: one slow file is no outage."""
+"""The median over this many files in a row is compared: one slow file does not count."""
 
 
 class Feed(threading.Thread):
@@ -43,7 +43,7 @@ class Feed(threading.Thread):
             self.counts.update(f"k{i % self.keys}" for i in range(self.records))
 
     def stop(self) -> None:
-        """Writes no more."""
+        """Stops writing files."""
         self._stopping.set()
         self.join()
 
@@ -79,13 +79,13 @@ class OutputPoller(threading.Thread):
             self._seen.add(epoch.name)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops reading results."""
         self._stopping.set()
         self.join()
 
 
 def latencies(written: Mapping[int, float], visible: Mapping[int, float]) -> dict[int, float]:
-    """File -> seconds until its results could be seen."""
+    """File -> seconds until its results were visible."""
     return {n: visible[n] - written[n] for n in sorted(visible) if n in written}
 
 
@@ -94,8 +94,9 @@ def recovery(
 ) -> tuple[float | None, float]:
     """(seconds until latency is as before, latency before), of a job killed at `killed`.
 
-    The time runs to the appearance of the first file that was waiting, or came, after
-    the kill and from which on the median of some files in a row is within the limit.
+    The time ends when the results of a file become visible: the first file, of those that were
+    waiting at the kill or written after it, from which on the median of `WINDOW` files in a row is
+    within the limit.
     """
     known = latencies(written, visible)
     usual = median(known[n] for n in before)

@@ -1,8 +1,8 @@
-"""What causal services cost: one pipeline, three times.
+"""What causal services cost: one pipeline in three variants.
 
 Every record asks for the time, a random number and a unique id, and adds its value to its
-key's count; one in `ONE_IN` also asks a service of about `WORK_US` microseconds. What it got is
-produced and lands in Parquet files.
+key's count; one in `ONE_IN` also calls a service that takes about `WORK_US` microseconds. The
+answers are produced and written to Parquet files.
 
 - `exactly-once`: through `ctx`, the service's answer logged with the commit.
 - `exactly-once-bare`: the same code with `time`, `random` and `uuid` of the standard
@@ -36,12 +36,12 @@ ONE_IN = 10
 
 WORK_US = 50
 _ROUNDS = 100
-"""Hashes in a row: about WORK_US on a machine of today; what they took stands in the notes."""
+"""Hashes in a row: about WORK_US on a present machine; the notes contain the measured time."""
 
 
 @service(log="with the commit")
 def ask(number: int) -> int:
-    """A service: some work, and an answer."""
+    """A service that does some work and returns a number."""
     data = b"%d" % number
     for _ in range(_ROUNDS):
         data = hashlib.sha256(data).digest()
@@ -54,7 +54,7 @@ class Causal(Computation):
     count: int = state(0)
 
     def process_record(self, record: Any, ctx: Any) -> None:
-        """One record."""
+        """Calls the services for one record and adds its value."""
         value = record.value
         now, dice, name = ctx.now(), ctx.random.random(), ctx.uuid()
         answer = ctx.call(ask, value["value"]) if not value["value"] % ONE_IN else 0
@@ -63,12 +63,12 @@ class Causal(Computation):
 
 
 class Bare(Computation):
-    """The same, past `ctx`."""
+    """The same without `ctx`: a rerun gives other results."""
 
     count: int = state(0)
 
     def process_record(self, record: Any, ctx: Any) -> None:
-        """One record."""
+        """Calls the services for one record and adds its value."""
         value = record.value
         now, dice, name = time.time_ns() // 1000, random.random(), uuid.uuid4()
         answer = ask(value["value"]) if not value["value"] % ONE_IN else 0
@@ -77,7 +77,7 @@ class Bare(Computation):
 
 
 def pipeline(task: Task, name: str) -> Pipeline:
-    """The pipeline of one of the three."""
+    """The pipeline of one of the three variants."""
     files = sources.parquet(str(task.input_dir), ordered_by_name=True, timestamp="ts")
     p = Pipeline("overhead", guarantee=AT_MOST_ONCE if name == AT_MOST_ONCE else "exactly-once")
     p.read("records", EpochFiles(task.workload, files))
@@ -93,7 +93,7 @@ def pipeline(task: Task, name: str) -> Pipeline:
 
 @dataclass(frozen=True)
 class ServiceCalls:
-    """One of the three."""
+    """One of the three variants as a measured system."""
 
     name: str
 

@@ -1,7 +1,7 @@
-"""`headrace bench windowed-count` and `top-k`: the same query in ours and in native Spark.
+"""`headrace bench windowed-count` and `top-k`: the same query in Headrace and in native Spark.
 
-With `hot`, one key gets that share of the records, and our run with even keys is measured
-in the same rounds: combining before the shuffle should make the two alike.
+With `hot`, one key gets that share of the records, and our run with even keys is measured in the
+same rounds: combining before the shuffle should make the two equally fast.
 """
 
 from __future__ import annotations

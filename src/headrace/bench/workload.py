@@ -60,8 +60,8 @@ class CountWorkload:
 
     `keys` distinct keys are drawn from in each epoch, uniformly. With `state_keys`
     that many keys are counted once before anything is measured, and every epoch
-    then touches a fresh sample of `keys` of them: the state that exists is large,
-    the state that changes is small, and no cache can hold only the lucky few.
+    then touches a fresh sample of `keys` of them: the state that exists is large, the state that
+    changes is small, and no cache can hold just the keys that will be touched.
 
     Two settings decide how much work the count is, for every system alike:
     `columns` is what reaches user code, whole records or only their keys, and
@@ -184,10 +184,10 @@ def window_us(workload: CountWorkload) -> int:
 
 
 def judged_until(workload: CountWorkload) -> int:
-    """Windows that end by then are compared.
+    """Only windows that end by this time are compared.
 
-    Spark keeps its watermark in milliseconds and closes windows a micro-batch later, so which
-    of the last ones it has closed says nothing.
+    Spark keeps its watermark in milliseconds and closes windows a micro-batch later, so the last
+    windows that it has closed may differ from ours.
     """
     records = sum(workload.records_in(e) for e in range(1, workload.last_epoch))
     return (FIRST_TIMESTAMP_US + records) // 1_000 * 1_000
@@ -246,5 +246,5 @@ def _epochs(
                 ids[random.random(count) < workload.hot] = 0
             if workload.state_keys > workload.keys:
                 ids = random.choice(workload.state_keys, workload.keys, replace=False)[ids]
-        # From 1 on: a key whose sum is 0 need not be in anybody's state.
+        # From 1 on: a key whose sum is 0 need not be in any system's state.
         yield epoch, ids, random.integers(1, VALUE_LIMIT, count, dtype=np.int64)

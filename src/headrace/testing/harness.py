@@ -1,9 +1,9 @@
 """`Harness`: a whole pipeline in one process, under a fake clock, with crashes as input.
 
-It drives the same driver, log, worker and state code as a run on Spark; only the
-substrate is replaced, files live in memory, sources are fed by the test and every
-stream can be read. Each epoch runs twice, warm and cold, and the two must agree:
-that finds bare `random()`, state shared between keys, and a wrong cache.
+It runs the same driver, log, worker and state code as a run on Spark. Only the substrate is
+replaced, files are kept in memory, the test sends the records of sources, and every stream can be
+read. Each epoch runs twice, with a warm and with an empty cache, and both must make the same:
+this finds direct calls of `random()`, state shared between keys, and errors of the cache.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _CrashItem:
 
 
 CRASH = _CrashItem()
-"""As an item of `send`: the driver dies while it commits what was sent before."""
+"""As an item of `send`: the driver dies while it commits the records before this item."""
 
 
 class Crash(BaseException):
@@ -97,7 +97,7 @@ class _TwiceSubstrate:
         return reports
 
     def _shown(self, task: WorkOrder) -> str:
-        """The first call of a hook that does not repeat itself, where two more runs show one."""
+        """Runs the epoch twice more, and names the first hook call that differs, if any does."""
         runs = []
         for _ in range(2):
             observer = Observer()
@@ -120,7 +120,7 @@ class _TwiceSubstrate:
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing: there is nothing to release."""
 
 
 class Harness:
@@ -136,9 +136,9 @@ class Harness:
         twice: bool = True,
         picklable: bool = True,
     ) -> None:
-        """`twice`: run each epoch twice and compare. `picklable`: refuse what could not be sent
-        to workers; not wanted where a stand-in of the test, say with a lock, takes the place of
-        what `setup` opens."""
+        """`twice`: run each epoch twice and compare. `picklable`: refuse a pipeline that could not
+        be sent to workers; turn it off where the test replaces something that `setup` opens by an
+        object that cannot be pickled, such as one with a lock."""
         if not isinstance(pipeline, PipelineBuilder):
             raise InvalidPipeline(f"Harness takes a Pipeline, not {pipeline!r:.80}")
         self._now = instant(start, what="start=")
@@ -180,7 +180,7 @@ class Harness:
                 batch = []
                 self.crash()
             else:
-                packed(value)  # what cannot be encoded fails here, at the test's own line
+                packed(value)  # a value that cannot be encoded fails here, at the line of the test
                 batch.append(value)
         self._send(source, batch)
 
@@ -209,7 +209,7 @@ class Harness:
         self._actions.append((act, None))
 
     def crash(self, at: str = "before-commit-write") -> None:
-        """The driver dies at a failpoint while it handles what came before; a new one starts."""
+        """The driver dies at a failpoint while it handles what was sent; a new driver starts."""
         if at not in failpoints.NAMES:
             raise ValueError(f"unknown failpoint {at!r}; known are {', '.join(failpoints.NAMES)}")
         if self._actions and self._actions[-1][1] is None:
@@ -219,7 +219,7 @@ class Harness:
             self._actions.append((lambda: None, at))
 
     def end(self) -> RunSummary:
-        """All sources end; the watermark goes to the end of time. Drivers that died count too."""
+        """All sources end; the watermark becomes final. The summary includes drivers that died."""
 
         def act() -> None:
             self._ended = True
@@ -247,7 +247,7 @@ class Harness:
         return list(self._outputs[stream].records)
 
     def state(self, computation: str, key: Any) -> Any:
-        """The object of a key, as the last commit left it; None where it has no state."""
+        """The object of a key, as of the last commit; None where the key has no state."""
         self.settle()
         node = self._topology.keyed.get(computation)
         if node is None:
@@ -293,7 +293,7 @@ class Harness:
         return self._open().ledger.epoch
 
     def replay(self, epoch: int, *, computation: str | None = None, key: Any = None) -> Replay:
-        """A committed epoch, run again: its hook calls, and whether it made the same."""
+        """Runs a committed epoch again: its hook calls, and whether its output was the same."""
         self.settle()
         return replay_epoch(
             self._topology,
@@ -318,7 +318,7 @@ class Harness:
             failpoints.arm(crash_at, self._die)
             try:
                 self._run()
-                # Not met on the way: then perhaps while the next driver takes over.
+                # The failpoint was not reached: perhaps the next driver reaches it at its takeover.
                 self._driver = None
                 self._run()
                 self._driver = None
@@ -344,7 +344,7 @@ class Harness:
 
     def _open(self) -> Driver:
         if self._driver is None:
-            if not self._checked:  # what Spark would refuse, a test should find
+            if not self._checked:  # a test should find what Spark would refuse
                 try:
                     require_picklable(self._topology.graph)
                 except InvalidPipeline as error:

@@ -1,8 +1,8 @@
-"""The source that a harness puts in the place of a pipeline's own.
+"""The source with which a harness replaces each source of a pipeline.
 
-Its items are records and ticks. A tick says that time has passed: nothing older
-than its floor will come. Positions count items, so marks are a function of
-positions alone and a replay finds them again.
+Its items are records and ticks. A tick says that time has passed: nothing older than its floor
+will come. Positions count items, so marks are a function of positions alone and a replay computes
+the same marks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HarnessSource(Source):
         self._floors: list[int] = []
         self._ended = False
         self.front: int | None = None
-        """The time that the newest record, and what has passed since, have reached."""
+        """The time of the newest record plus the time that has passed since."""
 
     def send(self, value: Any) -> None:
         """Adds a record."""
@@ -47,7 +47,7 @@ class HarnessSource(Source):
         self._floors.append(max(self.floor, self.front))
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Ends the source."""
         self._ended = True
 
     @property

@@ -1,9 +1,8 @@
-"""The bars Headrace set itself for the keyed count, and whether it cleared them.
+"""The bars (performance targets) of the keyed count, and whether a run reaches them.
 
-A bar belongs to one shape of workload and is judged on that shape alone: a ratio
-from a smaller run says nothing about it, and is not shown as if it did. A bar
-whose numbers were not measured is not reached, and neither is any bar in a run
-whose results were wrong.
+A bar belongs to one shape of workload and is judged on that shape alone: a ratio from a smaller
+run says nothing about it and is not shown. A bar whose numbers were not measured is not reached,
+and neither is any bar in a run with wrong results.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ STATE_KEYS_MANY = 2_000_000
 
 @dataclass(frozen=True)
 class Bar:
-    """One promise: `measured` must be at least, or at most, `limit`."""
+    """One target: `measured` must be at least, or at most, `limit`."""
 
     name: str
     sense: str
@@ -42,7 +41,7 @@ class Bar:
 
     @property
     def reached(self) -> bool:
-        """Whether the measured number keeps the promise; never when there is none."""
+        """Whether the measured number is within the limit; False where nothing was measured."""
         if self.measured is None:
             return False
         if self.sense == "at least":

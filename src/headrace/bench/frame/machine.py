@@ -1,4 +1,4 @@
-"""Says on what a benchmark ran: a number without its machine is worth little."""
+"""Describes the machine on which a benchmark ran: numbers mean little without it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where each system lives.
+"""Maps the name of each measured system to its module.
 
-Each is imported only when it is asked for: a process that measures one system must
-not pay for loading the others, and only the peers need the `bench` extra.
+A module is imported only when its system is measured: a process that measures one system must not
+pay for loading the others, and only the peers need the `bench` extra.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The document a benchmark leaves behind: JSON for machines, a table for people.
+"""The document that a benchmark writes: JSON for machines, a table for people.
 
 The shape of the JSON is shared by all benchmarks: `workload`, `systems`,
-`ratios`, `results_equal`, `machine`, `versions`; then what this one adds: `bars`,
+`ratios`, `results_equal`, `machine`, `versions`. The keyed count adds: `bars`,
 `floor` and `state_growth` where they were run, `notes` on how each system was set
 up, and `rounds` with every single epoch time, so that anyone can check the rest.
 """
@@ -75,7 +75,7 @@ def build_document(
 
 
 def write_document(document: Mapping[str, Any], path: Path) -> None:
-    """Write the JSON document, indented, for people read it too."""
+    """Write the JSON document, indented, because people read it too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
@@ -115,7 +115,7 @@ def _verdict(bar: Mapping[str, Any]) -> str:
 
 
 def _all_counted(systems: Outcomes) -> bool:
-    """Whether every system showed its counts: silence is not agreement."""
+    """Whether every system delivered counts: missing counts do not count as equal."""
     runs = [outcome for outcomes in systems.values() for outcome in outcomes]
     return bool(runs) and all(outcome.mismatches is not None for outcome in runs)
 

@@ -1,8 +1,8 @@
 """Runs every contender of a benchmark in turn, round after round.
 
-A shared machine is never equally fast for long. So the systems take turns: each
-round runs every contender once, in an order that is rotated from round to round, and
-the median over rounds is what counts. Two systems are never at work at once.
+The speed of a shared machine changes over time. So the systems take turns: each round runs every
+contender once, the order rotates from round to round, and the median over rounds is published.
+Two systems never run at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.bench.frame.system import Task, check_names
 from headrace.bench.workload import CountWorkload, write_input
 from headrace.errors import HeadraceError
 
-# A limit, not an expectation: the slowest peer with millions of keys needs minutes.
+# An upper bound, not an estimate: the slowest peer with millions of keys needs minutes.
 SYSTEM_TIMEOUT_S = 3_600
 LOG_LINES_SHOWN = 30
 
@@ -64,7 +64,7 @@ def run_rounds(
             scratch.mkdir()
             task = Task(contender.workload, inputs[contender.workload], scratch)
             outcomes[contender.label].append(start(contender.system, task))
-            # At once, so that twenty checkpoints do not fill the disk of the twenty-first.
+            # Delete at once, so that the checkpoints of many runs do not fill the disk.
             shutil.rmtree(scratch, ignore_errors=True)
     return outcomes
 
@@ -120,7 +120,7 @@ def _write_inputs(
 
 
 def _environment() -> dict[str, str]:
-    """Let the child and its Spark workers import this very Headrace."""
+    """Let the child and its Spark workers import the same Headrace as this process."""
     root = str(Path(headrace.__path__[0]).parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}

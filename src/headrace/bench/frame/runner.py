@@ -1,9 +1,8 @@
 """One system, one process: `python -m headrace.bench.frame.runner SYSTEM ...`.
 
-A process of its own gives each system a fresh JVM, empty caches and the whole
-machine, and lets the driver of the benchmark kill one that hangs. The answer goes
-to a file, because Spark and its Python workers write to standard output as they
-please.
+A process of its own gives each system a fresh JVM, empty caches and the whole machine, and the
+benchmark can kill a system that hangs. The outcome is written to a file, because Spark and its
+Python workers also write to standard output.
 
 The counts are compared with the expected ones here, after the clock has stopped,
 so that millions of them need not travel to the parent.
@@ -27,7 +26,7 @@ MISMATCHES_SHOWN = 5
 
 @dataclass(frozen=True)
 class SystemOutcome:
-    """A system's measurement with its counts already judged.
+    """A system's measurement with its counts already compared.
 
     `mismatches` is None where nothing was counted, empty where every count was
     right, and otherwise says which of them were wrong.
@@ -42,7 +41,7 @@ class SystemOutcome:
 
 
 def run_system(name: str, task: Task) -> SystemOutcome:
-    """Measure the system called `name` in this very process."""
+    """Measure the system called `name` in this process."""
     measured = load_system(name).run(task)
     mismatches = None
     if measured.counts is not None:

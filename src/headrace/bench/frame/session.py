@@ -1,9 +1,8 @@
 """The Spark session on which a system is measured.
 
-One place, so that peers and Headrace get the same cores, the same heap and the
-same disk. What is set here is what a careful user would set on a machine of that
-size; left at its default of 200, the number of shuffle partitions alone would
-make every peer look many times slower than it is.
+One function makes it for all, so that peers and Headrace get the same cores, the same heap and the
+same disk. The settings are those that a careful user would choose on such a machine. With the
+default of 200 shuffle partitions alone, every peer would look many times slower than it is.
 """
 
 from __future__ import annotations

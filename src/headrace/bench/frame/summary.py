@@ -1,8 +1,8 @@
-"""From the outcomes of several rounds to the few numbers that are published.
+"""Reduces the outcomes of several rounds to the few numbers that are published.
 
 Throughput is all measured records over all measured time. Percentiles are taken
 over the epochs of one round; then each number's median over the rounds is
-reported, so that one disturbed round moves nothing.
+reported, so that one disturbed round has no effect.
 """
 
 from __future__ import annotations

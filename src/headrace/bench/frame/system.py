@@ -1,16 +1,16 @@
-"""What a system must be to take part in a benchmark.
+"""The contract of a system that takes part in a benchmark.
 
-A system gets a `Task` and answers with a `Measurement`. It runs in a process of
-its own (see `runner`), so it may start a Spark session, fill caches and leave
-threads behind without touching the next system's numbers.
+A system gets a `Task` and returns a `Measurement`. It runs in a process of its own (see
+`runner`), so it may start a Spark session, fill caches and leave threads running without any
+effect on the next system's numbers.
 
-The rules every system keeps, so that the numbers mean the same:
+Rules for every system, so that the numbers are comparable:
 - It reads the epochs from `input_dir`, one file per epoch, in the order of their
   names, and has only `workload.slots` cores.
 - With `columns="all"` its user code can read `key`, `ts` and `value` of every
   record; with `"key"` only the key need travel.
 - With `sink="parquet"` every changed count lies in a Parquet file when its epoch
-  ends; with `"noop"` changed counts are computed and dropped, by everyone.
+  ends; with `"noop"` every system computes the changed counts and drops them.
 - With `hook="record"` user code is called once per record, or once per key and
   epoch with an iterator of records where that is all a system offers; it reads the
   `value` of each and adds it to the key's count.
@@ -48,7 +48,7 @@ NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE, *GUAR
 
 @dataclass(frozen=True)
 class Task:
-    """One request: run this workload on these files, and write only in there."""
+    """One request: run this workload on these files, and write only below `scratch_dir`."""
 
     workload: CountWorkload
     input_dir: Path
@@ -57,7 +57,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a system says about its run.
+    """What a system reports about its run.
 
     `epoch_ms` has one entry per measured epoch, in order. `records` is what those
     epochs processed together; None for a system that processes no records, such

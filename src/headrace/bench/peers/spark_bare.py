@@ -1,9 +1,9 @@
 """The floor: a Spark job of the same stages as a trivial epoch, with nothing in it.
 
-No design that runs one Spark job per epoch can be faster than this, so Headrace's
-own overhead is what lies between the two. The job is built again for every epoch,
-as an engine must, whose plan differs from epoch to epoch; and in a session of its
-own without adaptive execution, which an engine with fixed slots must switch off.
+No design that runs one Spark job per epoch can be faster than this, so the difference is Headrace's
+own overhead. The job is built again for every epoch, as an engine must do whose plan differs from
+epoch to epoch. It runs in a session of its own without adaptive execution, which an engine with
+fixed slots must switch off.
 
 `BareJob` is public so that it can be interleaved with another system's epochs in
 one process, the fairest comparison a noisy machine allows.
@@ -46,7 +46,7 @@ class BareJob:
 
     def _job(self) -> DataFrame:
         slots = self._slots
-        # Made again each time, as an engine ships each epoch's plan with its function.
+        # Made for every epoch, as an engine ships each epoch's plan with its function.
 
         def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:

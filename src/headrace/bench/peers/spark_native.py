@@ -1,6 +1,6 @@
 """Native Structured Streaming: `groupBy(key).count()` (or a sum), no Python in the data path.
 
-The strongest rival. The count is a built-in aggregate that Spark compiles to JVM
+The strongest peer. The count is a built-in aggregate that Spark compiles to JVM
 code and combines before the shuffle. It keeps the default state store provider
 (HDFSBackedStateStoreProvider: a map on the heap, deltas on disk), which is faster
 than RocksDB while the state fits the heap.

@@ -20,7 +20,7 @@ from headrace.bench.workload import TOP, window_us, windowed_counts
 
 
 class SparkWindows:
-    """The two windowed queries in Spark's own words."""
+    """The two windowed queries as native Spark aggregates."""
 
     def run(self, task: Task) -> Measurement:
         """Run the query over every file, then read its progress and its rows."""

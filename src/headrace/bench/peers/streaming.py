@@ -14,7 +14,7 @@ How a peer is run, and why this is its cheapest honest set-up:
   delivery; what it delivered is then read from its committed state. With
   `parquet`, `foreachBatch` writes one Parquet directory per micro-batch, because
   Spark's own Parquet sink refuses update mode; the counts are read from there.
-- Checkpoints are Spark's own, on the same disk as everybody's.
+- Checkpoints are Spark's own, on the same disk as those of all systems.
 
 An epoch's time is `durationMs.triggerExecution` of the query's own progress: from
 planning the micro-batch to its commit. Progress is read when the query has ended,

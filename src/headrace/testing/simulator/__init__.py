@@ -3,14 +3,14 @@
     headrace chaos --seeds 2000             our own workloads, thousands of schedules
     simulate(my_pipeline, {"orders": [...]})      the same schedules over your pipeline
 
-What runs is the engine's own code: driver, log, worker, state, compaction,
-collection, delivery, file sinks. Simulated are the disk under it (`disk.py`,
-`syscalls.py`), the clock, the random names, and Spark (`substrate.py`, `workers.py`).
-Drivers run in fibers (`fiber.py`, `life.py`), so that one can sleep in the middle of
-a call while another takes over. What a seed does is decided by `chance.py` alone.
+The engine's own code runs: driver, log, worker, state, compaction, collection, delivery, file
+sinks. Simulated are the disk (`machine/disk.py`, `machine/syscalls.py`), the clock, the random
+names, and Spark (`drivers/substrate.py`, `drivers/workers.py`). Drivers run in fibers
+(`machine/fiber.py`, `drivers/life.py`), so that one can sleep in the middle of a call while another
+takes over. `faults/chance.py` alone decides what happens under a seed.
 
-The checkers share no code with the engine: `log_checker.py` reads the log as JSON,
-`consumer.py` the output directories, and each workload knows its right answer.
+The checkers share no code with the engine: `checkers/log_checker.py` reads the log as JSON,
+`checkers/consumer.py` the output directories, and each workload knows its right answer.
 """
 
 from headrace.testing.simulator.own import simulate

@@ -1,4 +1,4 @@
-"""What a simulation asks of a workload, and what it hands back."""
+"""The contract of a workload, and the outcome that a simulation gives to its check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.testing.simulator.drivers.workers import Hook
 
 
 class Workload(Protocol):
-    """What runs in a simulation, and what must be true of it."""
+    """A pipeline with its input, and the check of its outcome."""
 
     name: str
     records: dict[str, dict[str, list[Any]]]
@@ -25,16 +25,16 @@ class Workload(Protocol):
 
 @dataclass
 class SimulationOutcome:
-    """What is left at the end of a schedule."""
+    """Outputs, log, state and hook calls at the end of a schedule."""
 
     outputs: dict[str, dict[int, list[Row]]]
     """Sink -> epoch -> its (value, timestamp) rows."""
     checkpoint: Checkpoint
     hooks: list[list[Hook]]
-    """The calls of user code that made each committed epoch, key by key in their order."""
+    """For each committed epoch, the calls of user code that made it, in order per key."""
     commits: list[dict[str, Any]]
     """The commits as the log has them, decoded from JSON."""
     voids: list[tuple[dict[str, Any], dict[str, Any]]]
-    """(plan, void) of plans that were given up, the same way."""
+    """(plan, void) of voided plans, decoded from JSON."""
     weak: dict[str, dict[int, list[list[Row]]]]
-    """Sink -> epoch -> the rows of each delivery that came before the commit, if one came."""
+    """Sink -> epoch -> the rows of each delivery before the commit."""

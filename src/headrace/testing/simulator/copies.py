@@ -1,11 +1,11 @@
 """Two copies of one checkpoint that run at once, over one output: one goes on, one is refused.
 
-A driver dies somewhere; its checkpoint is copied, and a driver starts over each. They
-take turns in the middle of any call, die and start again. Their input is cut into epochs
-differently, so what one has published is never what the other would.
+A driver dies at some point; its checkpoint is copied, and a driver starts over each copy. They take
+turns in the middle of any call, die and start again. They cut their input into epochs differently,
+so the two never publish the same.
 
-Of this, what is published in the end is one history, whole: that of the driver which came to
-its end. The other was refused.
+Checked: the published output is one complete history, that of the driver which ran to its end.
+The other driver was refused.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CopiedRun:
         self.lives = lives
         """How many drivers it may still have."""
         self.dies_in: int | None = None
-        """How many more system calls its driver lives for."""
+        """After how many more system calls its driver dies."""
         self.fiber = Fiber(self._run)
         self.steps = 0
         self.finished = False
@@ -110,12 +110,12 @@ class Copies:
         self._system = SimulatedSystem(files, chance, lambda: self._now / 1e6, self._limits)
         self._running: CopiedRun | None = None
         self._haste = self.random.choice((0.01, 0.01, 0.05, 0.3))
-        """How likely a turn ends before a call."""
+        """The probability that a turn ends before a call."""
         self._first = self.random.choice((0.1, 0.5, 0.5, 0.9))
-        """How likely it is the original's turn."""
+        """The probability that the next turn is the original's."""
 
     def run(self) -> None:
-        """Runs it; raises Violation where a promise was broken."""
+        """Runs the schedule; raises Violation where a promise was broken."""
         sides = self._begin()
         try:
             self._until_end(sides)
@@ -149,7 +149,7 @@ class Copies:
         )
         return Follower(setup)
 
-    # The course of things -------------------------------------------------
+    # How a schedule runs --------------------------------------------------
 
     def _begin(self) -> list[CopiedRun]:
         """A driver dies after some epochs, and its checkpoint is copied."""
@@ -197,7 +197,7 @@ class Copies:
             side.begin(self._some_death() if side.lives > 1 else None)
 
     def _gate(self, call: str, path: str) -> Fault | None:
-        """A driver makes a system call: it may be its last, or another has its turn first."""
+        """A driver makes a system call: it may die here, or another may have its turn first."""
         side = self._running
         if side is None:
             return None
@@ -210,7 +210,7 @@ class Copies:
                 self.chance.counts[kinds.DRIVER_DIES.name] += 1
                 side.fiber.dead = True
                 raise Killed
-        # What one knows of the other is old by the time it puts, or renames.
+        # Pause here, so that a driver's knowledge of the other is old when it puts or renames.
         likely = 0.4 if call in ("rename", "link") else self._haste
         if path.startswith("/out") and self.random.random() < likely:
             side.fiber.pause()
@@ -223,7 +223,7 @@ class Copies:
         histories = {side.root: self._commits(side.root) for side in sides}
         ended = [side.root for side in sides if side.finished]
         if len(ended) > 1:
-            if histories[ORIGINAL] != histories[COPY]:  # there was something left to do
+            if histories[ORIGINAL] != histories[COPY]:  # equal: no work was left to do
                 raise Violation("both copies came to their end, over one output")
             return
         if not ended:
@@ -240,7 +240,7 @@ class Copies:
         return log.commits
 
     def _check_published(self, root: str, commits: list[dict[str, Any]]) -> None:
-        """What is to be seen is what this history says, all of it and nothing else."""
+        """The published output is that of this history: complete, and nothing else."""
         for sink in self.disk.list("/out"):
             shown = {
                 name: self._files(f"/out/{sink}/{name}")
@@ -274,7 +274,8 @@ class Copies:
 
 
 def _may_both_be_refused(*histories: list[dict[str, Any]]) -> bool:
-    """An epoch that one has no rows of is not claimed by it: then both may find the other there."""
+    """Whether an epoch has rows in one history only: the other claims nothing, so each may see
+    the other there and be refused."""
 
     def rows(commit: Mapping[str, Any]) -> dict[str, int]:
         found: dict[str, int] = {}

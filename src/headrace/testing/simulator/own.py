@@ -1,4 +1,4 @@
-"""`simulate`: the schedules of the simulator over a pipeline of one's own."""
+"""`simulate`: runs a user's pipeline under the schedules of the simulator."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def simulate(
     check: Callable[[SimulationOutcome], None] | None = None,
     compare: bool = True,
 ) -> list[Verdict]:
-    """Runs a pipeline under seeded schedules of faults; raises SimulationFailed at the first.
+    """Runs a pipeline under seeded schedules of faults; the first failure is a SimulationFailed.
 
-    Tasks die and run twice, drivers die, sleep and wake, writes tear and get lost, the
-    power fails, sinks fail, rings and clocks change; and every promise is checked.
+    Tasks die and run twice, drivers die, sleep and wake, writes are torn and lost, the power
+    fails, sinks fail, rings and clocks change. Every guarantee is checked.
 
-    - `pipeline`: a function that makes it, once per seed. Its sources are replaced by
+    - `pipeline`: a function that makes the pipeline, once per seed. Its sources are replaced by
       `records`, with their own timing; its sinks by directories on a simulated disk
       (without any sink, every stream gets one).
-    - `records`: for every source's stream the values it brings, as a list, or as a
+    - `records`: for every source's stream the values of its records, as a list, or as a
       dict of lists, one for each split. About 10 to 50 are enough.
-    - `seeds`: how many, from 0 on, or which.
+    - `seeds`: the number of seeds, counted from 0, or the seeds themselves.
     - `check`: looks at the `SimulationOutcome` of a seed: `.outputs[sink][epoch]`, a list of
       (value, timestamp) with values as JSON shows them; `.checkpoint` with `.get` and
       `.scan`; `.hooks`, the calls of user code. It raises AssertionError where it
       finds something wrong.
-    - `compare`: whether every seed must bring out the same rows as a run without
-      faults, in any order (and with the same timestamps, unless a source stamps its
-      records when they arrive). Turn it off for code whose answer depends on how the input
-      is cut into epochs (timers and records mixed in a computation that is not
-      ordered), or on dice of its own.
+    - `compare`: whether every seed must make the same rows as a run without faults, in any
+      order (and with the same timestamps, unless a source stamps its records when they
+      arrive). Turn it off for code whose output depends on how the input is cut into epochs
+      (timers and records mixed in a computation that is not ordered), or on its own random
+      numbers.
 
         def test_orders_survive_everything():
             simulate(orders, {"orders": [order("placed"), order("paid")]}, seeds=200)
@@ -89,12 +89,12 @@ class _Own:
         self._timed = True
 
     def pipeline(self) -> PipelineBuilder:
-        """Made again, so that no seed sees what another has left in it."""
+        """Makes the pipeline again, so that seeds share no objects."""
         made = self._pipeline()
         self.name = made.name
         injectors = made.freeze().graph.injectors
         self._timed = all(i.source.timing.timestamp is not None for i in injectors.values())
-        # What a source with ids brings goes through a stream in front of the one that users know.
+        # Records of a source with ids first go to a stream in front of the one that users know.
         given = {stream.removesuffix(".raw"): stream for stream in injectors}
         if set(given) != set(self._given):
             raise InvalidPipeline(
@@ -105,10 +105,10 @@ class _Own:
         return made
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """Only the end is looked at."""
+        """Does nothing: only the final outcome is checked."""
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """The user's own check, and the rows of a calm run."""
+        """Runs the user's check, and compares the rows with those of a run without faults."""
         if self._expected is not None:
             found = self.rows(outcome)
             for sink, rows in self._expected.items():
@@ -121,7 +121,7 @@ class _Own:
                 raise Violation(f"the check failed: {error}") from error
 
     def rows(self, outcome: SimulationOutcome) -> dict[str, list[str]]:
-        """Sink -> its rows, in an order that does not depend on anything."""
+        """Sink -> its rows, sorted."""
         return {
             sink: sorted(
                 json.dumps(row if self._timed else row[0], sort_keys=True)

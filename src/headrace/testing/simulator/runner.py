@@ -1,4 +1,4 @@
-"""Runs seeds, one after another or over processes, and tells what a failing one did."""
+"""Runs seeds, one after another or in several processes, and reports what a failing one did."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _AT_ONCE = 20
 
 
 class SimulationFailed(AssertionError):
-    """A schedule under which a promise was broken: seed, complaint and trace."""
+    """A guarantee was broken under a schedule: seed, complaint and trace."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     workload: str
     complaint: str | None
-    """What was broken; None where nothing was."""
+    """Which guarantee was broken; None where none was."""
     trace: list[str]
     struck: Counter[str] = field(default_factory=Counter)
     """How often each kind of fault struck."""
     command: str = ""
-    """Runs this schedule again."""
+    """The command that runs this schedule again."""
 
     def __str__(self) -> str:
         if self.complaint is None:
@@ -59,7 +59,7 @@ class Verdict:
 def run_seed(seed: int, workload: str | None = None, outer: Sequence[str] = ()) -> Verdict:
     """One schedule over one of our workloads: the seed's own choice, or the one named.
 
-    `outer`: kinds of faults around a run that it has in any case.
+    `outer`: kinds of faults (with `around=True`) that the schedule always has.
     """
     command = f"headrace chaos --seeds 1 --from {seed}"
     if workload is not None:
@@ -75,7 +75,7 @@ def run_seed(seed: int, workload: str | None = None, outer: Sequence[str] = ()) 
 
 
 def _run_copies(seed: int, command: str) -> Verdict:
-    """Two copies of one checkpoint: a world of its own, with a few dice of its own."""
+    """One schedule over two copies of one checkpoint, with a disk and random numbers of its own."""
     chance = Chance(seed, faults=False)
     complaint: str | None = None
     try:
@@ -98,7 +98,7 @@ def judge(
     workload = make(chance.random)
     complaint: str | None = None
     outcome: SimulationOutcome | None = None
-    # What the engine warns about here is what it was made to suffer.
+    # The warnings of the engine here are about the injected faults.
     logging.disable(logging.WARNING)
     try:
         outcome = Simulation(workload, chance).run()
@@ -126,7 +126,7 @@ def run_seeds(
 
 
 def _freeze_modules() -> None:
-    """What is loaded stays loaded: the collector need not look at it again and again."""
+    """Loaded modules stay loaded, so the garbage collector need not scan them again."""
     gc.collect()
     gc.freeze()
 

@@ -1,9 +1,9 @@
-"""One schedule: drivers that live, die, sleep and wake over one checkpoint, until the end.
+"""One schedule: drivers start, die, sleep and wake over one checkpoint, until all input is read.
 
-Only one thing runs at a time: a driver, until it pauses at a failpoint or in the
-middle of a system call; or the world between them, where time passes, records
-arrive, zombie tasks finish, rivals start and the power fails. After each turn the
-checkers look. When the budget of faults is spent, the run must end by itself.
+Only one thing runs at a time: a driver, until it pauses at a failpoint or in the middle of a system
+call; or the surroundings between two turns, where time passes, records arrive, zombie tasks finish,
+rival drivers start and the power fails. The checkers run after each turn. When the budget of faults
+is spent, the run must end by itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.testing.simulator.workloads.source import SimulatedSource
 START = 1_700_000_000_000_000
 TURNS_MAX = 400
 CONDUCTED_TURNS_MAX = 1500
-"""Standbys look at the lease every second or so, and each look is a turn."""
+"""Higher than for other schedules: a standby reads the lease about every second, one turn each."""
 LIVES_MAX = 50
 ROOT = "/checkpoint"
 
@@ -73,7 +73,7 @@ class Simulation:
             attach(self)
 
     def run(self) -> SimulationOutcome:
-        """Runs it; raises Violation where a promise was broken."""
+        """Runs the schedule; raises Violation where a guarantee was broken."""
         meets = self._interference
         with at_failpoints(meets.reached):
             self._build()
@@ -131,7 +131,7 @@ class Simulation:
             self._records_arrive(1_000_000)
 
     def _teller(self) -> tuple[int, int, int]:
-        """The driver at work: its number, its generation, and the rows it has reported as lost."""
+        """The running driver: its number, its generation, and the rows it has reported as lost."""
         life = self._interference.running
         driver = life.follower.driver if life is not None and life.follower is not None else None
         if life is None or driver is None:
@@ -162,12 +162,12 @@ class Simulation:
         self._uptime += microseconds
 
     def _sleep(self, seconds: float) -> None:
-        """A task waits for a stranger's answer. Who waits long looks ever more seldom."""
+        """A task waits for the answer of another's call; it polls with growing intervals."""
         self._naps += 1
         self.now += int(seconds * 1e6) << min(self._naps, 12)
         self._interference.naps()
 
-    # The course of things -------------------------------------------------
+    # How a schedule runs --------------------------------------------------
 
     def _until_end(self) -> None:
         turns = CONDUCTED_TURNS_MAX if self.chance.is_conducted else TURNS_MAX
@@ -181,7 +181,7 @@ class Simulation:
 
     def _next_life(self) -> Life:
         alive = [life for life in self.lives if not life.fiber.done]
-        if not alive:  # all have given up; outages end before another driver starts
+        if not alive:  # all drivers have given up; outages end before another driver starts
             self.outages.end(all_of_them=True)
         if not self.outages.is_vanished and (
             not alive or (len(alive) < 3 and self._rival_comes(alive[-1]))
@@ -197,7 +197,7 @@ class Simulation:
         return kinds.STANDBY_DRIVER in self.chance.kinds and self.chance.random.random() < 0.1
 
     def start(self, *, standby: bool) -> Life:
-        """A driver is started."""
+        """Starts a driver."""
         if len(self.lives) == LIVES_MAX:
             raise Violation(f"there is no end after {LIVES_MAX} drivers")
         if self.chance.strikes(kinds.CODE_CHANGES, "start"):
@@ -216,7 +216,7 @@ class Simulation:
         return self.lives[-1]
 
     def _rival_comes(self, newest: Life) -> bool:
-        """Whether another driver is started, most likely because this one seems dead."""
+        """Whether another driver is started, usually because this one seems dead."""
         slept, newest.sleeps = newest.sleeps, False
         return (slept and self.chance.random.random() < 0.6) or self.chance.strikes(
             kinds.RIVAL_DRIVER, "turn"
@@ -247,7 +247,7 @@ class Simulation:
         self.log.catch_up()
 
     def _between(self, life: Life) -> None:
-        """What happens while no driver runs."""
+        """The events between two turns of drivers."""
         chance = self.chance
         waits = life.waits_until
         self.time_passes(chance.random.randint(1, 2_000_000))
@@ -301,7 +301,7 @@ class Simulation:
         self._interference.running = None
 
     def _afterwards(self) -> None:
-        """Whoever sleeps wakes; whatever was late lands; one more driver finds nothing to do."""
+        """Sleeping drivers wake, late writes are done, and one more driver finds nothing to do."""
         self.chance.budget = 0
         self.outages.end(all_of_them=True)
         self._interference.outage = 0

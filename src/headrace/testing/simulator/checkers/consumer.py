@@ -1,8 +1,8 @@
-"""The reader of a pipeline's output: sees every epoch appear, and takes some away.
+"""A reader of a pipeline's output: it sees every epoch appear, and moves some epochs away.
 
-It looks at the output directories as any reader would, knows of the commits from
-the log alone, and complains when an epoch appears twice, out of order, before its
-commit, incomplete, or not at all.
+It reads the output directories as any reader would, and knows the commits from the log alone. It
+raises Violation where an epoch appears twice, out of order, before its commit, incomplete, or not
+at all.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class SinkOutput:
     def __init__(self, name: str, root: str, may_lose: bool) -> None:
         self.name, self.root = name, root
         self.may_lose = may_lose
-        """Whether epochs may be passed over (at-most-once)."""
+        """Whether epochs may be skipped (at-most-once)."""
         self.epochs: dict[int, list[Row]] = {}
-        """What has appeared, by epoch."""
+        """The rows that have appeared, by epoch."""
         self.nodes: dict[int, Node] = {}
         self.taken: set[int] = set()
         self.high_water = 0
 
 
 class Consumer:
-    """Reads all outputs."""
+    """The reader of all sinks' directories."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class Consumer:
         self._takes = 0.0 if chance.random.random() < 0.5 else 0.4
 
     def look(self) -> None:
-        """Sees what has appeared since the last look."""
+        """Reads and checks the epochs that have appeared since the last call."""
         for output in self.outputs.values():
             home = self._disk.find(output.root)
             if isinstance(home, Directory):
                 self._look_at(output, home)
 
     def delivered(self) -> dict[str, int]:
-        """Sink -> the last epoch that it needs no more."""
+        """Sink -> the last epoch that need not be delivered to it again."""
         self.look()
         found = {}
         for name, output in self.outputs.items():
@@ -76,13 +76,13 @@ class Consumer:
         return found
 
     def high_water(self, sink: str) -> int:
-        """The last epoch that a sink says it has."""
+        """The last epoch that a sink has, by its high-water mark."""
         marks = self._disk.find(f"{self.outputs[sink].root}/_high_water")
         names = marks.names if isinstance(marks, Directory) else ()
         return max((int(name) for name in names if name.isdigit()), default=0)
 
     def weak(self) -> dict[str, dict[int, list[list[Row]]]]:
-        """Sink -> epoch -> the rows of each weak delivery that is there."""
+        """Sink -> epoch -> the rows of each weak delivery in its directory."""
         found: dict[str, dict[int, list[list[Row]]]] = {name: {} for name in self.outputs}
         for name, output in self.outputs.items():
             home = self._disk.find(output.root)
@@ -95,7 +95,7 @@ class Consumer:
         return found
 
     def check_complete(self) -> None:
-        """At the end, every committed row has been seen, and is there unless it was taken."""
+        """At the end, every committed row has appeared, and is there unless it was moved away."""
         self.look()
         for name, output in self.outputs.items():
             for commit in self._log.commits:
@@ -163,7 +163,7 @@ class Consumer:
                 )
 
     def _take(self, output: SinkOutput, home: Directory, name: str, epoch: int) -> None:
-        """Moves an epoch away, for good: what it takes must be on disk first."""
+        """Moves an epoch away permanently; its files must be durable before."""
         self._disk.sync(home)
         self._disk.remove(f"{output.root}/{name}")
         self._disk.sync(home)
@@ -171,14 +171,14 @@ class Consumer:
         self._chance.note(f"a consumer takes epoch {epoch} of {output.name} away")
 
     def after_power_loss(self) -> None:
-        """Marks that were not on disk yet may be lost."""
+        """High-water markers that were not durable yet may be lost."""
         for output in self.outputs.values():
             output.high_water = 0
             output.nodes = {}
 
 
 def _rows(commit: Mapping[str, Any], sink: str) -> int:
-    """How many rows of an epoch the sink must show; weak ones come when they like."""
+    """How many rows of an epoch the sink must show; weak rows are not counted."""
     files = (f for f in commit["staged"] if f["sink"] == sink and not f["weak"])
     return sum(file["rows"] for file in files)
 

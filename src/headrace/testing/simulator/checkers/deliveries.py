@@ -1,7 +1,7 @@
-"""Watches what sinks are handed, and what drivers say of rows that they pass over (at-most-once).
+"""Checks what is handed to sinks, and which rows drivers report as undelivered (at-most-once).
 
-It knows commits from the log alone, and asks an engine for one number only: how many
-rows it has reported as undelivered.
+It knows commits from the log alone, and asks the engine for one number only: how many rows it has
+reported as undelivered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Deliveries:
     def __init__(
         self, log: LogChecker, consumer: Consumer, teller: Callable[[], tuple[int, int, int]]
     ) -> None:
-        """`teller` gives the driver at work: number, generation, rows it has reported so far."""
+        """`teller` gives the running driver: number, generation, rows it has reported so far."""
         self._log, self._consumer, self._teller = log, consumer, teller
         self._handed: set[tuple[str, int]] = set()
         """Epochs whose rows a driver began to hand over."""
@@ -28,17 +28,17 @@ class Deliveries:
         """Driver -> the epochs that it must have reported, with their rows."""
 
     def begins(self, sink: str, epoch: int, empty: bool) -> None:
-        """A sink is handed an epoch; `empty` where it brings no rows."""
+        """A sink is handed an epoch; `empty` where it has no rows."""
         if not self._consumer.outputs[sink].may_lose:
             return
         self._log.catch_up()
         if epoch > len(self._log.commits):
-            return  # handed over before its commit: the consumer complains of that
+            return  # handed over before its commit: the consumer reports that
         commit = self._log.commits[epoch - 1]
         rows = sum(file["rows"] for file in commit["staged"] if file["sink"] == sink)
         place = (sink, epoch)
         if not empty:
-            # One that was passed over may still be: its driver slept, and hands it over once.
+            # An epoch reported as undelivered may still be handed over once, by a driver that slept
             if place in self._handed:
                 raise Violation(f"sink {sink}: the rows of epoch {epoch} are handed over again")
             self._handed.add(place)

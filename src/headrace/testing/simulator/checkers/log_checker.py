@@ -1,8 +1,8 @@
-"""Reads the epoch log as plain JSON and checks what it must never say.
+"""Reads the epoch log as plain JSON and checks its invariants.
 
-It shares no code with the engine. Manifests are followed at 64 points of the key
-space: rings of a simulation have their borders there, so what counts at a point
-counts in the interval around it.
+It shares no code with the engine. Manifests are checked at 64 points of the key space: the
+intervals of a simulation's rings begin and end there, so a segment that counts at a point counts in
+the interval around it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STEP = 2**64 // POINTS
 
 
 class Violation(BaseException):
-    """A promise that was broken. Not an Exception: the engine survives those."""
+    """A guarantee was broken. Not an Exception, because the engine handles those."""
 
 
 class LogChecker:
-    """What the log has said so far."""
+    """The log as read so far, and its checks."""
 
     def __init__(self, disk: SimulatedDisk, root: str, per_directory: int, retain: int) -> None:
         self._disk, self._root, self._per_directory, self._retain = (
@@ -36,19 +36,19 @@ class LogChecker:
         self._files: list[File] = []
         self._entries: list[dict[str, Any]] = []
         self._rows_of: dict[str, frozenset[str]] = {}
-        """Files of the record of what was read, as they were when a commit named them."""
+        """Rows of the record of what was read, per file, as they were when a commit named it."""
         self.note: Callable[[str], None] = lambda line: None
         self.away = False
-        """Whether the log cannot be seen now."""
+        """Whether the log cannot be read now."""
         self.promised = 0
-        """A driver relies on this position being on disk."""
+        """A driver relies on all positions up to this one being durable."""
         self._reset()
 
     def _reset(self) -> None:
         self.generations = [0]
         self.commits: list[dict[str, Any]] = []
         self.committed_by: list[int] = []
-        """The generation that wrote each of them."""
+        """The generation that wrote each commit."""
         self.plans: list[dict[str, Any]] = []
         self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
@@ -63,17 +63,17 @@ class LogChecker:
 
     @property
     def generation(self) -> int:
-        """The one that leads."""
+        """The last generation, which leads."""
         return self.generations[-1]
 
     def needs(self, segment: str) -> bool:
-        """Whether a commit of the retention window counts on it."""
+        """Whether a retained commit needs this segment."""
         return any(segment in window for window in self._windows)
 
     # Reading --------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Reads on, and looks whether what was read before is still so."""
+        """Reads new entries, and checks that earlier ones have not changed."""
         if self.away:
             return
         names: dict[str, Node] = {}
@@ -94,7 +94,7 @@ class LogChecker:
             self._fold(len(self._files), self._entries[-1])
 
     def after_power_loss(self) -> None:
-        """What had been promised must be there; the rest may be lost."""
+        """Entries that a driver relied on must still exist; the rest may be lost."""
         kept = len(self._files)
         while kept and self._file(kept) is None and not self._trimmed(kept):
             kept -= 1
@@ -180,7 +180,7 @@ class LogChecker:
         self._count(commit)
 
     def _count(self, commit: dict[str, Any]) -> None:
-        """Follows which segments count where."""
+        """Updates which segments count at which points."""
         owners = {name: _owners(ring) for name, ring in commit["rings"].items()}
         for name, deltas in commit["deltas"].items():
             counting = self._counting.setdefault(name, [[] for _ in range(POINTS)])
@@ -207,7 +207,7 @@ class LogChecker:
     # Files ----------------------------------------------------------------
 
     def check_files(self) -> None:
-        """Every file that the last commit counts on is there."""
+        """Every file that the last commit needs exists."""
         if self.away:
             return
         for segment in sorted(self._windows[-1]) if self._windows else ():
@@ -231,9 +231,9 @@ class LogChecker:
 
 
 class FinishedChecker:
-    """Which splits are finished, and where that is written down.
+    """Which splits are finished, and where that is recorded.
 
-    Each of them is in the ledger or in a file that the log names, and is never read again.
+    Each finished split is in the ledger or in a file that the log names, and is never read again.
     """
 
     def __init__(self, disk: SimulatedDisk, root: str, rows_of: dict[str, frozenset[str]]) -> None:
@@ -263,7 +263,7 @@ class FinishedChecker:
             self._listed.setdefault(stream, set()).update(ended)
 
     def committed(self, commit: dict[str, Any]) -> list[str]:
-        """Takes in a commit; gives the streams whose finished splits left the ledger."""
+        """Applies a commit; returns the streams whose finished splits left the ledger."""
         for stream, sealing in commit["sealed"].items():
             name, rows = sealing["file"]
             found = self._rows(commit["epoch"], name)

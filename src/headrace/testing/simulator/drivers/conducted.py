@@ -1,7 +1,7 @@
-"""A life as `headrace run` starts one: the engine's own loop, with a lease and retries.
+"""A driver as `headrace run` starts one: the engine's own loop, with a lease and retries.
 
-It may be a standby, which watches the lease before it leads. A process that is stopped
-(SIGSTOP) stops whole; one that hangs keeps on renewing its lease, for a while.
+It may be a standby, which observes the lease before it leads. A process that is stopped (SIGSTOP)
+stops with all its threads; one that hangs continues to renew its lease for a while.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ STUCK_S = 20.0
 _HICCUPS = 7
 """After this many waits in a row an outage must be announced, and retries be less frequent."""
 _SLACK_S = 60.0
-"""How much later it may give up: its last wait, and others' turns before its own."""
+"""How much later than its limit it may give up: its last wait, and other drivers' turns."""
 
 
 class _Stopping(SimulatedEvent):
-    """Is never set; but between two steps others have their turns."""
+    """Is never set; it gives other processes their turns between two steps."""
 
     def __init__(self, life: ConductedLife, scene: Scene) -> None:
         super().__init__(lambda: life, scene.uptime_s)
@@ -102,17 +102,17 @@ class ConductedLife(Life):
         if notice.kind == "back":
             self._refused_since = None
         elif notice.kind == "away":
-            self._waits = 0  # this outage may be the second in a row, with quick tries of its own
+            self._waits = 0  # this may be a second outage in a row, with quick retries of its own
         self._scene.chance.note(f"driver {self.number} says: {notice.text[:120]}")
         if "; taking over" in notice.text and self._scene.chance.random.random() < 0.4:
-            self.pause()  # others may have come to the same conclusion
+            self.pause()  # other standbys may decide the same meanwhile
 
     def wake(self, uptime_s: float) -> None:
         super().wake(uptime_s)
         self.woke_at = self.unwell_at = uptime_s
 
     def between_steps(self) -> None:
-        """The loop comes round."""
+        """The loop begins its next step."""
         driver = self.follower.driver if self.follower is not None else None
         if self.leads and driver is not None:
             if not self._led:
@@ -121,7 +121,7 @@ class ConductedLife(Life):
             self.pause()
             self._change_ring(driver)
 
-    # What it says of outages, and when it gives up ------------------------
+    # Notices of outages, and when it gives up -----------------------------
 
     def refused(self) -> None:
         """This driver was refused by an outage."""
@@ -147,12 +147,12 @@ class ConductedLife(Life):
             )
 
     def waits(self, seconds: float) -> None:
-        """It waits, perhaps through an outage: then it was refused in this very moment."""
+        """It waits, perhaps during an outage: then a call was refused just now."""
         now = self._scene.uptime_s()
         if self._refused_at != now:
             self._refused_since = None
         elif self._refused_since is None:
-            self._refused_since = now  # refused again in the moment in which it said "back"
+            self._refused_since = now  # refused again just when it reported the end of the outage
         self._waits = self._waits + 1 if self._refused_since is not None else 0
         if self._waits > _HICCUPS and self.give_up_s is None and seconds < 1.0:
             raise Violation(f"driver {self.number} tries again every {seconds:.2f} s, on and on")
@@ -163,8 +163,8 @@ class ConductedLife(Life):
             return super()._excused(error)
         if not isinstance(error, SinkError | StoreError) or self.give_up_s is None:
             return False
-        # Its own count may have begun before the refusal that was seen here last, though not
-        # before the outage began.
+        # The driver may have started to count before the last refusal that was seen here, but
+        # not before the outage began.
         since = self._scene.outages.since_s
         if self._refused_since is not None:
             since = min(since, self._refused_since)

@@ -1,4 +1,4 @@
-"""One life of a driver: from taking over to its end, its death, or its fencing."""
+"""One life of a simulated driver: from its takeover to its end, its death, or its fencing."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _DELICATE = (
     "after-high-water",
     "before-collect",
 )
-"""Where a driver that dies, or sleeps and wakes, could do most harm."""
+"""Failpoints where a driver that dies, or sleeps and wakes, is most dangerous."""
 
 _ONCE = ("before-takeover", "after-takeover")
-"""Where a driver comes but once."""
+"""Failpoints that a driver reaches only once."""
 
 _CALLS = ("after-intent-write", "after-call", "after-result-write")
 """The same, where hooks call the outside."""
 
 _EXCUSED = (SinkError, StoreError, EpochFailed)
-"""With these a driver may stop after faults; the next one goes on."""
+"""Errors with which a driver may stop after faults; the next driver continues."""
 
 
 class Life:
-    """A driver, the fiber it runs in, and the death that waits for it."""
+    """A driver, the fiber it runs in, and where it will die."""
 
     kind = "driver"
 
@@ -53,9 +53,9 @@ class Life:
         self.number = number
         self.fiber = Fiber(self._run)
         self.strands: list[Fiber] = []
-        """Threads beside it."""
+        """The threads beside the main one."""
         self.current = self.fiber
-        """Which of them runs, when its turn has come."""
+        """The thread that runs while the process has its turn."""
         self.calls = 0
         """How many system calls it has made in this turn."""
         self.asleep = False
@@ -63,7 +63,7 @@ class Life:
         self.follower: Follower | None = None
         self.finished = False
         self.remembered: set[str] = set()
-        """What a process keeps in its modules."""
+        """What a process remembers outside of objects: directories known to be durable."""
         self.sleeps = False
         """Whether it was stopped in the middle of something."""
         self.waits_until: int | None = None
@@ -77,14 +77,14 @@ class Life:
         self._dies_at = self._sleeps_at = ""
         self._dies_in: int | None = None
         self._arrivals: Counter[str] = Counter()
-        """Failpoint -> how many more times it comes there."""
+        """Failpoint -> how many more arrivals there until it dies or sleeps."""
         if chance.strikes(kinds.DRIVER_DIES, "life"):
             if chance.random.random() < 0.7:
                 self._dies_at = self._some_failpoint(chance)
             else:
                 self._dies_in = chance.random.randint(1, 400)
         self.power_fails_in: int | None = None
-        """How many more system calls there is power for."""
+        """After how many more system calls the power fails."""
         self.took_the_power = False
         if chance.strikes(kinds.POWER_FAILS, "life"):
             self.power_fails_in = chance.random.randint(1, 400)
@@ -110,10 +110,10 @@ class Life:
 
     @property
     def knows_checkpoint(self) -> bool:
-        """Whether it has seen the checkpoint, and so begins no new one."""
+        """Whether it has seen the checkpoint, and so must not create a new one."""
         return self.took_over or (self.follower is not None and bool(self.follower.checkpoint))
 
-    # Its course -----------------------------------------------------------
+    # How it runs ----------------------------------------------------------
 
     def _run(self) -> None:
         scene = self._scene
@@ -143,7 +143,7 @@ class Life:
         )
 
     def _lead(self, follower: Follower) -> None:
-        """Takes over and steps, without a retry: the first refusal is the end."""
+        """Takes over and steps, without retries: it ends with the first error."""
         scene = self._scene
         driver = follower.take_over()
         while True:
@@ -174,11 +174,11 @@ class Life:
         driver.settings = msgspec.structs.replace(driver.settings, rings=rings)
 
     def pause(self) -> None:
-        """The thread that runs gives its turn back."""
+        """The running thread gives its turn back."""
         self.current.pause()
 
     def wake(self, uptime_s: float) -> None:
-        """It may go on."""
+        """The process continues after it was stopped."""
         self.asleep = False
 
     def refused(self) -> None:
@@ -194,7 +194,7 @@ class Life:
     # Its end --------------------------------------------------------------
 
     def reached(self, failpoint: str) -> bool:
-        """The driver is at a failpoint: it may be its last. Whether it is to sleep there."""
+        """The driver is at a failpoint and may die there. Returns whether it sleeps there."""
         self.took_over |= failpoint == "after-takeover"
         if failpoint not in (self._dies_at, self._sleeps_at):
             return False
@@ -206,7 +206,7 @@ class Life:
         return True
 
     def called(self, what: str) -> None:
-        """The driver makes a system call: it may be its last."""
+        """The driver makes a system call and may die there."""
         if self._dies_in is not None:
             self._dies_in -= 1
             if self._dies_in <= 0:
@@ -224,7 +224,7 @@ class Life:
         raise Killed
 
     def check_end(self) -> None:
-        """Whether it ended in a way that may be."""
+        """Raises Violation where it ended in a way that is not allowed."""
         error = self.fiber.error
         scene = self._scene
         if error is None or isinstance(error, Killed):
@@ -233,7 +233,7 @@ class Life:
             raise error
         scene.chance.note(f"driver {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
         if isinstance(error, Fenced):
-            # One that was overtaken while it still started finds the log trimmed under it.
+            # A driver that was overtaken during its start may find that the log was trimmed.
             if not self.is_zombie and self.took_over:
                 raise Violation(f"driver {self.number} was fenced by nobody: {error}")
             return
@@ -241,7 +241,7 @@ class Life:
             return
         stops_with = getattr(scene.workload, "stops_with", "")
         if stops_with and isinstance(error, UserCodeError) and stops_with in str(error):
-            return  # as its hooks mean to; the next start must get past it
+            return  # intended by its hooks; the next start must get past it
         if self._excused(error):
             return
         raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
-"""Readers from outside: they run an epoch again, or look at state, while drivers go on.
+"""Readers from outside: they replay an epoch, or read state, while drivers run.
 
-What such a reader has pinned stays until it is done (C8). It gets the epoch as it was
-committed, or hears that it is not kept any more, and then it was not.
+The files that such a reader has pinned stay until it is done (C8). It gets the epoch as it was
+committed, or an error that the epoch is no longer retained, which must then be true.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Reader(Life):
         self._began = scene.now
         self._was_away = False
         self.haste = scene.chance.choice((0.1, 0.5))
-        """How often it comes to its turn."""
+        """The probability that it gets a turn."""
 
     def _run(self) -> None:
         scene, store = self._scene, self._scene.new_store()
@@ -63,7 +63,7 @@ class Reader(Life):
             raise error
         scene.chance.note(f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
         if isinstance(error, StoreError) or self._was_away:
-            return  # a disk that fails, or an outage
+            return  # a failing disk, or an outage
         expired = scene.now - self._began >= replay.PIN_S * 1_000_000
         kept = self.epoch > len(scene.log.commits) - scene.tuning.retain_epochs + 1
         if isinstance(error, IncompatibleState) and (expired or not kept):
@@ -74,7 +74,7 @@ class Reader(Life):
 
 
 class Pins:
-    """What was pinned when a driver began to collect."""
+    """The files that were pinned when a driver began its collection."""
 
     def __init__(self, disk: SimulatedDisk, root: str) -> None:
         self._disk, self._root = disk, root
@@ -86,15 +86,15 @@ class Pins:
         names = home.names if isinstance(home, Directory) else {}
         pins = []
         for name, file in names.items():
-            if isinstance(file, File) and not name.startswith("."):  # those are not put yet
+            if isinstance(file, File) and not name.startswith("."):  # "." begins unfinished puts
                 try:
                     pins.append(json.loads(file.data.split(b"\n", 1)[1]))
                 except (ValueError, IndexError):
-                    continue  # torn by a power loss: it holds nothing
+                    continue  # torn by a power loss: it pins nothing
         self._seen[life.number] = [pin for pin in pins if pin["expires"] > now_s]
 
     def collection_ends(self, life: Life) -> None:
-        """It has deleted what it wanted to."""
+        """The driver has finished its collection."""
         self._seen.pop(life.number, None)
 
     def check(self, life: Life, call: str, path: str) -> None:

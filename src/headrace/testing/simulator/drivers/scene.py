@@ -1,4 +1,4 @@
-"""What the lives of a schedule see of it: its world, without the simulation that runs them."""
+"""What drivers and readers may know of their schedule; they must not know the simulation itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.testing.simulator.machine.world import Tuning
 
 
 class Scene(Protocol):
-    """One schedule's world, as drivers and readers find it."""
+    """The disk, clocks and faults of one schedule, as drivers and readers see them."""
 
     workload: Workload
     chance: Chance

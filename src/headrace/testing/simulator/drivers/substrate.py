@@ -1,9 +1,9 @@
-"""The substrate of a simulation: an epoch's tasks, each of which may go wrong as on Spark.
+"""The substrate of a simulation: runs an epoch's tasks, each of which may fail as on Spark.
 
-A task may die before, in the middle of or after its user code, and is then run
-again, by another worker; it may run twice, both outputs arriving; a lost output is
-made again, and consumers that were faster have seen the first; a zombie runs to its
-end when the driver no longer waits for it. Rows arrive in any order.
+A task may die before, in the middle of or after its user code, and is then run again by another
+worker. It may run twice, and both outputs arrive. A lost output is made again, and some consumers
+have already seen the first. A zombie runs to its end when the driver no longer waits for it. Rows
+arrive in any order.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class JobAborted(Exception):
 
 
 class SimulatedSubstrate:
-    """Runs epochs, badly."""
+    """Runs the tasks of epochs, with faults."""
 
     spark = None
     parallelism = 2
@@ -53,13 +53,13 @@ class SimulatedSubstrate:
         self._workers = workers
         self._chance = chance
         self.zombies: list[tuple[str, Work]] = []
-        """Tasks that no driver waits for, which will run all the same."""
+        """Tasks that no driver waits for, but which will still run."""
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
         """(epoch, label, digest) -> the hooks that made this output."""
         self.driver: Callable[[], object] = lambda: None
         """Whose job it is."""
         self._whole: set[tuple[object, int, int]] = set()
-        """(driver, epoch, wall time) of jobs that came to their end with nothing wrong."""
+        """(driver, epoch, wall time) of jobs that ended without any fault."""
         self._torn: set[tuple[object, int, int]] = set()
         """Jobs that have lost an output, or have two different ones."""
         self._dies_at = ""
@@ -68,7 +68,7 @@ class SimulatedSubstrate:
             self._moments = (*_MOMENTS, CALLING, CALLING)
 
     def reached(self, failpoint: str) -> None:
-        """A task has come to a failpoint, and may die there."""
+        """A task is at a failpoint, and may die there."""
         if failpoint == self._dies_at:
             raise TaskDied
 
@@ -99,7 +99,7 @@ class SimulatedSubstrate:
         return reports
 
     def excuse(self) -> None:
-        """A sink refused what an epoch was to show before its commit: its job may run again."""
+        """A sink refused an epoch's weak rows before its commit: the job may run again."""
         self._whole.clear()
 
     def _job(self, task: WorkOrder) -> tuple[object, int, int]:
@@ -110,14 +110,14 @@ class SimulatedSubstrate:
             self._torn.add(self._job(task))
 
     def gone(self) -> str | None:
-        """What is simulated is always there."""
+        """Always None: the simulated substrate cannot be lost."""
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing: there is nothing to release."""
 
     def run_zombie(self) -> None:
-        """One of the zombies comes to its end."""
+        """Runs one of the zombies to its end."""
         name, work = self.zombies.pop(int(self._chance.random.random() * len(self.zombies)))
         self._chance.note(f"the zombie of {name} runs to its end")
         try:
@@ -132,7 +132,7 @@ class SimulatedSubstrate:
     # One task -------------------------------------------------------------
 
     def _unit(self, task: WorkOrder, level: int, number: int, work: Work) -> Rows:
-        """What the consumers of a task get to see of it."""
+        """The output of a task, as its consumers see it."""
         chance, name = self._chance, f"task {level}/{number} of epoch {task.plan.epoch}"
         if chance.strikes(kinds.TASK_IS_A_ZOMBIE, "task"):
             chance.note(f"{name} hangs; another takes its place")
@@ -189,7 +189,7 @@ class SimulatedSubstrate:
         return [row for rows in (first, second) for row in rows if picks[row.partition] is rows]
 
     def _remember(self, task: WorkOrder, level: int, rows: Rows, worker: Worker) -> None:
-        """Notes which hooks made an output; reports that are only passed on are others'."""
+        """Records which hooks made an output, without reports that the task only passes on."""
         mine = self.topology.levels[level] if level else ()
         for row in rows:
             if row.header.kind == REPORT:
@@ -205,7 +205,7 @@ class SimulatedSubstrate:
 
 
 def _equal(first: Rows, second: Rows) -> bool:
-    """Whether two attempts made the same, byte for byte."""
+    """Whether two attempts made the same output, byte for byte."""
     one, other = (
         sorted((r.partition, r.header.kind, r.body) for r in rows) for rows in (first, second)
     )

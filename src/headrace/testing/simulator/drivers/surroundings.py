@@ -1,7 +1,7 @@
-"""What goes on around drivers that run as the command starts them.
+"""The events around drivers that run as `headrace run` starts them.
 
-Time passes while they wait; outages begin and end; the lease is damaged;
-their threads come to their turns; standbys start; readers look into the checkpoint.
+Time passes while they wait; outages begin and end; the lease is damaged; their threads get their
+turns; standbys start; readers read the checkpoint.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.testing.simulator.machine.fiber import Fiber
 
 
 class Schedule(Scene, Protocol):
-    """A scene, and what its surroundings may do to it."""
+    """A scene, with the actions that its surroundings need."""
 
     lives: list[Life]
     leases: Leases
@@ -33,14 +33,14 @@ class Schedule(Scene, Protocol):
 
 
 class Surroundings:
-    """The world outside of one simulation's drivers."""
+    """Everything outside the drivers of one simulation."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._of = schedule
         self.readers: list[Reader] = []
 
     def due(self, alive: list[Life]) -> Life:
-        """A life that can go on. One that was stopped stays so for a while."""
+        """A driver that can continue. One that was stopped stays so for a while."""
         stopped = [life for life in alive if life.asleep]
         awake = [life for life in alive if not life.asleep]
         if stopped and (not awake or self._of.chance.random.random() < 0.07):
@@ -51,7 +51,7 @@ class Surroundings:
         return self._of.chance.choice(due or awake)
 
     def threads_run(self) -> None:
-        """Threads beside a driver's loop that are due; a process that was stopped has none."""
+        """Runs the due threads beside drivers' loops; those of a stopped process do not run."""
         for life in [life for life in self._of.lives if life.strands]:
             for fiber in life.strands:
                 is_due = fiber.wakes_at <= self._of.uptime_s()
@@ -59,7 +59,7 @@ class Surroundings:
                     self._of.resume(life, fiber)
 
     def _readers_run(self) -> None:
-        """Readers look into the checkpoint from outside."""
+        """Starts readers of the checkpoint, and gives them turns."""
         if self._of.log.commits and self._of.chance.strikes(kinds.READER_FROM_OUTSIDE, "turn"):
             self.readers.append(Reader(self._of, len(self.readers) + 1))
         for reader in self.readers:
@@ -72,14 +72,14 @@ class Surroundings:
             reader.check_end()
 
     def goes_on(self) -> None:
-        """What happens around drivers that run as the command starts them."""
+        """Lets the surroundings act once, between two turns of drivers."""
         alive = [life for life in self._of.lives if not life.fiber.done]
         awake = [life for life in alive if not life.asleep]
         wakes = [f.wakes_at for life in awake for f in (life.fiber, *life.strands) if not f.done]
         if wakes and len(awake) == len(alive) and min(wakes) > self._of.uptime_s():
             self._of.time_passes(
                 int((min(wakes) - self._of.uptime_s()) * 1e6) + 1
-            )  # all of them wait
+            )  # all drivers wait
         self._of.outages.end()
         known = all(life.knows_checkpoint for life in alive)
         self._of.outages.begin(may_vanish=known)
@@ -94,7 +94,7 @@ class Surroundings:
             self._of.start(standby=True)
 
     def readers_end(self) -> None:
-        """They run to their end undisturbed."""
+        """All readers run to their end without further faults."""
         for reader in self.readers:
             while not reader.fiber.done:
                 self._read_on(reader)

@@ -1,8 +1,8 @@
-"""Python workers as Spark keeps them: processes with caches, which take turns with slots.
+"""Python workers as Spark keeps them: processes with caches that run tasks of any slot.
 
-A worker runs one task at a time; while a task is paused in the middle, its worker
-is busy and others take over. Each remembers the hooks that it runs: what was called,
-for which key, at what time. A task may die at one of them.
+A worker runs one task at a time; while a task is paused in the middle, its worker is busy and other
+workers run the next tasks. Each worker records the hooks that it runs: what was called, for which
+key, at what time. A task may die at one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.worker.runtime import Live, Runtime
 
 
 class TaskDied(BaseException):
-    """The death of a task. What it has written so far stays; nothing else does."""
+    """The death of a task. Only the files that it has written so far remain."""
 
 
 class Hook:
@@ -44,7 +44,7 @@ class Worker(Runtime):
         super().__init__(topology, store, WorkerCache())
         self.hooks: list[Hook] = []
         self.dies_after: int | None = None
-        """How many more hooks the running task lives for."""
+        """After how many more hooks the running task dies."""
         self.busy = False
 
     def live(self, node: Node) -> Live:
@@ -65,7 +65,7 @@ class Worker(Runtime):
 
 
 def _recording(live: Live, worker: Worker) -> Any:
-    """The class of key objects, with hooks that tell the worker first."""
+    """A subclass of the key objects' class whose hooks first report to the worker."""
     base: Any = live.object_class
     name = live.node.name
 
@@ -82,7 +82,7 @@ def _recording(live: Live, worker: Worker) -> Any:
 
 
 class Workers:
-    """The pool."""
+    """The pool of workers."""
 
     def __init__(self, topology: Topology, store: Store, chance: Chance, count: int) -> None:
         self._topology, self._store, self._chance = topology, store, chance
@@ -90,7 +90,7 @@ class Workers:
 
     @contextmanager
     def taken(self) -> Iterator[Worker]:
-        """A worker that is free, or a new one. A task that dies may take its worker along."""
+        """A free worker, or a new one. The worker of a task that dies may die too."""
         free = [worker for worker in self._pool if not worker.busy]
         if self._chance.strikes(kinds.WORKER_LOST, "task") or not free:
             if free:

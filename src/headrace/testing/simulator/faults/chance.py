@@ -1,11 +1,11 @@
 """What a seed decides: the kinds of faults of a schedule, when each strikes, and the trace.
 
-A schedule gets a few kinds of faults only, and often: rare combinations are met
-that way which an even mixture of everything would hardly ever bring together. It
-has a budget; when that is spent, the run must come to its end by itself.
+A schedule gets only a few kinds of faults, but these strike often: this finds rare combinations
+that an even mixture of all kinds would hardly ever contain. Faults have a budget; when it is spent,
+the run must end by itself.
 
-Every kind has dice of its own, made of the seed and its name. They decide whether the
-schedule has it and when it strikes; what else is left to chance comes from `random`.
+Every kind has a random generator of its own (its dice), seeded by the seed and its name. It decides
+whether the schedule has this kind and when it strikes. All other choices come from `random`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Item = TypeVar("_Item")
 
 
 class Chance:
-    """Dice, budget and diary of one schedule."""
+    """Dice, budget and trace of one schedule."""
 
     def __init__(self, seed: int, *, faults: bool = True, outer: Sequence[str] = ()) -> None:
-        """`outer`: names of kinds around a run that this schedule has in any case."""
+        """`outer`: names of kinds (with `around=True`) that this schedule always has."""
         self.seed = seed
         self.random = Random(seed)
         self._dice = {kind: Random(f"{seed} {kind.name}") for kind in KINDS}
@@ -39,13 +39,13 @@ class Chance:
             self._pick_kinds(frozenset(outer))
         self.struck = 0
         self.disturbances = 0
-        """Faults, and what follows from them by itself: the second refusal of an outage, say."""
+        """Faults and their consequences, such as the second refused call of an outage."""
         self.counts: Counter[str] = Counter()
         """How often each kind has struck, by its name."""
         self.trace: list[str] = []
 
     def _pick_kinds(self, wanted: frozenset[str]) -> None:
-        """One schedule in three has leases, outages or readers, often with little else."""
+        """One schedule in three has leases, outages or readers, often with few other kinds."""
         draws = {kind: dice.random() for kind, dice in self._dice.items()}
         self.budget = self.random.randint(2, 12)
         share = self.random.choice((0.08, 0.13, 0.13, 0.2, 0.2, 0.3, 0.4))
@@ -64,7 +64,7 @@ class Chance:
 
     @property
     def is_conducted(self) -> bool:
-        """Whether drivers run as the command starts them: in a loop, with a lease and retries."""
+        """Whether drivers run as `headrace run` starts them: a loop, with a lease and retries."""
         return any(kind.around for kind in self.kinds)
 
     @property
@@ -83,11 +83,11 @@ class Chance:
         return True
 
     def awaits(self, kind: FaultKind) -> bool:
-        """Whether faults of this kind may still come."""
+        """Whether faults of this kind may still strike."""
         return kind in self.kinds and self.struck < self.budget
 
     def choice(self, items: Sequence[_Item]) -> _Item:
-        """One of these."""
+        """A random item."""
         return items[int(self.random.random() * len(items))]
 
     def token(self, size: int = 8) -> str:
@@ -95,13 +95,13 @@ class Chance:
         return self.random.getrandbits(8 * size).to_bytes(size, "big").hex()
 
     def note(self, what: str) -> None:
-        """A line of the trace."""
+        """Adds a line to the trace."""
         self.trace.append(what)
 
 
 def _picked(
     draws: dict[FaultKind, float], kinds: Iterable[FaultKind], share: float
 ) -> list[FaultKind]:
-    """Those whose draw is below `share`, at least one, lowest first."""
+    """The kinds whose draw is below `share`, at least one, lowest draw first."""
     ordered = sorted(kinds, key=lambda kind: draws[kind])
     return [kind for kind in ordered if draws[kind] < share] or ordered[:1]

@@ -1,4 +1,4 @@
-"""What a driver meets on its way: at every failpoint and system call, death, sleep or a fault."""
+"""Decides at every failpoint and system call whether a driver dies, sleeps or gets a fault."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
 
 OUTAGE_CALLS_MAX = 40
 CALLS_MAX = 20_000
-"""A turn with more system calls goes round in a circle."""
+"""A turn with more system calls is an endless loop."""
 TAKEOVERS_MAX = 5
-"""So often one driver may take over in one moment."""
+"""How often one driver may take over while the clock stands still."""
 
 _BELIEVED = ("/determinants/0", "/_claims", "/log/0")
-"""Where one process acts on what another has put: delicate as long as it is not synced."""
+"""Paths where one process acts on a file that another has put: dangerous while not synced."""
 
 _CHANGES = frozenset(("create", "write", "link", "rename", "unlink", "rmdir"))
 
@@ -40,7 +40,7 @@ _FAULTS = {
 
 
 class Interference:
-    """Stands between the drivers and their world."""
+    """The gate between the drivers and the simulated machine."""
 
     log: LogChecker
     consumer: Consumer
@@ -63,15 +63,15 @@ class Interference:
         self.outages = outages
         self._pins = Pins(disk, root)
         self.leader: Life | None = None
-        """Who has taken over last."""
+        """The driver that has taken over last."""
         self.running: Life | None = None
-        """The driver whose turn it is; None while the world itself acts."""
+        """The driver whose turn it is; None between turns."""
         self._takeovers: list[tuple[int, float]] = []
         self.outage = 0
         """How many more calls on the disk fail."""
 
     def remembered(self) -> set[str]:
-        """What the running process keeps in its modules."""
+        """What the running process remembers outside of objects (see `Life.remembered`)."""
         return self.running.remembered if self.running is not None else set()
 
     def reached(self, failpoint: str) -> None:
@@ -101,7 +101,7 @@ class Interference:
             self._pause(life, f"at {failpoint}")
 
     def _count_takeover(self, life: Life) -> None:
-        """Who cannot begin must not fill the log with generations."""
+        """A driver that cannot start must not fill the log with generations."""
         moment = (life.number, self._clock_s())
         self._takeovers = [at for at in self._takeovers if at == moment] + [moment]
         if len(self._takeovers) > TAKEOVERS_MAX:
@@ -119,10 +119,10 @@ class Interference:
             raise Violation(f"{life.kind} {life.number} goes round and round: {call} {path}")
         life.called(f"{call} {path}")
         if ".merged-" in path and self._chance.strikes(kinds.DRIVER_DIES, "merge"):
-            life.die(f"{call} {path}")  # few come there, and what is left there must not count
+            life.die(f"{call} {path}")  # a rare place; the file left there must not count
         unsynced = self._is_unsynced(call, path)
         if call == "read" and unsynced and self._chance.strikes(kinds.POWER_FAILS, "unsynced read"):
-            # One process is about to rely on what another has put and not synced.
+            # A process is about to rely on a file that another has put and not synced.
             life.power_fails_in = self._chance.random.randint(1, 2)
         place = "unsynced name" if call == "fsync" and unsynced else "call"
         if self._chance.strikes(kinds.DRIVER_PAUSES, place):
@@ -134,7 +134,7 @@ class Interference:
         return self._fault(call, path)
 
     def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:
-        """Whether the call is refused by an outage; readers often pause first."""
+        """Whether an outage refuses the call; readers often pause first."""
         if isinstance(life, Reader) and self._chance.random.random() < 0.15:
             self._pause(life, f"before {call} {path}")
         if call == "read" and path == f"{self._root}/LEASE" and self._disk.find(path) is None:
@@ -154,7 +154,7 @@ class Interference:
             self.leases.changes(life, call, path)
 
     def naps(self) -> None:
-        """A task waits; meanwhile others may come to their turn."""
+        """A task waits; meanwhile other processes may get a turn."""
         life = self.running
         if life is None:
             return
@@ -172,7 +172,7 @@ class Interference:
             self.running.refused()
 
     def time_passes(self) -> None:
-        """A driver has stopped; an outage does not last for ever."""
+        """A driver has stopped: from now on only half as many calls on the disk fail."""
         self.outage //= 2
 
     def _is_unsynced(self, call: str, path: str) -> bool:

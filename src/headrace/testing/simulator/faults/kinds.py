@@ -1,7 +1,7 @@
 """Every kind of fault: where it may strike, and how likely it is there.
 
-A new kind is one line here, and `chance.strikes(KIND, place)` where it happens. Each kind has
-dice of its own (see `Chance`), so a new kind changes only the schedules that have it.
+A new kind is one line here, and a call of `chance.strikes(KIND, place)` where it happens. Each kind
+has dice of its own (see `Chance`), so a new kind changes only the schedules that have it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class FaultKind:
-    """One kind; `likely` has its places, each with the probability at every visit."""
+    """One kind; `likely` maps each of its places to the probability at every visit."""
 
     name: str
     likely: Mapping[str, float] = field(hash=False)
     around: bool = False
-    """Whether only a run with a lease and retries meets it, as `headrace run` makes one."""
+    """Whether it strikes only drivers with a lease and retries, as `headrace run` starts them."""
 
 
 KINDS: list[FaultKind] = []

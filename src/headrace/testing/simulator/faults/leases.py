@@ -1,8 +1,8 @@
-"""Faults of the lease, and what no standby may do: checked from the files alone.
+"""Faults of the lease, and a check of the rules for standbys, from the files alone.
 
-Safety rests on the log, never on the lease. But a standby writes nothing while it watches
-(A4), waits as long as the lease says, takes over only from the generation that it saw
-lapse, and ends by itself only where the leader has said that nothing is left to do.
+Safety depends on the log, never on the lease. But a standby writes nothing while it observes the
+lease (A4), waits as long as the lease says, takes over only from the generation whose lease it saw
+expire, and ends by itself only where the leader has written that nothing is left to do.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from headrace.testing.simulator.machine.disk import File, SimulatedDisk
 
 @dataclass
 class _Look:
-    """A standby has read the lease."""
+    """One read of the lease by a standby."""
 
     at: float
     generation: int
-    """The log's, at that moment."""
+    """The last generation in the log at that time."""
     lease: dict[str, Any] | None
-    """What it got to see; None where that was no lease of this generation."""
+    """The lease that it saw; None where it saw no lease of this generation."""
     spoilt: bool
-    """Whether that is not what lay there."""
+    """Whether a fault made it differ from the file."""
 
     def shows(self) -> tuple[int, int | None]:
         return self.generation, self.lease["count"] if self.lease else None
@@ -50,13 +50,13 @@ class Leases:
         self._chance, self._disk, self._log, self._uptime_s = chance, disk, log, uptime_s
         self._root, self._path = root, f"{root}/LEASE"
         self._past: list[bytes] = []
-        """What the file has held so far."""
+        """All earlier contents of the file."""
         self._looks: dict[int, list[_Look]] = {}
 
     # Faults ---------------------------------------------------------------
 
     def seen(self, life: Life | None, path: str, data: bytes) -> bytes:
-        """What a process that reads the lease gets to see."""
+        """The bytes that a process sees when it reads the lease, perhaps with a fault."""
         if path != self._path or not isinstance(life, ConductedLife):
             return data
         if not self._past or self._past[-1] != data:
@@ -69,11 +69,11 @@ class Leases:
         return data
 
     def missing(self, life: Life) -> None:
-        """A process looks for a lease, and there is none."""
+        """A process looks for the lease, and the file is missing."""
         self._note(life, b"")
 
     def spoil(self, lives: Sequence[Life]) -> None:
-        """The file itself comes to harm: a power loss tore it, an older copy came back."""
+        """Damages the file itself: a power loss tears it, or an older copy comes back."""
         file = self._disk.find(self._path)
         if isinstance(file, File) and self._chance.strikes(kinds.LEASE_FAILS, "file"):
             file.data = self._spoilt(file.data, "the file is")
@@ -91,17 +91,17 @@ class Leases:
     # Checks ---------------------------------------------------------------
 
     def changes(self, life: Life, call: str, path: str) -> None:
-        """Who has not taken over deletes nothing; a standby that watches writes nothing."""
+        """A driver that has not taken over deletes nothing; an observing standby writes nothing."""
         if isinstance(life, ConductedLife) and life.watches:
             raise Violation(f"driver {life.number} is a standby and watches: {call} {path}")
-        # A put into a directory that was trimmed meanwhile is taken back, by its writer.
+        # A writer deletes its own put again where the directory was trimmed meanwhile.
         trimmed = "/log/" in path and self._disk.find(f"{path[:-21]}.trimmed") is not None
         aside = path.endswith(".tmp") or trimmed
         if not life.took_over and not aside and call in ("unlink", "rmdir", "rename"):
             raise Violation(f"driver {life.number} has not taken over yet: {call} {path}")
 
     def took_over(self, life: Life, generation: int, leader: Life | None) -> None:
-        """A generation is in the log: was it its turn? `leader`: who led before it."""
+        """A generation is in the log: checks that its driver could take over from `leader`."""
         self._log.catch_up()
         if not isinstance(life, ConductedLife) or not life.standby:
             return
@@ -138,7 +138,7 @@ class Leases:
                 )
 
     def ended(self, life: Life) -> None:
-        """A driver has come to its end."""
+        """A driver has ended: checks that it was allowed to."""
         if not isinstance(life, ConductedLife) or life.reason != "not_needed":
             return
         last = self._looks[life.number][-1]

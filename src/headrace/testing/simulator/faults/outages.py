@@ -25,19 +25,19 @@ class Outages:
     ) -> None:
         self._chance, self._disk, self._root, self._uptime_s = chance, disk, root, uptime_s
         self._until: dict[str, float] = {}
-        """The beginning of a path -> when it is back."""
+        """Prefix of paths -> when its outage ends."""
         self._vanished: tuple[Node, float] | None = None
-        """The checkpoint's directory, and when it is back."""
+        """The checkpoint's directory, and when it comes back."""
         self.since_s = 0.0
-        """When the last outage began, while there was no other."""
+        """When the last outage began that did not overlap an earlier one."""
 
     @property
     def is_vanished(self) -> bool:
-        """Whether the checkpoint has vanished: a driver that starts now would begin a new one."""
+        """Whether the checkpoint has vanished: a driver that starts now would create a new one."""
         return self._vanished is not None
 
     def begin(self, *, may_vanish: bool) -> None:
-        """An outage may begin; `may_vanish` where every driver knows its checkpoint."""
+        """May begin an outage; `may_vanish` is true where every driver has seen the checkpoint."""
         for kind, place in ((kinds.STORE_AWAY, self._root), (kinds.SINK_AWAY, "/out")):
             if place in self._until or not self._chance.strikes(kind, "turn"):
                 continue

@@ -1,11 +1,11 @@
-"""A disk in memory that forgets, when the power fails, what was not synced.
+"""A disk in memory that loses, when the power fails, what was not synced.
 
-It keeps two trees: what processes see now, and what a power loss would leave. A
-file's bytes move over by `sync` of the file, a name by `sync` of its directory. What
-is on its way when the power fails arrives or not, as chance will have it: a file
-may be torn, a later name may survive an earlier one.
+It keeps two trees: what processes see now, and what a power loss would leave. `sync` of a file
+makes its bytes durable, `sync` of a directory makes its names durable. When the power fails,
+whether an unsynced change survives is random: a file may be torn, a later name may survive an
+earlier one.
 
-It knows nothing of processes and faults; `syscalls.py` puts them in between.
+It must not know processes and faults; `syscalls.py` adds them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 
 
 class File:
-    """Bytes, and how many of them are on disk."""
+    """Bytes, and how many of them are durable."""
 
     __slots__ = ("changed_s", "data", "synced")
 
@@ -24,11 +24,11 @@ class File:
         self.changed_s = changed_s
 
     def sync(self) -> None:
-        """What is written stays."""
+        """Makes all bytes durable."""
         self.synced = self.data
 
     def lose_power(self, random: Random) -> None:
-        """Unsynced bytes: some of the first of them, or none."""
+        """Keeps a random part of the unsynced bytes, from their beginning, or none."""
         if self.synced is not None:
             self.data = self.synced
         else:
@@ -37,7 +37,7 @@ class File:
 
 
 class Directory:
-    """Names, as seen now and as they are on disk."""
+    """Names, as seen now and as they are durable."""
 
     __slots__ = ("durable", "names")
 
@@ -48,7 +48,7 @@ class Directory:
 
 Node = File | Directory
 Change = list[tuple[Directory, str, Node | None]]
-"""What one call does to directories; a rename changes two names at once."""
+"""The effect of one call on directories; a rename changes two names at once."""
 
 
 class SimulatedDisk:
@@ -61,7 +61,7 @@ class SimulatedDisk:
     # Looking --------------------------------------------------------------
 
     def find(self, path: str) -> Node | None:
-        """What has this name now."""
+        """The file or directory that has this name now."""
         node: Node | None = self.root
         for name in path.split("/"):
             if name:
@@ -96,21 +96,21 @@ class SimulatedDisk:
     # Changing -------------------------------------------------------------
 
     def put(self, path: str, node: Node) -> None:
-        """A new name for a file or directory; FileExistsError where it is taken."""
+        """Adds a name for a file or directory; FileExistsError where it is taken."""
         home, name = self._place(path)
         if name in home.names:
             raise FileExistsError(17, "file exists", path)
         self._change([(home, name, node)])
 
     def remove(self, path: str) -> None:
-        """A name goes."""
+        """Removes a name."""
         home, name = self._place(path)
         if name not in home.names:
             raise FileNotFoundError(2, "no such file", path)
         self._change([(home, name, None)])
 
     def rename(self, old: str, new: str) -> None:
-        """A name goes and another comes, at once, replacing what had it."""
+        """Replaces one name by another in one step; what had the new name is removed."""
         home, name = self._place(old)
         target, new_name = self._place(new)
         node = home.names.get(name)
@@ -136,7 +136,7 @@ class SimulatedDisk:
     # Durability -----------------------------------------------------------
 
     def sync(self, node: Node) -> None:
-        """Everything that happened to this file, or to the names of this directory, stays."""
+        """Makes all changes of this file, or of the names of this directory, durable."""
         if isinstance(node, File):
             node.sync()
             return
@@ -145,7 +145,7 @@ class SimulatedDisk:
         touched = {id(node)}
         kept: list[Change] = []
         settled: list[Change] = []
-        # Backwards: a rename also settles what its other directory's same name went through.
+        # Backwards: a durable rename also decides all earlier changes of its other name.
         for change in reversed(self._unsynced):
             if any(id(home) in touched for home, _, _ in change):
                 settled.append(change)
@@ -157,7 +157,7 @@ class SimulatedDisk:
         self._unsynced = kept[::-1]
 
     def is_unsynced(self, path: str, *, inside: bool = False) -> bool:
-        """Whether this name, or (`inside`) a name in this directory, may vanish with the power."""
+        """Whether a power loss may undo this name, or (`inside`) a name in this directory."""
         place, _, name = path.rpartition("/")
         home = self.find(path if inside else place)
         return any(
@@ -167,7 +167,7 @@ class SimulatedDisk:
         )
 
     def lose_power(self, random: Random) -> None:
-        """Only what is on disk remains; what was on its way is left to chance."""
+        """Keeps what is durable, and a random choice of the other changes."""
         share = random.choice((0.0, 0.5, 1.0))
         for change in self._unsynced:
             if random.random() < share:

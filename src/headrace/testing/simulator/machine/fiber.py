@@ -1,8 +1,8 @@
-"""Fibers: code that can stop in the middle and go on later, one at a time.
+"""Fibers: code that can pause in the middle and continue later, one at a time.
 
-A paused driver is a driver in the middle of any call, so it needs a stack of its
-own. Each fiber is a thread, and a pair of locks hands the turn over: no two ever
-run at once, and their order is the simulation's alone.
+A driver can be paused in the middle of any call, so it needs a stack of its own. Each fiber is a
+thread, and a pair of locks passes the turn: no two ever run at once, and the simulation alone
+decides their order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Fiber:
         """Until when it wants to wait, in seconds of uptime."""
 
     def resume(self) -> None:
-        """Gives it the turn, until it pauses or ends."""
+        """Runs the fiber until it pauses or ends."""
         if self.done:
             return
         if not self._started:
@@ -52,7 +52,7 @@ class Fiber:
             raise Killed
 
     def kill(self) -> None:
-        """It dies where it stands."""
+        """Ends the fiber where it is paused."""
         self.dead = True
         while not self.done:
             self.resume()
@@ -78,4 +78,4 @@ class Process(Protocol):
     """Threads beside the first."""
 
     def pause(self) -> None:
-        """The thread that runs gives its turn back."""
+        """The running thread gives its turn back."""

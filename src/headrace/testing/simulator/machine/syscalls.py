@@ -1,9 +1,9 @@
 """`Filesystem` on a simulated disk.
 
-Every call passes a gate first, where the simulation may kill or pause the process,
-or answer with a `Fault`. The faults are those of real filesystems, networked ones
-included: refused; done and reported as failed; done, repeated by the network and
-reported as done by another process; refused and done all the same, later.
+Every call passes a gate first, where the simulation may kill or pause the process, or answer with a
+`Fault`. The faults are those of real filesystems, networked ones included: the call is refused; it
+is done but reported as failed; it is done, repeated by the network and reported as done by another
+process; or it is refused but still done later.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Syscalls(Filesystem):
         self.remembered: Callable[[], set[str]] = lambda: self._durable
         """The directories that the running process knows to be on disk."""
         self.seen: Callable[[str, bytes], bytes] = lambda path, data: data
-        """What a reader gets to see of a file, which may be an older or a torn one."""
+        """The bytes of a file that a reader sees, which may be older or torn."""
         self.late: list[tuple[str, Callable[[], None]]] = []
-        """Calls that were refused, and will be done all the same."""
+        """Calls that were refused, but will still be done later."""
 
     @property
     def durable_directories(self) -> set[str]:

@@ -1,7 +1,7 @@
-"""What the engine takes for `threading`: events and threads of a simulated process.
+"""The simulated `threading`: events and threads of a simulated process.
 
-A thread is a fiber of its process and gets a turn when it is due. Waiting gives the turn
-back; it ends by the simulation's uptime, or when the event is set.
+A thread is a fiber of its process and gets a turn when it is due. Waiting gives the turn back; it
+ends at a time of the simulation's uptime, or when the event is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SimulatedEvent:
         return self._set
 
     def wait(self, timeout: float) -> bool:
-        """Others have their turns meanwhile."""
+        """Gives other threads and processes their turns meanwhile."""
         life = self._running()
         until = self._uptime_s() + timeout
         while life is not None and not self._set and self._uptime_s() < until:
@@ -49,7 +49,7 @@ class SimulatedThread:
             life.strands.append(self._fiber)
 
     def join(self) -> None:
-        """Lets it run to its end; if it stops on the way, so does the whole process."""
+        """Runs the thread to its end; if it pauses on the way, the whole process pauses."""
         life = self._running()
         while life is not None and not self._fiber.done:
             caller, life.current = life.current, self._fiber

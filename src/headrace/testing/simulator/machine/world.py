@@ -1,8 +1,8 @@
-"""The surroundings of a simulation: its `System`, and limits that a seed picks.
+"""The `System` of a simulation, and limits that a seed picks.
 
-The code that runs is the engine's own. It gets a simulated disk, clock, threads and random
-names, and limits small enough that a schedule of a few epochs collects files, merges segments
-and trims its log.
+The engine's own code runs on it, with a simulated disk, clock, threads and random names, and with
+limits small enough that a schedule of a few epochs collects files, merges segments and trims its
+log.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SimulatedSystem(System):
     def run_within(
         self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]
     ) -> _Given:
-        """In the thread of its process: one beside it could not be paused with it."""
+        """Runs it in the thread of its process: another thread could not be paused with it."""
         return act()
 
 

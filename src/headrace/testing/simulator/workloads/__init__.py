@@ -1,4 +1,4 @@
-"""The workloads of `headrace chaos`: small pipelines whose right answer is known beforehand.
+"""The workloads of `headrace chaos`: small pipelines whose right output is known in advance.
 
 Each has a reference written in plain Python, which shares no code with the engine.
 """

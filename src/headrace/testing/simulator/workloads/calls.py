@@ -1,16 +1,17 @@
-"""Hooks that call the outside: it is reached once per call, and its answers stay.
+"""Hooks that call outside services: each call has one effect there, and one answer counts.
 
-The outside keeps a ledger of its own, and never gives the same answer twice, so that
-whoever called again is found out by what they publish:
+The simulated outside records every call and never gives the same answer twice, so that a repeated
+call shows in the published rows:
 
-- `charge` must not repeat: a record reaches it at most once, whatever dies. Where nobody
-  knows whether it did, that itself is the answer, and stays so.
-- What failed is reported alike in all tries of a plan, and asked again by the plan after it where
-  that one was voided: nothing had happened. In some schedules a failure stops the run.
+- `charge` must not repeat: a record reaches it at most once, whatever dies. Where it is not known
+  whether the call had its effect, "uncertain" is the answer, and does not change later.
+- A failed call gives the same error in all tries of a plan. If the plan is voided, the next plan
+  calls again, because the call had no effect. In some schedules a failure stops the run.
 - `lookup` may be called again, always under the same key; one answer counts.
 - `rate` is logged with the commit: any attempt may call, the commit says whose answer counts.
 
-`lookup` is called a level further down, by what `charge` made: its names come from lineage.
+`lookup` is called one level further down, for the productions of `charge`: its calls are named by
+lineage.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
 
 UNCERTAIN, FAILED = "uncertain", "failed"
 Reply = int | str
-"""What a hook got: an answer, or what became of the call."""
+"""What a hook got: an answer, or how the call failed."""
 
 
 class Outside:
-    """The world, with a ledger. Some calls fail there, before or after they had their effect."""
+    """The services, with a record of all calls. Some calls fail, before or after their effect."""
 
     def __init__(self, random: Random) -> None:
         self._random = Random(random.getrandbits(32))
@@ -57,21 +58,21 @@ class Outside:
         """Whether hooks that meet a failure stop the run; then only a few fail."""
         self._failures_left = self._random.randint(1, 3) if self.stops else 1_000_000
         self.answers: dict[tuple[str, str], list[int]] = {}
-        """(service, what was asked) -> every answer it gave."""
+        """(service, question) -> every answer that the service gave."""
         self.keys: dict[tuple[str, str], set[str]] = {}
         self.replies: dict[tuple[str, str], dict[int, Reply]] = {}
-        """The same -> what hooks got, by the wall time of their plan."""
+        """(service, question) -> what hooks got, by the wall time of their plan."""
         self._failed: dict[tuple[str, str], int] = {}
-        """The same -> how often it has failed."""
+        """(service, question) -> how often it has failed."""
         self._asked: dict[tuple[str, str], dict[int, int]] = {}
-        """The same -> how often it had failed when a plan first asked."""
+        """(service, question) -> how often it had failed when a plan first asked, by wall time."""
         self._given = 0
         self.broken = ""
-        """A promise that was broken towards the outside; a hook cannot tell, as it only calls."""
+        """A guarantee that was broken towards the outside, which hooks cannot notice themselves."""
         self.note: Callable[[str], None] = lambda line: None
 
     def reach(self, name: str, what: str, key: str) -> int:
-        """A hook calls."""
+        """A call of a hook arrives at the service."""
         asked = (name, what)
         self.keys.setdefault(asked, set()).add(key)
         if self._fails_now(asked):
@@ -118,10 +119,10 @@ class Outside:
         return reply
 
     def _judge(self, asked: tuple[str, str], wall: int, reply: Reply) -> None:
-        """All tries of a plan get the same; the plans after one that got an answer, too.
+        """All tries of a plan get the same reply, and so do the plans after one with an answer.
 
-        A failure reaches the plan in which it happened. Tasks of older plans, which nobody
-        waits for any more, may see it as well.
+        A failure is reported to the plan in which it happened. Zombie tasks of older plans may
+        see it as well.
         """
         by_plan = self.replies.setdefault(asked, {})
         others = {t for w, t in by_plan.items() if w == wall or FAILED not in (t, reply)}
@@ -137,7 +138,7 @@ class Outside:
             self.broken = f"{' '.join(asked)}: a plan got a failure of a plan before it"
 
     def check(self) -> None:
-        """Raises what was broken."""
+        """Raises Violation where a guarantee was broken."""
         if self.broken:
             raise Violation(self.broken)
 
@@ -164,7 +165,7 @@ def rate(what: str, idempotency_key: str) -> int:
 
 
 class Order(Computation):
-    """Charges for every record, and once more when its time has come."""
+    """Calls `charge` for every record, and once more when its timer fires."""
 
     charged: list[str] = state()
 
@@ -216,17 +217,18 @@ class Calls:
         self.stops_with = "ServiceError" if self.outside.stops else ""
 
     def attach(self, simulation: Simulation) -> None:
-        """The simulation that this workload runs in."""
+        """Sets the simulation that this workload runs in."""
         self._simulation = simulation
         chance = simulation.chance
         self.outside.note = chance.note
         if chance.kinds and chance.random.random() < 0.2:
-            # One puts an answer and sleeps, another believes it, and the power takes it away.
+            # One driver puts an answer and sleeps, another relies on it, and then a power loss
+            # removes it.
             chance.kinds |= {kinds.DRIVER_PAUSES, kinds.POWER_FAILS}
             chance.budget += 4
 
     def pipeline(self) -> PipelineBuilder:
-        """Two levels that call."""
+        """Two levels, whose hooks both call services."""
         p = PipelineBuilder(self.name)
         timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
         p.read("in", SimulatedSource(timing, self.records["in"]))
@@ -237,7 +239,7 @@ class Calls:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """What is published is what the outside answered."""
+        """Published rows hold what the outside answered."""
         self.outside.check()
         for row, _ in rows:
             what = row["id"]
@@ -253,7 +255,7 @@ class Calls:
                 raise Violation(f"{what} is uncertain, though it may be called again: {row}")
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """Every record once; states, commits and the log of calls tell what was published."""
+        """Every record counts once; states, commits and the log of calls agree with the output."""
         self.outside.check()
         expected = {f"{i}" for i in range(self.count)}
         expected |= {f"{i}-again" for i in range(0, self.count, 3)}
@@ -280,7 +282,7 @@ class Calls:
                 )
 
     def _check_journal(self) -> None:
-        """Results that are still on disk are what was published, doubts included."""
+        """Results that are still on disk agree with the output, uncertain ones included."""
         if self._simulation is None:
             return
         published = [row[name] for row in self._published.values() for name in ("charge", "lookup")]
@@ -304,7 +306,7 @@ class Calls:
 
 
 def _reply(answer: dict[str, Any]) -> Reply:
-    """What a logged outcome tells, decoded from JSON without the engine."""
+    """The reply in a logged outcome, decoded from JSON without the engine."""
     if answer["kind"] != "answer":
         return str(answer["kind"])
     found: int = msgspec.msgpack.decode(base64.b64decode(answer["value"]))

@@ -1,4 +1,4 @@
-"""A diamond with feedback: two ways to one place, and back to the start, several rounds.
+"""A diamond with feedback: two paths to one computation, and back to the start, several rounds.
 
 in -> Gate -> left  -> West  -> west  -> Meeting -> done
        ^   -> right -> East  -> east  ->    |
@@ -26,7 +26,7 @@ from headrace.testing.simulator.workloads.source import SimulatedSource
 
 
 class Gate(Computation):
-    """Sends a record both ways."""
+    """Sends a record on both paths."""
 
     visits: int = state(0)
 
@@ -37,7 +37,7 @@ class Gate(Computation):
 
 
 class Way(Computation):
-    """One of the two ways."""
+    """One of the two paths."""
 
     passed: int = state(0)
 
@@ -47,7 +47,7 @@ class Way(Computation):
 
 
 class Meeting(Computation):
-    """Waits for both, then sends the record round again, or is done with it."""
+    """Waits for a record on both paths, then sends it into the next round, or to the output."""
 
     waiting: Map[int, str] = state()
     rounds: int = state(0)
@@ -95,10 +95,10 @@ class Diamond:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """Nothing to say of a single epoch."""
+        """Does nothing: a single epoch has no check of its own."""
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """Each record has made each of its rounds once, both ways."""
+        """Each record has made each of its rounds once, on both paths."""
         done = [value for rows in outcome.outputs["done"].values() for value, _ in rows]
         expected = [{"id": r["id"], "rounds": r["rounds"]} for r in self._input]
         found = sorted(done, key=lambda value: value["id"])

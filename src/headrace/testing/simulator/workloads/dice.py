@@ -1,7 +1,7 @@
-"""Code that rolls bare dice: no two tries agree, yet every output must agree with itself.
+"""Hooks with their own random numbers: tries differ, but what is committed must be consistent.
 
-There is no reference for the right answer. But what level 1 published, what level 2
-received, and what both keep must be the same story, after every epoch.
+There is no reference for the right output. But the rows that level 1 published, the rows that level
+2 received, and the state of both must agree after every epoch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _dice = Random()
 
 
 class Roller(Computation):
-    """Rolls for every record, and sends the points to a player."""
+    """Rolls a die for every record, and sends the points to a player."""
 
     rolled: int = state(0)
 
@@ -52,7 +52,7 @@ class DiceWorkload:
 
     name = "dice"
     repeats = False
-    """Its hooks have dice of their own, and come out otherwise every time."""
+    """Its hooks use random numbers of their own, so a rerun makes other output."""
 
     def __init__(self, random: Random) -> None:
         def record(i: int, at: int) -> dict[str, int]:
@@ -76,7 +76,7 @@ class DiceWorkload:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """When both sinks show an epoch, they must tell the same."""
+        """When both sinks show an epoch, their rows must agree."""
         mine = self._rolls if sink == "rolls" else self._totals
         mine[epoch] = [value for value, _ in rows]
         if epoch in self._rolls and epoch in self._totals:
@@ -95,7 +95,7 @@ class DiceWorkload:
             raise Violation(f"epoch {epoch}: rolls add up to {expected}, totals say {found}")
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """Each record rolled once, and states tell what was published."""
+        """Each record rolled once, and states agree with the output."""
         rolls = [roll for rolls in self._rolls.values() for roll in rolls]
         if sorted(roll["id"] for roll in rolls) != list(range(self.count)):
             raise Violation(f"rolled for {sorted(roll['id'] for roll in rolls)} of {self.count}")

@@ -1,10 +1,9 @@
-"""Unique ids through two levels with timers: each record's effect once, each timer once.
+"""Unique ids through two levels with timers: each record and each timer has its effect once.
 
-Level 1 counts the records of a key, sets an event timer and a wall-time timer for
-each id and remembers both until they fire. What an event timer produces bears a time
-before its own, so the timer holds the watermark back until then. Level 2 takes what
-comes in the order of time and numbers it. Timestamps are unique, so the right answer
-is one.
+Level 1 counts the records of a key, sets an event timer and a wall-time timer for each id, and
+keeps both in its state until they fire. An event timer produces a record with a time before its
+own, so the timer holds the watermark back until then. Level 2 is ordered and numbers its records.
+Timestamps are unique, so there is exactly one right output.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from headrace.testing.simulator.workloads.source import SimulatedSource
 DELAY_US = 35
 """From a record to its timer."""
 ECHO_US = 5
-"""From a record to what its timer produces; half a step, so that nothing falls on one instant."""
+"""From a record to its timer's production; half a step, so that no two timestamps are equal."""
 
 
 class First(Computation):
@@ -62,11 +61,11 @@ class First(Computation):
 
 
 class FirstInOrder(First, ordered=True):
-    """The same, in the order of time."""
+    """`First` as an ordered computation."""
 
 
 class Second(Computation, ordered=True):
-    """Numbers what comes."""
+    """Numbers its records."""
 
     number: int = state(0)
     last: int = state(0)
@@ -105,10 +104,10 @@ class UnorderedIds:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """Nothing to say of a single epoch."""
+        """Does nothing: a single epoch has no check of its own."""
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """Every effect once, in order; the state is that of the reference."""
+        """Every effect is there once, in order; the state is that of the reference."""
         self._check_output(outcome)
         self._check_walls(outcome)
         self._check_state(outcome)
@@ -134,7 +133,7 @@ class UnorderedIds:
             _compare(f"out, key {key}", sorted(rows), found.get(key, []))
 
     def _check_walls(self, outcome: SimulationOutcome) -> None:
-        """A wall-time timer fires once, or still waits."""
+        """Each wall-time timer has fired once, or is still pending."""
         fired = [value["id"] for rows in outcome.outputs["walls"].values() for value, _ in rows]
         waiting = [
             name for _, s in outcome.checkpoint.scan("First") for name in s.get("on_wall", {})
@@ -155,7 +154,7 @@ class UnorderedIds:
         _compare("Second.number", numbers, second)
 
     def _check_hooks(self, outcome: SimulationOutcome) -> None:
-        """By the calls themselves: each once, and timers in order per key."""
+        """Checks the recorded hook calls: each once, and timers in order per key."""
         calls: dict[tuple[str, str], int] = {}
         last: dict[object, int] = {}
         for hook in (hook for made in outcome.hooks for hook in made):
@@ -176,7 +175,7 @@ class UnorderedIds:
         _compare("event timers", once, sorted(name for kind, name in calls if kind == "event"))
 
     def _check_watermarks(self, outcome: SimulationOutcome) -> None:
-        """No watermark is past a timer that has not fired, or a record that has not come."""
+        """No watermark has passed a pending timer, or a record that has not arrived."""
         unread = {record["id"]: record["at"] for record in self._input}
         pending: dict[str, int] = {}
         for commit, made in zip(outcome.commits, outcome.hooks, strict=True):

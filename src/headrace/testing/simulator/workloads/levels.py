@@ -1,9 +1,8 @@
-"""The weaker levels: at-least-once loses nothing, at-most-once shows nothing twice.
+"""The weaker guarantee levels: at-least-once loses nothing, at-most-once shows nothing twice.
 
-Both count the records of a key and show each with its count. What they may do is said
-by their level, and no more: at-least-once may show a row of an epoch several times,
-but keeps exact counts; at-most-once may skip records and leave rows undelivered, but
-says of every one of them that it did.
+Both workloads count the records of a key and show each record with its count. At-least-once may
+show a row of an epoch several times, but its counts are exact. At-most-once may skip records and
+leave rows undelivered, but must report every one of them.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ class AtLeastOnce:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """Nothing to say of a single epoch."""
+        """Does nothing: a single epoch has no check of its own."""
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """Every record counts once, and each committed epoch is shown whole at least once."""
+        """Every record counts once, and each committed epoch is shown completely at least once."""
         made = [hook.what["id"] for hooks in outcome.hooks for hook in hooks]
         if sorted(made) != list(range(self.count)):
             raise Violation(f"records that counted: {sorted(made)} of {self.count}")
@@ -80,7 +79,7 @@ class AtMostOnce(AtLeastOnce):
     name = "at-most-once"
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """Every record is counted or skipped, and no row shown twice (`Deliveries`: the rest)."""
+        """Every record is counted or skipped, no row is shown twice (`Deliveries`: the rest)."""
         made = [hook.what["id"] for hooks in outcome.hooks for hook in hooks]
         skipped: list[int] = []
         for plan, void in outcome.voids:

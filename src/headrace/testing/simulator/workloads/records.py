@@ -1,4 +1,4 @@
-"""Input for workloads: records with unique timestamps, dealt over splits, out of order a little."""
+"""Input for workloads: records with unique timestamps, over several splits, a bit out of order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file sink of a simulation: the real one, which sometimes fails besides."""
+"""The file sink of a simulation: the real one, which also fails sometimes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SimulatedSink(FileSink):
         self._chance = chance
         self._fails_again = False
         self.on_delivery: Callable[[str, int, bool], None] = lambda sink, epoch, empty: None
-        """Hears of every delivery before it begins: name, epoch, and whether it brings nothing."""
+        """Called before every delivery begins: sink, epoch, and whether it has no rows."""
         self.on_failure: Callable[[], None] = lambda: None
 
     def encode(self, rows: Rows) -> bytes:
@@ -40,7 +40,7 @@ class SimulatedSink(FileSink):
         self._fail("after", delivery.epoch)
 
     def _fail(self, when: str, epoch: int) -> None:
-        """Before or after it applied an epoch; often twice in a row."""
+        """May raise, before or after the epoch was applied; often twice in a row."""
         if self._fails_again or self._chance.strikes(kinds.SINK_FAILS, "delivery"):
             again, self._fails_again = self._fails_again, False
             if not again:

@@ -1,4 +1,4 @@
-"""A source whose records are known beforehand and appear bit by bit, in several splits."""
+"""A source whose records are known in advance and appear in steps, in several splits."""
 
 from __future__ import annotations
 

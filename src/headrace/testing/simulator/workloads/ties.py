@@ -1,8 +1,8 @@
-"""Rows that all bear the same time: their order is one, however the input was cut.
+"""Rows with equal timestamps: they have one order, however the input was cut into epochs.
 
-Level 1 stamps what it makes with the end of a window, as windows do, so that rows of
-several keys and slots fall on one instant. Level 2 takes them in the order of time,
-and ties by who made them, and numbers them.
+Level 1 stamps its rows with the end of a window, as windows do, so that rows of several keys and
+slots have the same timestamp. Level 2 takes them in the order of time, breaks ties by their origin,
+and numbers them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NumberArrivals(Computation, ordered=True):
 
 
 class Number(Computation, ordered=True):
-    """Numbers what comes."""
+    """Numbers its records."""
 
     number: int = state(0)
 
@@ -76,10 +76,10 @@ class Ties:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """Nothing to say of a single epoch."""
+        """Does nothing: a single epoch has no check of its own."""
 
     def check(self, outcome: SimulationOutcome) -> None:
-        """One order: by window, then by the key that made it, then as that key made it."""
+        """The order is by window, then by the producing key, then as that key produced."""
         expected: dict[int, list[int]] = {}
         right = sorted(self._input, key=lambda r: (window_end(r["at"]), r["key"], r["at"]))
         for record in right:

@@ -22,7 +22,7 @@ ACCOUNTS = 10
 
 
 class Transfer(Computation):
-    """Takes a transfer apart into two legs."""
+    """Splits a transfer into two legs."""
 
     sent: int = state(0)
 
@@ -33,7 +33,7 @@ class Transfer(Computation):
 
 
 class Account(Computation):
-    """A balance."""
+    """Keeps the balance of an account."""
 
     balance: int = state(0)
 
@@ -66,7 +66,7 @@ class Transfers:
         return p
 
     def appeared(self, sink: str, epoch: int, rows: list[Row]) -> None:
-        """Whoever reads the output up to an epoch finds that no money was made or lost."""
+        """In the output up to any epoch, no money was created or lost."""
         for value, _ in rows:
             self._balances[value["account"]] = value["balance"]
         total = sum(self._balances.values())
