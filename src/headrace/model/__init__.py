@@ -1,5 +1,5 @@
-"""What users touch: records, computations, state fields, timers, time, and the
+"""The classes that users work with: records, computations, state fields, timers, time, and the
 contracts of sources and sinks.
 
-This room knows nothing of epochs, slots, files or Spark.
+This room must not know epochs, slots, files or Spark.
 """

@@ -1,8 +1,7 @@
 """`Computation`: the class that users extend.
 
-One object stands for one key. Its declared fields are the state; whatever
-`__init__` and `setup` leave on the instance are parameters, shared by all keys
-and read-only inside hooks.
+One object stands for one key. Its declared fields are the state. Attributes that `__init__` and
+`setup` set on the instance are parameters: all keys share them, and hooks must not change them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CLASS_OPTIONS = ("ordered", "ttl", "clock", "version")
 
 
 class ComputationOptions:
-    """What stands in the class line: `class C(Computation, ordered=True)`."""
+    """The options in the class line: `class C(Computation, ordered=True)`."""
 
     __slots__ = ("clock", "ordered", "ttl_us", "version")
 
@@ -41,15 +40,15 @@ class Computation:
     """User code that runs in the context of one key at a time.
 
     - `ordered`: records wait for the watermark and arrive in time order.
-    - `ttl`: a key not written for that long is forgotten, with its timers.
-    - `clock`: what TTLs are judged by, "event" or "wall".
+    - `ttl`: a key that was not written for that long is forgotten, with its timers.
+    - `clock`: the clock of TTLs, "event" or "wall".
     - `version`: raise it when the meaning of the state changes, and give `migrate`.
     """
 
     options: ClassVar[ComputationOptions] = ComputationOptions(False, None, "event", 1)
 
     lag_us: int = 0
-    """How far behind its input watermark it may still produce: so far its output's stays back."""
+    """How far behind its input watermark it may produce: its output watermark lags as much."""
 
     def __init_subclass__(
         cls,
@@ -82,21 +81,21 @@ class Computation:
         )
 
     reads_values: bool = True
-    """Whether `process_table` looks at values. One that only passes rows on need not have them
-    put into columns, which values of all kinds might not fit."""
+    """Whether `process_table` reads values. If it only passes rows on, values are not turned into
+    columns, which values of mixed types might not fit."""
 
     calls_users: bool = True
-    """Whether hooks run code that is not Headrace's own, of which nothing is known."""
+    """Whether hooks run user code, about which the engine knows nothing."""
 
     counts_late: bool = True
-    """Whether late records are counted here. Not where a step before it, with the same watermark,
-    has counted them."""
+    """Whether late records are counted here. False if an earlier step with the same watermark has
+    counted them."""
 
     follows: bool = False
-    """Whether what it makes of a record takes that record's place: it comes from where it came."""
+    """Whether the output of a record replaces it, and so has the record's origin."""
 
     prompt: bool = False
-    """Whether all it makes of a record is sent in the epoch of that record, never by a timer."""
+    """Whether all output of a record is sent in the epoch of that record, never by a timer."""
 
     def setup(self) -> None:
         """Runs once per worker process: open clients, load models."""
@@ -114,26 +113,26 @@ class Computation:
         """Beside `process_table`: all timers of the slot that are due, as one table.
 
         Its columns are `key`, `key_index`, `tag`, `timestamp` and `clock`. It runs after
-        `process_table`, over the same `ctx`, and also when no records came.
+        `process_table`, with the same `ctx`, and also if there were no records.
         """
 
     def combine_table(self, table: pa.Table) -> pa.Table:
-        """Optional, beside `process_table`: combines records before they travel.
+        """Optional, beside `process_table`: combines records before they are sent to their slot.
 
-        Runs where records are made. The table has their columns, `key_index` and
-        `timestamp`; the result has `key_index` and whatever `process_table` then gets in
-        their place. It must not matter how often or over which records it runs.
+        Runs in the task that produces the records. The table has their columns, `key_index` and
+        `timestamp`. The result has `key_index` and the columns that `process_table` then gets
+        instead. Results must not depend on how often, or over which records, it runs.
         """
         return table
 
     @classmethod
     def migrate(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
-        """Turns the fields that `version` wrote into those of this version."""
+        """Turns the fields that `version` of the class wrote into the fields of this version."""
         return fields
 
 
 class Shape:
-    """What the engine knows of a computation class: its fields and which hooks it has."""
+    """What the engine knows about a computation class: its fields and its hooks."""
 
     __slots__ = (
         "cls",
@@ -160,7 +159,7 @@ class Shape:
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table
         self.takes_timer_tables = cls.process_timers is not Computation.process_timers
-        self.combines_rows = hasattr(cls, "combine_rows")  # the windows of Headrace's own
+        self.combines_rows = hasattr(cls, "combine_rows")  # only Headrace's own windows have it
         self.combines = self.combines_rows or cls.combine_table is not Computation.combine_table
         own = [base for base in cls.__mro__ if base not in (Computation, object)]
         self.uses_services = mentions(own, service_names())
@@ -196,7 +195,7 @@ class Shape:
 
 
 def _meant(cls: type[Computation], hook: str, *others: str) -> str:
-    """A hint for a hook that goes by another name."""
+    """A hint for a method that looks like a misspelled hook."""
     own = {n for base in cls.__mro__ if base is not Computation for n in vars(base)}
     own -= {*vars(Computation), *vars(object)}
     close = [n for n in others if n in own] or difflib.get_close_matches(hook, own, n=1)
@@ -206,16 +205,16 @@ def _meant(cls: type[Computation], hook: str, *others: str) -> str:
 def object_class(template: Computation, fields: Iterable[Field]) -> type[Computation]:
     """A class whose instances are key objects: parameters on the class, state on the object.
 
-    A hook that assigns an undeclared attribute leaves it on the object, where
-    the seal finds it; the parameters themselves cannot be changed that way.
+    If a hook assigns an undeclared attribute, it is set on the object, where the check at the
+    seal finds it. The parameters themselves cannot be changed that way.
     """
     parameters = {
         name: staticmethod(value) if hasattr(value, "__get__") else value
         for name, value in vars(template).items()
     }
     cls = type(template)
-    # What state() left in the class is hidden: behind an object of a class written in Python,
-    # which might turn into a descriptor any time, `self.count` takes Python twice the time.
+    # Hide what state() put into the class. If the class attribute is an object of a Python class,
+    # which might become a descriptor at any time, `self.count` takes twice the time.
     members: dict[str, Any] = {field.name: None for field in fields}
     members |= {**parameters, "__module__": cls.__module__}
     bound = type(cls.__name__, (cls,), members)

@@ -1,6 +1,6 @@
-"""`ctx`: what a hook may ask and do. The worker provides it; tests may fake it.
+"""`ctx`: the interface of hooks. The worker implements it; tests may fake it.
 
-All that it answers is the same on every retry and replay of an epoch.
+Invariant: all its answers are the same on every retry and replay of an epoch.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 class Services(ABC):
-    """What record, timer and table hooks share."""
+    """The part of `ctx` that record, timer and table hooks share."""
 
     watermark: int
-    """The input watermark as the previous epoch committed it (in timers: this epoch's)."""
+    """The input watermark that the previous epoch committed (in timers: this epoch's)."""
 
     final: bool
     """Whether the input has ended and the watermark is at the end of time."""
 
     @abstractmethod
     def now(self) -> int:
-        """Wall time in microseconds: the epoch's, the same on every replay."""
+        """Wall time of the epoch in microseconds; the same on every replay."""
 
     @property
     @abstractmethod
     def random(self) -> random.Random:
-        """Dice seeded by epoch, computation, key and hook: the same on every replay."""
+        """Random numbers, seeded by epoch, computation, key and hook: the same on every replay."""
 
     @abstractmethod
     def uuid(self) -> uuid.UUID:
@@ -56,11 +56,11 @@ class Services(ABC):
 
     @abstractmethod
     def outside(self, name: str) -> Any:
-        """What stands behind a service that reaches the outside; it is asked for once."""
+        """The implementation of a service that calls the outside world; called once per name."""
 
 
 def service_names() -> frozenset[str]:
-    """The names on `ctx` that reach the outside."""
+    """The names on `ctx` of services that call the outside world."""
     return frozenset(OutsideService.names)
 
 
@@ -74,7 +74,7 @@ class Context(Services):
     def produce(
         self, value: Any, *, to: str | None = None, timestamp: Instant | None = None
     ) -> None:
-        """Sends a record to the output stream; `to=` names it where there are several."""
+        """Sends a record to the output stream. If there are several, `to=` names one."""
 
     @abstractmethod
     def set_timer(
@@ -86,11 +86,11 @@ class Context(Services):
         clock: str = "event",
         hold: Instant | None = None,
     ) -> None:
-        """Sets the timer `tag` of this key, replacing the one of that tag."""
+        """Sets the timer `tag` of this key; replaces an earlier timer of that tag."""
 
     @abstractmethod
     def cancel_timer(self, tag: Any = "") -> None:
-        """Removes the timers `tag` of this key, by either clock, if there are any."""
+        """Removes the timers `tag` of this key, of both clocks, if there are any."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class Context(Services):
 
     @abstractmethod
     def hold(self, timestamp: Instant) -> None:
-        """Keeps the output watermark at or below `timestamp` until released."""
+        """Keeps the output watermark at or below `timestamp` until `release`."""
 
     @abstractmethod
     def release(self) -> None:
@@ -107,7 +107,7 @@ class Context(Services):
 
 @dataclass(frozen=True)
 class Input:
-    """What arrived from one input: its rows in their own form, and whose they are."""
+    """The rows that arrived from one input, in their original form, and their keys."""
 
     stream: str
     first: int
@@ -115,26 +115,26 @@ class Input:
     key_index: np.ndarray[Any, Any]
     rows: Rows
     feedback: bool = False
-    """Whether it comes through a feedback stream: then none of it is late."""
+    """Whether it comes through a feedback stream: then no record is late."""
 
 
 class TableContext(Services):
     """The `ctx` of `process_table` and `process_timers`.
 
     Rows of `ctx.read()` are the distinct keys of the table, in the order of its
-    `key_index` column, so state and input meet by position. (With `process_timers` there
-    are more rows: behind them the keys that only have due timers.)
+    `key_index` column, so state and input match by position. (In `process_timers` more rows
+    follow: the keys that have only due timers.)
     """
 
     watermark_before: int
-    """The input watermark as the previous epoch committed it, in timers too."""
+    """The input watermark that the previous epoch committed, in timers too."""
 
     watermark_after: int
-    """The input watermark that this epoch will commit: so far no more will come on time. Do not
-    judge by it who is late."""
+    """The input watermark that this epoch will commit: later records below it will be late. Do not
+    use it to decide which records of this epoch are late."""
 
     epoch: int
-    """The epoch's number. Numbers rise, and what an epoch wrote is there once."""
+    """The epoch's number. Numbers rise, and the writes of an epoch take effect once."""
 
     @abstractmethod
     def keys(self) -> Sequence[Any]:
@@ -142,20 +142,20 @@ class TableContext(Services):
 
     @abstractmethod
     def inputs(self) -> Sequence[Input]:
-        """The records of `process_table`, each input's apart, in the order of the table.
+        """The records of `process_table`, separately for each input, in the order of the table.
 
         For computations with several inputs whose values have different columns. With
-        `reads_values = False` the table then has no columns but `key_index`, the time and
-        `stream`, and nothing is packed to fit beside the others.
+        `reads_values = False` the table has only the columns `key_index`, time and `stream`, so
+        values of different inputs need not fit into one table.
         """
 
     @abstractmethod
     def read(self) -> pa.Table:
-        """State of the table's keys: a column per field, and `key` where values are read."""
+        """State of the table's keys: a column per field, and `key` if values are read."""
 
     @abstractmethod
     def write(self, columns: pa.Table | dict[str, Any] | None = None, **more: Any) -> None:
-        """New values of fields, a row per key as in `read()`; unnamed fields stay."""
+        """Writes new values of fields, one row per key as in `read()`. Other fields stay."""
 
     @abstractmethod
     def entries(self, name: str, key_index: Any = None) -> pa.Table:
@@ -168,7 +168,7 @@ class TableContext(Services):
 
     @abstractmethod
     def timers(self, tag: Any = "", clock: str = "event") -> pa.Array:
-        """When the timer `tag` of each key fires; null where there is none."""
+        """The time of the timer `tag` of each key; null if the key has none."""
 
     @abstractmethod
     def set_timers(
@@ -182,7 +182,7 @@ class TableContext(Services):
 
     @abstractmethod
     def pass_on(self, rows: Any, *, to: str | None = None) -> None:
-        """Sends rows of the input on as they are: their positions, or a mask."""
+        """Sends rows of the input unchanged. `rows` are their positions, or a mask."""
 
     @abstractmethod
     def produce_table(
@@ -195,11 +195,13 @@ class TableContext(Services):
         causes: Any = None,
         ties: str = "order",
     ) -> None:
-        """Sends a record per row. `timestamp` is a column's name, an array or one instant;
-        `key_index` says whose record each row is, `causes` which row of the input (without a
-        key) each comes from: ordered consumers sort by it. Rows of one key and instant reach
-        them in this order or, where that depends on how the input was cut, with
-        `ties="content"`, by what is in them."""
+        """Sends one record per row.
+
+        `timestamp` is a column's name, an array or one instant. `key_index` is the key of each
+        row. `causes` is the input row (without a key) that caused each row; ordered consumers sort
+        by it. They get rows of one key and instant in the order of the table. If this order
+        depends on how the input was cut, use `ties="content"`: rows are then sorted by content.
+        """
 
     @abstractmethod
     def produce_values(
@@ -212,7 +214,7 @@ class TableContext(Services):
         causes: Any = None,
         ties: str = "order",
     ) -> None:
-        """Sends a record per value, of whatever form; `timestamp` is a column."""
+        """Sends one record per value, of any type. `timestamp` is a column."""
 
     @abstractmethod
     def set_aside(
@@ -223,6 +225,8 @@ class TableContext(Services):
         timestamp: int,
         stream: str | None = None,
     ) -> None:
-        """Something that the hook makes for one key (without a key: for that row of the input) has
-        raised, and is not made: its dead letter goes where `errors=` says, or the pipeline
-        stops and says for whom."""
+        """Reports an error for one key (without a key: for one row of the input).
+
+        The result for this key is left out. A dead letter goes where `errors=` says, or the
+        pipeline stops and names the key.
+        """

@@ -1,8 +1,8 @@
-"""Functions that users give, checked while building: what would be called in vain is refused.
+"""Checks the functions that users give, while the pipeline is built.
 
-A generator or an async function runs nothing when it is called, so a hook that is one would do
-nothing, without a word. Signatures are judged where Python knows them; those of builtins and of
-other callables without one are taken as they are.
+A call of a generator function or an async function runs none of its code, so such a hook would do
+nothing, without an error. Signatures are checked if Python knows them. Builtins and other callables
+without a signature are accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
     "combine_table": ("table",),
     "migrate": ("fields", "version"),
 }
-"""The hooks of a computation and what they are called with."""
+"""The hooks of a computation and their arguments."""
 
 INSTEAD_OF_YIELD = {
     "process_record": "call ctx.produce(...) instead of yield",
@@ -37,7 +37,7 @@ INSTEAD_OF_AWAIT = "use ctx.http, or ctx.call with concurrency="
 
 
 _WRITTEN = (FunctionType, MethodType, type, partial)
-"""What has a signature that somebody wrote."""
+"""Types of callables whose signature is written in Python."""
 
 
 def check_hooks(cls: type) -> None:
@@ -54,7 +54,7 @@ def check_hooks(cls: type) -> None:
         if inspect.isgeneratorfunction(function):
             advice = INSTEAD_OF_YIELD.get(name, "return instead of yield")
             raise InvalidPipeline(f"{what} is a generator: {advice}")
-        bound = bound or name == "migrate"  # it is asked of the class
+        bound = bound or name == "migrate"  # it is called on the class
         given = arguments if bound else ("self", *arguments)
         if not takes(function, len(given)):
             hint = ", as a @classmethod behind cls" if name == "migrate" else ""
@@ -67,13 +67,16 @@ def check_hooks(cls: type) -> None:
 def checked_function(
     function: Any, what: str, *arguments: str, yields: str = "return instead of yield"
 ) -> Callable[..., Any]:
-    """A function of these arguments. `yields`: what to do instead; empty where it may be one."""
+    """Checks a function of these arguments.
+
+    `yields` is the advice for a generator function; empty if generators are allowed.
+    """
     form = f"f({', '.join(arguments)})"
     if not callable(function):
         raise InvalidPipeline(f"{what} takes a function, {form}, not {function!r:.80}")
     if is_async(function):
         raise InvalidPipeline(
-            f"{what}: its function is async, and nobody would await it. To call the outside, "
+            f"{what}: its function is async, and nothing would await it. To call the outside, "
             f"write a Computation: {INSTEAD_OF_AWAIT}"
         )
     called = type(function).__call__ if not isinstance(function, type) else function
@@ -90,15 +93,15 @@ def checked_function(
 
 
 def is_async(function: Any) -> bool:
-    """Whether a call gives something to await."""
+    """Whether a call returns an awaitable."""
     asked = [function] if isinstance(function, type) else [function, type(function).__call__]
     return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in asked)
 
 
 def takes(function: Any, count: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as can be known.
+    """Whether a function accepts this number of arguments, as far as its signature is known.
 
-    A wrapper counts with its own parameters: what it wraps may well take others.
+    For a wrapper its own parameters count, because the wrapped function may have others.
     """
     written = function if isinstance(function, _WRITTEN) else type(function).__call__
     if not isinstance(written, _WRITTEN):

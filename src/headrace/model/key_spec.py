@@ -1,7 +1,7 @@
-"""How a consumer takes the key out of a value.
+"""How a consumer extracts the key from a value.
 
-A key is given as a column's name, a tuple of names, a function of the value,
-`()` for one global key, or `None` for none at all.
+A key is given as a column's name, a tuple of names, a function of the value, `()` for one key for
+all records, or `None` for no key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KeyGiven = str | tuple[str, ...] | Callable[[Any], Any] | None
 
 
 class KeySpec:
-    """A checked way to take a key from a value."""
+    """A checked description of how to extract a key from a value."""
 
     __slots__ = ("columns", "function", "keyless", "single")
 
@@ -48,7 +48,7 @@ class KeySpec:
         return self.columns == ()
 
     def extract(self, value: Any) -> Any:
-        """The key of a value; InvalidRecord where it has none."""
+        """The key of a value; raises InvalidRecord if it has none."""
         if self.function is not None:
             return self.function(value)
         columns = self.columns or ()
@@ -58,7 +58,7 @@ class KeySpec:
         return tuple(_cell(value, name) for name in columns)
 
     def describe(self) -> str:
-        """For messages."""
+        """The key as text, for messages."""
         if self.keyless:
             return "no key"
         if self.function is not None:
@@ -78,7 +78,7 @@ class KeyParts:
 
 
 def _as_tuple(cell: Any) -> Any:
-    """A key of several parts in the form that it has in a column of rows: the tuple again."""
+    """Turns a key of several parts, as read from a column of rows, back into a tuple."""
     if type(cell) is dict and list(cell) == [f"part_{i}" for i in range(len(cell))]:
         return tuple(_as_tuple(part) for part in cell.values())
     return cell

@@ -1,9 +1,9 @@
 """`Map`: state that is stored, changed and expired entry by entry.
 
-A map knows which of its entries user code has had in its hands; only those are
-looked at again, so the cost of a hook follows what it touched and not what is
-there. What lies below, it asks its `MapSource`: one entry, or the run of entries that a
-walk needs. A walk leaves no trace of values that nobody can change in place.
+A map remembers which of its entries user code has accessed. Only those are checked for changes, so
+the cost of a hook depends on the entries that it accessed, not on the size of the map. Stored
+entries are read from its `MapSource`: one entry, or the range of entries that an iteration needs.
+An iteration does not remember values that cannot be changed in place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ V = TypeVar("V")
 
 
 class _Unset(enum.Enum):
-    """A default that nobody gives."""
+    """Marks a default that was not given."""
 
     UNSET = 0
 
@@ -33,11 +33,11 @@ class _Unset(enum.Enum):
 _UNSET: Any = _Unset.UNSET
 
 _FEW = 8
-"""So many times fewer names than are known are put among them one by one."""
+"""If new names are this many times fewer than the known names, they are inserted one by one."""
 
 
 class MapSource(Protocol):
-    """Where a `Map` finds the entries that it has not seen yet: (bytes, expires)."""
+    """The stored entries of a `Map`, as (bytes, expires)."""
 
     def get(self, entry: bytes) -> tuple[bytes, int] | None: ...
     def scan(
@@ -48,8 +48,8 @@ class MapSource(Protocol):
 class Map(Generic[K, V]):
     """State that is stored, changed and expired entry by entry, in key order.
 
-    It reads like a dict. Changing a value in place is seen. Iteration is in the
-    order of the keys: numbers by size, text by code point.
+    It is used like a dict. Changes of a value in place are detected. Iteration is in the order of
+    the keys: numbers by size, text by code point.
     """
 
     __slots__ = (
@@ -86,19 +86,19 @@ class Map(Generic[K, V]):
         self._watched = watched or ttl_us is not None
         self._seen: dict[bytes, MapEntry] = {}
         self._cold: dict[bytes, tuple[bytes, int]] = {}
-        """Stored entries that a walk has found, and that nobody has had in their hands."""
+        """Stored entries that an iteration has read, and that user code has not accessed."""
         self._names: list[bytes] = []
-        """The names of entries that are seen or known to be stored, sorted."""
+        """The sorted names of entries that were accessed or are known to be stored."""
         self._scanned: tuple[bytes, bytes | None] | None = None
-        """From where up to where every stored entry is among the names."""
+        """The range in which the names include every stored entry."""
         self._touched: dict[bytes, MapEntry] = {}
-        """Entries that user code has had in its hands since `take_changes`."""
+        """Entries that user code has accessed since `take_changes`."""
         self._fresh: dict[bytes, MapEntry] = {}
-        """Where writes are watched: those of the running hook."""
+        """If writes are observed: the entries that the running hook accessed."""
         self._undo: dict[bytes, tuple[Any, ...] | None] | None = None
-        """Where there must be a way back: what the running hook has touched, as it was."""
+        """After `remember`: the earlier images of the entries that the running hook touched."""
         self.clock = 0
-        """The running hook's time, by which entries expire; the worker sets it."""
+        """The running hook's time, which decides what has expired. The worker sets it."""
 
     def _look(self, key: K) -> MapEntry:
         return self._touch(encode_part(key))
@@ -135,7 +135,7 @@ class Map(Generic[K, V]):
             self._know(encode_part(key))
         entry.present, entry.value = True, value
         entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
-        entry.written = None  # also a write of the same value is a write
+        entry.written = None  # writing the same value again is a write too
 
     def __delitem__(self, key: K) -> None:
         self.pop(key)
@@ -149,14 +149,14 @@ class Map(Generic[K, V]):
         return entry.value if entry.present else default
 
     def pop(self, key: K, default: Any = _UNSET) -> Any:
-        """Removes `key` and gives its value."""
+        """Removes `key` and returns its value."""
         entry = self._look(key)
         if not entry.present:
             if default is _UNSET:
                 raise KeyError(key)
             return default
         value, entry.value, entry.present = entry.value, None, False
-        # Out of the names at once: whoever walks must not pass all that is gone.
+        # Remove the name at once, so that an iteration need not skip all removed entries.
         name = encode_part(key)
         at = bisect_left(self._names, name)
         if self._names[at : at + 1] == [name]:
@@ -164,7 +164,7 @@ class Map(Generic[K, V]):
         return value
 
     def setdefault(self, key: K, default: V) -> V:
-        """The value at `key`, which becomes `default` if there is none."""
+        """The value at `key`. If there is none, `default` is set and returned."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -176,7 +176,7 @@ class Map(Generic[K, V]):
         return ((decode_key(name), value) for name, value in self._walk(first, end))
 
     def _walk(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
-        """(name, value) of entries from `first` to `end`; what is new meanwhile is passed over."""
+        """(name, value) of entries from `first` to `end`, but not of entries added meanwhile."""
         seen, cold, codec = self._seen, self._cold, self._codec
         for name in self._between(first, end):
             if name not in seen and (found := cold.get(name)) is not None:
@@ -191,7 +191,7 @@ class Map(Generic[K, V]):
                 yield name, entry.value
 
     def _walk_names(self) -> Iterator[bytes]:
-        """The names of all entries, without a look at their values."""
+        """The names of all entries, without decoding their values."""
         seen, cold = self._seen, self._cold
         for name in self._between(b"", None):
             entry = seen.get(name)
@@ -202,7 +202,7 @@ class Map(Generic[K, V]):
                 yield name
 
     def _between(self, first: bytes, end: bytes | None) -> list[bytes]:
-        """The names from `first` to `end` of all entries that may be there."""
+        """The names from `first` to `end` of all entries that may exist."""
         self._scan(first, end)
         names = self._names
         start = bisect_left(names, first)
@@ -219,9 +219,9 @@ class Map(Generic[K, V]):
             names.insert(at, name)
 
     def _scan(self, first: bytes, end: bytes | None) -> None:
-        """Makes all stored entries from `first` to `end` known, each asked for once.
+        """Reads the names of all stored entries from `first` to `end`, each of them once.
 
-        Ranges that follow each other, as those of a sliding time do, cost what they add.
+        Successive ranges, such as those of a sliding window, cost only what each one adds.
         """
         known = self._scanned
         if known is None or _before(known[1], first) or _before(end, known[0]):
@@ -285,17 +285,17 @@ class Map(Generic[K, V]):
     def __repr__(self) -> str:
         return f"Map({dict(self.range())!r})"
 
-    # What the worker asks -------------------------------------------------
+    # For the worker -------------------------------------------------------
 
     def seen(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:
-        """Entry -> (as it is stored, as it is now) of every entry that was looked at."""
+        """Entry -> (stored value, current value) of every entry that was accessed."""
         return {
             name: (entry.stored, self._codec.encode(entry.value) if entry.present else None)
             for name, entry in self._seen.items()
         }
 
     def note(self) -> bool:
-        """After a hook: whether it wrote; what it changed lives from now on."""
+        """After a hook: renews the TTL of changed entries; returns whether the hook wrote."""
         wrote = False
         for name, entry in self._fresh.items():
             data = self._encoded(name, entry.value)[0] if entry.present else None
@@ -306,7 +306,7 @@ class Map(Generic[K, V]):
         return wrote
 
     def check(self) -> None:
-        """Raises TypeError where an entry is not of the declared type."""
+        """Raises TypeError if an entry is not of the declared type."""
         for name in self._touched if self._undo is None else self._undo:
             entry = self._seen[name]
             if entry.present:
@@ -319,15 +319,15 @@ class Map(Generic[K, V]):
             raise TypeError(f"{self._name}[{decode_key(name)!r:.80}] is {error}") from None
 
     def remember(self) -> None:
-        """From now on there is a way back to here."""
+        """Sets the savepoint to which `undo` returns."""
         self._undo = {}
 
     def undo(self) -> None:
-        """Back to where `remember` was called."""
+        """Restores the map as it was when `remember` was called."""
         for name, image in (self._undo or {}).items():
             self._fresh.pop(name, None)
             if image is None:
-                self._know(name)  # it may be stored, and was perhaps removed meanwhile
+                self._know(name)  # it may be stored, and its name may have been removed
                 self._seen.pop(name, None)
                 self._touched.pop(name, None)
                 continue
@@ -341,17 +341,17 @@ class Map(Generic[K, V]):
                 del self._touched[name]
 
     def trust(self) -> None:
-        """There will be no way back any more."""
+        """Ends the use of savepoints: `undo` will not be called any more."""
         self._undo = None
 
     def take_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(entry, new bytes or None, expires) of each change, which then counts as stored."""
+        """(entry, new bytes or None, expires) of each change. Afterwards it counts as stored."""
         for name, entry in self._touched.items():
             data: bytes | None = None
             if entry.present:
                 data, entry.value = self._encoded(name, entry.value)
             if data is None and not entry.below:
-                del self._seen[name]  # nothing lies below that it would have to hide
+                del self._seen[name]  # there is no stored entry that it would have to hide
             if data == entry.stored and (data is None or entry.expires == entry.until):
                 continue
             yield name, data, entry.expires
@@ -360,10 +360,10 @@ class Map(Generic[K, V]):
 
 
 def check_key(key: Any, declared: Any, name: str) -> None:
-    """Raises TypeError where a key of a Map is not of the declared type."""
+    """Raises TypeError if a key of a Map is not of the declared type."""
     if type(key) is declared or declared is Any:
         return
-    plain = decode_key(encode_part(key))  # an enum, or a number of numpy, is what it holds
+    plain = decode_key(encode_part(key))  # an enum, or a numpy number, counts as its value
     try:
         msgspec.convert(plain, declared)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""One entry of a `Map` that user code has had in its hands."""
+"""One entry of a `Map` that user code has accessed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNCHANGING = frozenset(
 
 
 class MapEntry:
-    """An entry of a map that user code has touched."""
+    """An entry of a map that user code has accessed."""
 
     __slots__ = ("below", "expires", "present", "stored", "until", "value", "written")
 
@@ -29,14 +29,14 @@ class MapEntry:
         self.below = found is not None
         self.stored = found[0] if found else None
         self.until = self.expires = found[1] if found else END
-        """When it ends, as it is stored and as it is now."""
+        """When it expires: the stored time (`until`) and the current time (`expires`)."""
         self.present = found is not None and self.expires > clock
         self.value = decoded(codec, found[0]) if found and self.present else None
         self.written = self.stored if self.present else None
-        """Its bytes at the last write, which a TTL counts from."""
+        """Its bytes at the last write. A TTL counts from the last write."""
 
     def image(self, codec: Codec, touched: bool) -> tuple[Any, ...]:
-        """What it is now, to come back to."""
+        """An image of the entry as it is now, to restore it later."""
         data = codec.encode(self.value) if self.present else None
         return data, self.expires, self.written, touched
 

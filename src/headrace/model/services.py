@@ -1,9 +1,9 @@
-"""The outside world, as hooks reach it: `ctx.http`, `ctx.call` and `@service`.
+"""The interface of outside services: `ctx.http`, `ctx.call` and `@service`.
 
-A call is logged in one of two ways. *Before use*: its answer is durable before the
-hook sees it, so the outside is reached once although the task, the executor or the
-driver dies. *With the commit*: its answer travels with the epoch and costs no write
-on the path; a retried task calls again, and nothing of its first try was visible.
+A call is logged in one of two ways. *Before use*: its answer is durable before the hook sees it, so
+the service is called once even if the task, the executor or the driver dies. *With the commit*: its
+answer is part of the epoch's commit, and the call needs no extra write. A retried task calls again;
+the results of its first attempt were not visible.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ class CallOptions(msgspec.Struct, frozen=True):
     """How a service is called."""
 
     timeout_us: int = 30_000_000
-    """How long one try may take; 0 is no limit, and then it runs in the hook's own thread."""
+    """How long one try may take. 0: no limit, and the call runs in the hook's own thread."""
     retries: int = 0
-    """How often a failed try is repeated. Each repeats the same Idempotency-Key."""
+    """How often a failed try is repeated. All tries send the same Idempotency-Key."""
     backoff_us: int = 100_000
-    """The pause before the first repetition; it doubles from one to the next, up to 30 s."""
+    """The pause before the first retry. It doubles with each retry, up to 30 s."""
     log: str = BEFORE_USE
     uncertain: str = RAISE
-    """Of calls logged before use, where a try died half-way: raise CallUncertain, or call again."""
+    """For calls logged before use, if a caller died during a try: raise CallUncertain, or retry."""
 
     @property
     def doubts(self) -> bool:
-        """Whether a call that may have got through is an uncertain one, and not a failed one."""
+        """Whether a call that may have reached the service is uncertain, and not failed."""
         return self.log == BEFORE_USE and self.uncertain == RAISE
 
     def pause_us(self, number: int) -> int:
-        """How long to wait before repetition `number`, from 1."""
+        """The backoff before retry `number`, counted from 1."""
         return min(self.backoff_us << (number - 1), max(self.backoff_us, BACKOFF_MAX_US))
 
     def longest_us(self) -> int:
-        """How long all tries and pauses together may take."""
+        """The maximum duration of all tries and pauses together."""
         pauses = sum(self.pause_us(number) for number in range(1, self.retries + 1))
         return self.timeout_us * (self.retries + 1) + pauses
 
@@ -72,7 +72,7 @@ def call_options(
     log: str | None = None,
     uncertain: str | None = None,
 ) -> CallOptions:
-    """`base` with what was given in its place, checked."""
+    """`base` with the given options instead of its own, checked."""
     if log not in (None, BEFORE_USE, WITH_COMMIT):
         raise InvalidPipeline(f'{where}: log= is "{BEFORE_USE}" or "{WITH_COMMIT}", not {log!r}')
     if uncertain not in (None, RAISE, AGAIN):
@@ -106,25 +106,26 @@ def service(
     uncertain: str | None = None,
 ) -> _Register: ...
 def service(function: Any = None, **options: Any) -> Any:
-    """Says how `ctx.call` calls a function; its result decodes by the return annotation.
+    """Declares how `ctx.call` calls a function. The return annotation gives the type of its result.
 
-    - `timeout`, `retries`, `backoff`: of one try ("30s"; none where logged with the commit, as
-      such a call holds up nobody but its own task), how many more (0), the first pause.
+    - `timeout`: of one try ("30s"). A call that is logged with the commit has none by default, as
+      it delays only its own task.
+    - `retries`: how many more tries (0). `backoff`: the first pause between tries.
     - `log`: "before use" (default) or "with the commit".
-    - `uncertain`: "raise" (default) or "again", where a try may or may not have got through.
+    - `uncertain`: "raise" (default) or "again", if a try may or may not have reached the service.
 
-    A parameter called `idempotency_key` gets the call's own: the same on every retry. A function
-    that raises has failed, and may be called again when the run starts again. One that cannot
-    know whether it got through raises CallUncertain; TimeoutError, ConnectionResetError,
-    ConnectionAbortedError and BrokenPipeError mean that too.
+    A parameter called `idempotency_key` gets the key of the call: the same on every retry. A
+    function that raises has failed, and may be called again when the run starts again. A function
+    that cannot know whether it reached the service raises CallUncertain. TimeoutError,
+    ConnectionResetError, ConnectionAbortedError and BrokenPipeError mean the same.
     """
 
     def register(found: Any) -> Any:
         where = f"@service of {getattr(found, '__qualname__', found)!r}"
         base = CALL
         if options.get("log") == WITH_COMMIT:
-            # Nothing waits for its result but the hook: it need not end in time, and a call that
-            # runs in the hook's own thread costs a tenth.
+            # Only the hook waits for its result, so it needs no time limit. A call in the hook's
+            # own thread costs a tenth of a call in another thread.
             base = msgspec.structs.replace(CALL, timeout_us=0)
         setattr(found, _OPTIONS, call_options(base, where=where, **options))
         return found
@@ -133,13 +134,13 @@ def service(function: Any = None, **options: Any) -> Any:
 
 
 def options_of(function: Callable[..., Any]) -> CallOptions:
-    """How a function is to be called."""
+    """The call options of a function."""
     found = getattr(function, _OPTIONS, CALL)
     return found if isinstance(found, CallOptions) else CALL
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a web server answered. Header names are in lower case."""
+    """The answer of a web server. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -147,7 +148,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the status is one of success."""
+        """Whether the status means success."""
         return 200 <= self.status < 300
 
     @property
@@ -168,11 +169,11 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Http(ABC):
-    """`ctx.http`. A status of 400 or more is an answer, not a failure: look at `.status`.
+    """`ctx.http`. A status of 400 or more is an answer, not a failure: check `.status`.
 
-    `retries` repeats a failed try, and one that was answered with 429, 502, 503 or 504, after
-    pauses that begin with `backoff` and double. All tries send the same Idempotency-Key. Where no
-    try was answered and one may have got through, a POST is uncertain, and not failed.
+    `retries` repeats a failed try, and a try that was answered with 429, 502, 503 or 504. The
+    pauses begin with `backoff` and double. All tries send the same Idempotency-Key. If no try was
+    answered, and one may have reached the server, a POST is uncertain, not failed.
     """
 
     @abstractmethod
@@ -205,13 +206,13 @@ class Http(ABC):
     ) -> Response:
         """Posts `json` or `body`. By default 10 s, no retry, logged before use.
 
-        With `retries` a try that may have got through is repeated as well: ask for it where the
-        server takes two requests of one Idempotency-Key for one.
+        With `retries`, a try that may have reached the server is repeated as well. Use it if the
+        server treats two requests with one Idempotency-Key as one request.
         """
 
 
 class Call(ABC):
-    """`ctx.call`."""
+    """The type of `ctx.call`."""
 
     @abstractmethod
     def __call__(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
@@ -219,14 +220,14 @@ class Call(ABC):
 
 
 class OutsideService(Generic[Kind]):
-    """An attribute of `ctx` that reaches the outside world.
+    """An attribute of `ctx` that calls the outside world.
 
-    To declare one on a context makes its name known: computations that mention it are prepared for
-    calls. The context itself decides what stands behind it, or refuses it (`outside(name)`).
+    Declaring one on a context registers its name: computations that mention the name are prepared
+    for calls. The context provides the implementation, or refuses it (`outside(name)`).
     """
 
     names: ClassVar[set[str]] = set()
-    """The names of all that are declared."""
+    """The names of all declared services."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -239,6 +240,6 @@ class OutsideService(Generic[Kind]):
     def __get__(self, context: Any, owner: type) -> Any:
         if context is None:
             return self
-        # Kept on the context, where the next look finds it without coming here.
+        # Store it on the context, so that the next access does not come here.
         found = vars(context)[self._name] = context.outside(self._name)
         return found

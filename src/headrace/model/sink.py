@@ -1,14 +1,13 @@
 """The contract of a sink.
 
-Rows reach a sink in two steps. `encode` runs in the task that produced them and
-gives bytes that are staged beside the state; `deliver` runs on the driver after
-the epoch's commit, in epoch order, and again after a crash until it returned.
-So `deliver` must make (sink, epoch) idempotent: an epoch at or below
-`high_water` changes nothing.
+Rows reach a sink in two steps. `encode` runs in the task that produced the rows; its bytes are
+staged beside the state. `deliver` runs on the driver after the epoch's commit, in epoch order.
+After a crash it runs again, until it has returned. So `deliver` must be idempotent for each (sink,
+epoch): an epoch at or below `high_water` changes nothing.
 
-Numbers do not tell two copies of one checkpoint apart, which both have an epoch 7.
-So a delivery names its commit too: a sink that keeps that beside its high-water can
-refuse the epochs of a copy that has gone another way.
+Epoch numbers do not distinguish two copies of one checkpoint: both have an epoch 7. So a delivery
+names its commit too. A sink that stores the commit beside its high-water can refuse the epochs of a
+copy whose history differs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from headrace.store.store import Store
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What one producer staged for one epoch."""
+    """The rows that one producer staged for one epoch."""
 
     label: str
     digest: str
@@ -41,24 +40,24 @@ class Delivery(msgspec.Struct, frozen=True):
     parts: Sequence[Part]
     spark: Any = None
     weak: bool = False
-    """Delivered before the commit, perhaps several times: no claim, no high-water."""
+    """Delivered before the commit, perhaps several times: without a claim or a high-water."""
     commit: str = ""
-    """Names the epoch's commit: the same on every try, another in every other history."""
+    """A name of the epoch's commit: the same on every try, different in any other history."""
     place: str = ""
     """Where the checkpoint lies, for messages."""
     complete: bool = True
-    """Not so where the epoch's rows are left out, as they may have arrived (at-most-once)."""
+    """False if the epoch's rows are left out, because they may have arrived (at-most-once)."""
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What a sink is told when a driver takes over."""
+    """The data that a sink gets when a driver takes over."""
 
     checkpoint: str
     generation: int
     committed: int
     """The last committed epoch."""
     store: Store
-    """A part of the checkpoint's store, of the sink's own and durable (`store/store.py`)."""
+    """The sink's own part of the checkpoint's store. It is durable (`store/store.py`)."""
     commits: Mapping[int, str] = {}
     """Epoch -> its commit, as in `Delivery.commit`, as far back as the checkpoint knows them."""
     place: str = ""
@@ -66,18 +65,18 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class Sink(ABC):
-    """Takes a stream out. Extend this for a system that Headrace does not know."""
+    """Writes a stream to an outside system. Extend this for a system that Headrace lacks."""
 
     def identity(self) -> str | None:
-        """Where it writes, so that two sinks on one place are refused; None: nowhere shared."""
+        """Where it writes, so that two sinks on one place are refused; None if not shared."""
         return None
 
     def open(self, opening: Opening) -> None:
-        """A driver has taken over. Refuse here what belongs to a foreign checkpoint."""
+        """Called when a driver takes over. Refuse a target of another checkpoint here."""
 
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
-        """The staged form of some rows. Runs on an executor; same rows, same bytes."""
+        """The staged bytes of some rows. Runs on an executor. Equal rows must give equal bytes."""
 
     @abstractmethod
     def high_water(self) -> int:
@@ -85,11 +84,14 @@ class Sink(ABC):
 
     @abstractmethod
     def deliver(self, delivery: Delivery) -> None:
-        """Makes an epoch visible, all of it or nothing, once."""
+        """Makes an epoch visible, atomically and once."""
 
     def verify(self, epoch: int, commit: str) -> None:
-        """An epoch at or below `high_water` must have come of this commit: IncompatibleState
-        where it is known to come of another, and the sink so belongs to a copy."""
+        """Checks that an epoch at or below `high_water` was delivered by this commit.
+
+        Raises IncompatibleState if it is known to come from another commit: then the sink belongs
+        to a copy of the checkpoint.
+        """
 
     def close(self) -> None:
-        """The run has ended."""
+        """Called when the run has ended."""

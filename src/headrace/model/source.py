@@ -1,18 +1,18 @@
 """The contract of a source, and what all sources share about time.
 
-A source is divided into *splits* (a file, a partition). The driver asks it for
-ranges, and a task reads a range; the plan records the range, so reading it again
-gives the same records or an error. Four traps, each of which broke a source once:
+A source is divided into *splits* (a file, a partition). The driver asks it for ranges, and a task
+reads a range. The plan records the range, so reading it again gives the same records or an error.
+Four traps, each of which broke a source once:
 
-1. `read` runs on an executor and may run twice or after a newer range: it must
-   depend on the split and the range alone.
-2. `plan` must not return more than is durably there: what the plan names must
-   still be readable after a crash.
-3. Positions increase within a split and are never reused; they order ties.
-4. `fingerprint` must change when the bytes under a range change.
+1. `read` runs on an executor. It may run twice, or after a newer range. So it must depend only on
+   the split and the range.
+2. `plan` must not return more than is durable: the ranges of a plan must still be readable after a
+   crash.
+3. Positions increase within a split and are never reused. They decide the order of ties.
+4. `fingerprint` must change when the bytes of a range change.
 
-A source whose data can change under it says in `Reading.seen` what it has read, and
-compares (`compare`) when it is asked to: the ledger remembers it.
+A source whose data can change describes in `Reading.seen` what it has read. The ledger stores this
+description, and the source compares its data with it on demand (`compare`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.store.store import Store
 
 
 class Range(msgspec.Struct, frozen=True):
-    """A piece of one split: positions from `start` up to, not including, `end`."""
+    """A part of one split: positions from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -45,11 +45,11 @@ class Range(msgspec.Struct, frozen=True):
     last: bool = False
     """Whether the split ends with this range, for ever."""
     fingerprint: str = ""
-    """Changes when what lies under the range changes; checked before reading."""
+    """Changes when the data of the range changes; checked before reading."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """Something in a range that is not a record."""
+    """Input in a range that could not be read as a record."""
 
     position: int
     raw: str
@@ -57,32 +57,32 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 SUMS = 2**128
-"""Digests of blocks are added up modulo this: the order and the cuts do not matter."""
+"""Digests of blocks are added modulo this. The sum does not depend on order or cuts."""
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """What something that was read was like then, so that a change of it is noticed."""
+    """A description of data at the time it was read, so that a later change is detected."""
 
     size: int
     """Bytes, or values."""
     time_ns: int = 0
-    """When it was last modified; 0 where nobody knows."""
+    """When it was last modified; 0 if that is unknown."""
     ends: str = ""
     """A digest of its first and last block."""
     digest: str = ""
-    """The sum of the digests of all blocks read: the same however ranges were cut. "" where it is
-    not known. After a `/` stands which part of every block was read, if not all."""
+    """The sum of the digests of all blocks read; it does not depend on how ranges were cut. "" if
+    unknown. If only a part of every block was read, a `/` and the name of the part follow."""
     tail: str = ""
-    """A digest of what was read of the block that comes next."""
+    """A digest of the part of the next block that was read."""
     since: int = 0
     """The position from which the sum counts."""
     read: int = 0
     """The position to which it was read."""
     whole: bool = False
-    """Whether that was its end."""
+    """Whether `read` is its end."""
 
     def then(self, more: Seen) -> Seen:
-        """This, after more of it was read; what was read anew from its beginning replaces this."""
+        """The description after more was read. It is `more` if that starts at the beginning."""
         if more.since == 0:
             return more
         joined = added(self.digest, more.digest) if self.read == more.since else ""
@@ -95,7 +95,7 @@ def digest_of_sum(total: int, part: str = "") -> str:
 
 
 def added(one: str, other: str) -> str:
-    """Two such sums together; "" where they do not go together."""
+    """The sum of two sums of digests; "" if they cannot be added."""
     first, _, part = one.partition("/")
     second, _, same = other.partition("/")
     if not first or not second or part != same:
@@ -104,7 +104,7 @@ def added(one: str, other: str) -> str:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """How something differs from what was read of it, in words for a message."""
+    """How data differs from what was read, as parts of a message."""
 
     what: str
     """"the file /data/a.txt"."""
@@ -113,48 +113,49 @@ class Change(msgspec.Struct, frozen=True):
     undo: str
     """"put the old file back"."""
     name: str = ""
-    """What `accept_changed=` calls it; the stream's name where it has none."""
+    """Its name in `accept_changed=`; the stream's name if it has none."""
     told_only: bool = False
-    """Whether the change can do no harm: what was read goes on being read."""
+    """Whether the change is harmless, and only reported: reading continues."""
 
 
 class Reading(msgspec.Struct):
-    """What `read` found: Python values or Arrow columns, with their positions."""
+    """The result of `read`: Python values or Arrow columns, with their positions."""
 
     positions: Any
     """numpy int64, increasing."""
     values: list[Any] | None = None
     columns: pa.RecordBatch | None = None
     text: bool = False
-    """Whether values are dicts of text, as their format has no types: a schema says what they are,
-    and an empty cell is None where it allows None."""
+    """Whether values are dicts of text, because their format has no types. A schema gives the
+    types; an empty cell is None if the schema allows None."""
     timestamps: Any = None
-    """numpy int64 where the source knows them itself; otherwise `Timing` finds them."""
+    """numpy int64 if the source knows the timestamps; otherwise `Timing` extracts them."""
     rejected: list[Rejected] = []
     digest: str = ""
-    """Of all bytes that were read; a replay must find the same. "" where there are none."""
+    """A digest of all bytes that were read; a replay must get the same one. "" if unknown."""
     sum: str = ""
-    """Of the blocks that end in the range; see `Seen.digest`."""
+    """The sum of digests of the blocks that end in the range; see `Seen.digest`."""
     tail: str = ""
-    """Of the block in which the range ends."""
+    """A digest of the block in which the range ends; see `Seen.tail`."""
     seen: dict[str, Seen] = {}
-    """What was read, by the names of the parts of the split; "" where it has none."""
+    """What was read, by the names of the parts of the split; "" if it has no parts."""
 
 
 class Timing:
     """Where a record's time comes from and how late it may be.
 
     - `timestamp`: a column's name or a function of the value; None: time of ingestion.
-    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns". Text that holds a number
-      is read as one where `unit` is given; other text is ISO 8601.
-    - `zone`: of times that have none, an IANA name such as "Europe/Berlin". Without it such text is
-      refused, and columns of Arrow's times without a zone are UTC. A time that comes twice, as
-      clocks are put back, is the first of both; one that is skipped is read with the offset before.
+    - `unit`: of numeric timestamps, "s", "ms", "us" (default) or "ns". If `unit` is given, text
+      that contains a number is read as a number; other text is ISO 8601.
+    - `zone`: for times without a zone, an IANA name such as "Europe/Berlin". Without `zone`, text
+      without a zone is refused, and Arrow times without a zone are UTC. A time that occurs twice,
+      when clocks go back, is the first of the two. A time that is skipped, when clocks go forward,
+      is read with the offset before the change.
     - `lateness`: how far records may be out of order.
-    - `starts`: a function from a split's name to the earliest time in it: the
-      watermark is then the oldest unfinished split's (the source's own report).
-    - `idle`: a split without news for that long no longer holds the watermark.
-    - `expected`: splits that will come; one that is missing holds the watermark.
+    - `starts`: a function from a split's name to the earliest time in it. The watermark is then
+      the start of the oldest unfinished split (a report of the source itself).
+    - `idle`: a split without new records for that long no longer holds the watermark.
+    - `expected`: splits that will appear. A missing one holds the watermark.
     - `max_skew`: how far a split's watermark may run ahead of the slowest.
     - `id`: a column's name or a function that identifies a record; duplicates
       within `id_slack` of the watermark are dropped.
@@ -223,12 +224,12 @@ class Timing:
         return round(raw * self.unit_us) if self.unit_us != 1.0 else round(raw)
 
     def _read(self, text: str) -> datetime | int | float:
-        """What a timestamp of text means."""
+        """The instant of a timestamp that is text."""
         text = text.strip()
         is_number = _NUMBER.fullmatch(text) is not None
         if is_number and self.unit is not None:
             return float(text) if "." in text else int(text)
-        # Python would read 13 digits, a time in milliseconds, as a day in the middle ages.
+        # Python would read 13 digits (a time in milliseconds) as a date in the Middle Ages.
         if is_number and len(text) != len("20140516"):
             raise ValueError(
                 f"the timestamp {text[:40]!r} is a number without a unit: say which it is where "
@@ -244,7 +245,7 @@ _NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{0,30})?")
 
 
 class Source(ABC):
-    """Brings outside data in. Extend this for a system that Headrace does not know."""
+    """Reads data from an outside system. Extend this for a system that Headrace lacks."""
 
     timing: Timing
 
@@ -259,7 +260,7 @@ class Source(ABC):
 
     @abstractmethod
     def splits(self) -> Sequence[str]:
-        """The names of the splits known now, those already ended included or not."""
+        """The names of the splits that are known now. Ended splits may be included or not."""
 
     def first(self, split: str) -> int:
         """The position at which a split begins."""
@@ -277,73 +278,73 @@ class Source(ABC):
         """The records of a range. Runs on an executor."""
 
     def low_watermark(self, split: str, position: int) -> int | None:
-        """The source's own word: nothing at or after `position` is older than this.
+        """The source's own lower bound: no record at or after `position` is older than this.
 
-        Tasks ask too, of a pickled copy: it must depend on its arguments alone.
+        Tasks call it too, on a pickled copy, so it must depend only on its arguments.
         """
         if self.timing.starts is None:
             return None
         return instant(self.timing.starts(split), what=f"starts({split!r})")
 
     def columns(self) -> Sequence[str] | None:
-        """The columns of its values, where they are known before anything is read."""
+        """The columns of its values, if they are known before anything is read."""
         return None
 
     def caught_up(self) -> bool:
-        """Whether there is no more at this moment than `plan` offers when asked after this."""
+        """Whether a call of `plan` after this one will offer all that there is at this moment."""
         return True
 
     def settle(self, split: str, position: int) -> None:
-        """Epochs up to `position` are committed: no run reads what lies before again."""
+        """Epochs up to `position` are committed: no run reads records before it again."""
 
     def release(self, split: str, position: int) -> None:
-        """No epoch that is kept reads before `position`: the source may let go of it for good."""
+        """No kept epoch reads before `position`: the source may delete earlier data for ever."""
 
     def look(self, workspace: Workspace) -> None:
-        """Called instead of `prepare` where ranges that were planned before are read again.
+        """Called instead of `prepare` if ranges that were planned before are read again.
 
-        `workspace` shows the source's own, and keeps nothing of what is written to it; there may be
-        no Spark.
+        `workspace` shows the source's workspace, but does not keep writes. There may be no Spark.
         """
         self.prepare(workspace)
 
     def finished(self, splits: Iterable[str]) -> None:
-        """These are read to their end and committed: `splits` need not list them any more."""
+        """These splits are read to their end and committed: `splits` need not list them again."""
 
     def parts(self) -> Iterable[tuple[str, str]]:
-        """(split, name) of all that can be compared with what was read, as named in `seen`."""
+        """(split, name) of all parts that can be compared with `seen`, under their names there."""
         return ()
 
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
-        """Whether it still is what was read: `seen`, perhaps with another time, or the change.
+        """Compares a part with what was read: `seen`, perhaps with another time, or the change.
 
-        None where it is gone, or there is nothing to compare. Without `closely` only what
-        costs next to nothing is compared, and the rest where that differs.
+        None if the part no longer exists, or if there is nothing to compare. Without `closely`
+        only cheap properties are compared first, and the content only if these differ.
         """
         return None
 
     def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
-        """A change was accepted: the position of the split to go on from, and what counts as read.
+        """After a change was accepted: the position to continue from, and what counts as read.
 
-        What was read to its end counts as read as it is now.
+        A part that was read to its end counts as read in its present form.
         """
         return seen.read, seen
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
-        """`range` cut into at most `parts` ranges that different tasks may read."""
+        """Cuts `range` into at most `parts` ranges that different tasks may read."""
         return (range,)
 
     def describe(self) -> str:
-        """A word for messages and for the pipeline's fingerprint."""
+        """A short name for messages and for the pipeline's fingerprint."""
         return type(self).__name__
 
 
 class Workspace(msgspec.Struct):
     """What a source may use on the driver: a part of the checkpoint's store, and Spark.
 
-    The store is the source's own and durable: `store/store.py` has its contract. It may lie on a
-    disk, in an object store or in memory, so names in it are not paths. A source that needs a path,
-    for example for Spark to write to, asks `store.local_path(name)` and refuses None.
+    This part of the store is durable and belongs to the source alone; `store/store.py` has its
+    contract. It may be on a disk, in an object store or in memory, so names in it are not paths. A
+    source that needs a path, for example for Spark to write to, calls `store.local_path(name)` and
+    refuses None.
     """
 
     store: Store
@@ -351,12 +352,12 @@ class Workspace(msgspec.Struct):
 
 
 def cell_of(value: Any, column: str) -> Any:
-    """A column of a value that is a mapping or an object of a class."""
+    """A column of a value. The value is a mapping or an object of a class."""
     if not isinstance(value, Mapping) and hasattr(value, column):
         return getattr(value, column)
     return value[column]
 
 
 def positions(start: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Positions of `count` records that follow each other."""
+    """The positions of `count` consecutive records."""
     return np.arange(start, start + count, dtype=np.int64)

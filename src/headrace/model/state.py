@@ -4,8 +4,8 @@
         status: str = state("new")            # a field: read and written whole
         recent: Map[str, float] = state()     # a map: stored entry by entry
 
-`state()` only marks the declaration; `declared_fields` turns a class's marks
-and annotations into `Field`s.
+`state()` only marks the declaration; `declared_fields` turns the marks and annotations of a class
+into `Field`s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.model.values.time import Duration, duration
 
 
 class _Unset(enum.Enum):
-    """A value that nobody gives; an enum keeps its identity through pickling."""
+    """Marks a value that was not given. An enum keeps its identity through pickling."""
 
     UNSET = 0
 
@@ -34,7 +34,7 @@ _UNSET: Any = _Unset.UNSET
 
 
 class _Mark:
-    """What `state()` leaves in the class body until the class is complete."""
+    """The placeholder that `state()` puts into the class body until the class is complete."""
 
     def __init__(self, default: Any, factory: Callable[[], Any] | None, ttl: Duration | None):
         self.default, self.factory, self.ttl = default, factory, ttl
@@ -46,7 +46,7 @@ def state(
     """Declares a state field: `state(default)`, `state(factory=f)` or `state()`.
 
     Without either, the initial value is the empty value of the annotated type.
-    `ttl` forgets what was not written for that long.
+    With `ttl`, a value that was not written for that long is forgotten.
     """
     if default is not _UNSET and factory is not None:
         raise InvalidPipeline("state() takes a default or a factory, not both")
@@ -54,7 +54,7 @@ def state(
 
 
 class Field:
-    """One declared piece of state."""
+    """One declared state field."""
 
     __slots__ = (
         "codec",
@@ -94,12 +94,12 @@ class Field:
             raise InvalidPipeline(
                 f"{where}: the initial value does not fit the declared type: {error}"
             ) from None
-        # Immutable initial values are shared; the others are decoded anew for each key.
+        # Immutable initial values are shared; others are decoded again for each key.
         immutable = isinstance(value, str | int | float | bool | bytes | type(None))
         self.shared = value if immutable else _UNSET
 
     def fresh(self) -> Any:
-        """An initial value that belongs to one key alone."""
+        """An initial value that is not shared with other keys, unless it is immutable."""
         return self.shared if self.shared is not _UNSET else self.codec.decode(self.initial_data)
 
 
@@ -121,7 +121,7 @@ def declared_fields(cls: type) -> tuple[Field, ...]:
 
 
 def check_names(cls: type, reserved: type) -> None:
-    """Refuses state that is called like something that `reserved` has already."""
+    """Refuses state fields whose names `reserved` already has."""
     for base in cls.__mro__:
         for name, mark in vars(base).items():
             if isinstance(mark, _Mark) and hasattr(reserved, name):
@@ -132,7 +132,7 @@ def check_names(cls: type, reserved: type) -> None:
 
 
 def _resolved(base: type, name: str, annotation: Any) -> Any:
-    """The type that an annotation stands for, also where it is text."""
+    """The type of an annotation, even if the annotation is text."""
     module = sys.modules.get(base.__module__)
     names = {**vars(typing), **(vars(module) if module else {}), "Map": Map}
     bare = types.SimpleNamespace(__annotations__={name: annotation})

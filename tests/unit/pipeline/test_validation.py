@@ -108,11 +108,11 @@ WHOLE = {
     "nothing is read": (lambda p: p.catalog.injectors.clear(), "reads nothing"),
     "an unknown input": (
         wire(inputs={"inn": "k"}),
-        "reads stream 'inn', which nobody produces.*in",
+        "reads stream 'inn', which nothing produces.*in",
     ),
     "a sink on an unknown stream": (
         lambda p: p.stream("outt").write(sinks.memory()),
-        "writes stream 'outt', which nobody produces",
+        "writes stream 'outt', which nothing produces",
     ),
     "two sinks on one path": (_same_path, "both write to"),
     "read and produced": (wire(outputs="in"), "is read and also produced"),
@@ -122,7 +122,7 @@ WHOLE = {
     "letters in a circle": (_letters_in_a_circle, "in a cycle"),
     "keyless feedback": (_keyless_feedback, "without a key; feedback waits under a key"),
     "feedback that is read": (lambda p: p.stream("in", feedback=True), "cannot be feedback"),
-    "feedback that nobody makes": (lambda p: p.stream("x", feedback=True), "nobody produces it"),
+    "feedback that nothing produces": (lambda p: p.stream("x", feedback=True), "nothing produces it"),
     "one name for two": (wire(name="in"), "names a computation and a stream"),
 }
 

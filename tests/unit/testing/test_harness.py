@@ -301,7 +301,7 @@ def test_misuse_is_answered_with_what_there_is():
 def test_an_invalid_pipeline_is_refused_at_once():
     p = one(Count)
     p.compute(Count, inputs={"nowhere": "k"}, name="D")
-    with pytest.raises(InvalidPipeline, match="nobody produces"):
+    with pytest.raises(InvalidPipeline, match="nothing produces"):
         Harness(p)
 
 

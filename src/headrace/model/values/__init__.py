@@ -1,1 +1,1 @@
-"""What values are: their bytes, kinds and order, keys, columns, schemas, times and names."""
+"""Values of records: their bytes, kinds and order, keys, columns, schemas, times and names."""

@@ -1,4 +1,4 @@
-"""Arrow arrays and tables: in one piece, as Python objects, in the types that state can hold."""
+"""Converts Arrow arrays and tables: to one chunk, to Python objects, to types of state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lists_of(columns: pa.RecordBatch | pa.Table) -> list[list[Any]]:
 
 
 def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> Iterator[dict[str, Any]]:
-    """Columns as dicts, made one by one. `dict(zip())` would take twice the time, or more."""
+    """Columns as dicts, created one by one. `dict(zip())` would take at least twice the time."""
     match len(names):
         case 0:
             return iter(())
@@ -43,7 +43,7 @@ def zipped(names: Sequence[str], lists: Sequence[list[Any]]) -> Iterator[dict[st
 
 
 _AT_ONCE = 64
-"""So many wide rows are made at once: column by column, but still in the processor's cache."""
+"""This many wide rows are created at once: column by column, but within the processor's cache."""
 
 
 def _wide(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def _wide(names: Sequence[str], lists: Sequence[list[Any]]) -> list[dict[str, An
 
 
 def python_list(column: pa.Array) -> list[Any]:
-    """The cells of a column as Python objects; numbers without nulls take the fast way."""
+    """The cells of a column as Python objects, with a fast path for numbers without nulls."""
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return column.to_numpy(zero_copy_only=False).tolist()
@@ -78,14 +78,14 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _of_pandas(cell: Any) -> Any:
-    """What pandas gives for nanoseconds, as Python has it."""
+    """A pandas value for nanoseconds as the corresponding Python value."""
     if hasattr(cell, "to_pydatetime"):
         return cell.to_pydatetime()
     return cell.to_pytimedelta() if hasattr(cell, "to_pytimedelta") else cell
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
+    """A column as one array."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

@@ -1,14 +1,14 @@
-"""How values become bytes: MessagePack by msgspec, typed on the way back.
+"""Encodes values as MessagePack with msgspec, and decodes them by their declared type.
 
-Invariant: what is stored equals what is read, `decode(encode(x)) == x`. Types
-for which that cannot be promised (a bare `list`, `Any` holding tuples) are
-checked on every write; types that cannot be encoded at all are refused when the
-pipeline is built. `encode_and_read` gives bytes and value as a reader of the bytes would
-have them, so a warm object and a decoded one cannot differ (5 in a float field).
+Invariant: a stored value equals the value that is read, `decode(encode(x)) == x`. Types for which
+this cannot be guaranteed (a bare `list`, `Any` that holds tuples) are checked on every write. Types
+that cannot be encoded at all are refused when the pipeline is built. `encode_and_read` returns the
+bytes, and the value as decoding would give it, so a cached object and a decoded one cannot differ
+(5 in a float field).
 
-Values of streams come back as they were: integers of any size, as extension types beyond
-64 bits. What a function produces becomes what MessagePack makes of it (`Decimal` text);
-what Arrow columns hold, and the engine carries, is packed `exactly`.
+Values of streams keep integers of any size; beyond 64 bits they are extension types. A value that a
+function produces becomes what MessagePack makes of it (`Decimal` becomes text). Values of Arrow
+columns that the engine packs are packed exactly (`packed_exactly`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from headrace.model.values.extensions import exact, from_extension, wide
 from headrace.model.values.shown import is_nested, shown
 
 NESTED_MAX = 40
-"""How deep lists and dicts may lie inside each other in a record that is read or produced.
+"""How deep lists and dicts may be nested in a record that is read or produced.
 
-Far below where the first of those that handle it gives up: Parquet at 48 lists, DuckDB at 62,
-Arrow's files at 63, pickle and `copy` at some 300. Steps may wrap a value a few times more."""
+This is below the limits of all libraries that handle a record: Parquet fails at 48 lists, DuckDB at
+62, Arrow's files at 63, pickle and `copy` at about 300. Steps may wrap a value a few times more."""
 CELL_NESTED_MAX = 200
-"""The same of all that is stored or sent: from here on it would depend on who looks at it."""
+"""The limit for everything that is stored or sent. Beyond it, some readers would fail."""
 
 _CONTAINERS = bytes(int(0x80 <= b < 0xA0 or 0xDC <= b < 0xE0) for b in range(256))
 """1 for bytes that may begin a list or a dict in MessagePack."""
 
 
 def plain_number(value: Any) -> Any:
-    """A scalar of numpy as the Python number that it is; msgspec asks about nothing else."""
+    """A numpy scalar as a Python number: msgspec's `enc_hook` for all other types."""
     if isinstance(value, _NUMBERS) and value.itemsize <= 8:
         return value.item()
     kind = type(value)
@@ -57,7 +57,7 @@ decode_value = _plain_decoder.decode
 
 
 def packed(value: Any, *, what: str = "the value", depth: int = CELL_NESTED_MAX) -> bytes:
-    """A record's value as MessagePack, or an error that says what it holds."""
+    """A record's value as MessagePack. The error names what cannot be encoded."""
     try:
         data = _encoder.encode(value)
     except OverflowError:
@@ -70,7 +70,7 @@ def packed(value: Any, *, what: str = "the value", depth: int = CELL_NESTED_MAX)
 
 
 def packed_exactly(value: Any, *, what: str = "the value", depth: int = CELL_NESTED_MAX) -> bytes:
-    """The same for what Arrow columns may hold: decimals and times come back as they are."""
+    """A value of Arrow columns as MessagePack: its decimals and times decode as they were."""
     if type(value) is dict and _FLAT.issuperset(map(type, value.values())):
         return packed(value, what=what, depth=depth)
     return _shallow(_extended(value, what, depth, exact), value, what, depth)
@@ -86,7 +86,7 @@ def _extended(value: Any, what: str, depth: int, extend: Callable[[Any], Any]) -
 
 
 def _shallow(data: bytes, value: Any, what: str, depth: int) -> bytes:
-    """The bytes of a value, if it is not nested too deeply."""
+    """The bytes of a value; an error if it is nested too deeply."""
     if len(data) > depth and _is_deeper(data, value, depth):
         raise _too_deep(what, value, depth)
     return data
@@ -97,8 +97,8 @@ def _unencodable(value: Any, what: str, error: Exception) -> InvalidRecord:
 
 
 def _is_deeper(data: bytes, value: Any, depth: int) -> bool:
-    """Whether a value, which has become `data`, is nested more than `depth` deep."""
-    if len(data) >= _LONG:  # most are flat, however long their text is
+    """Whether a value, whose bytes are `data`, is nested more than `depth` deep."""
+    if len(data) >= _LONG:  # most values are flat, even if their text is long
         for inner in value.values() if type(value) is dict else (value,):
             if type(inner) not in _FLAT:
                 break
@@ -107,7 +107,7 @@ def _is_deeper(data: bytes, value: Any, depth: int) -> bool:
     if data.translate(_CONTAINERS).count(1) <= depth:
         return False
     try:
-        # What was encoded: classes may have anything inside.
+        # Check the decoded form, because objects of classes may have anything inside.
         return is_nested(_plain_decoder.decode(data), depth)
     except (RecursionError, msgspec.DecodeError):
         return True
@@ -128,7 +128,7 @@ def _advice(value: Any) -> str:
     if inspect.isgenerator(value):
         return ". It is a generator: use flat_map instead of map, or produce its values one by one"
     if inspect.isawaitable(value):
-        return ". It comes of an async function, which nobody awaits"
+        return ". It comes from an async function, which is never awaited"
     return ""
 
 
@@ -152,21 +152,21 @@ class Codec:
         self._encoder = msgspec.msgpack.Encoder(
             order="deterministic" if self._sets else None, enc_hook=plain_number
         )
-        # Room for values that change in encoding: tuples become lists, rich types text.
+        # These types allow values that encoding changes: tuples become lists, rich types text.
         self._loose = bool(kinds & {msgspec.inspect.AnyType, msgspec.inspect.CustomType})
-        # Other types say themselves how deep their values can be nested.
+        # For other types, the type itself limits how deep values can be nested.
         self._unbounded = self._loose or _is_recursive(parts)
         self._floats = msgspec.inspect.FloatType in kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _codec, (self.type,)  # msgspec's coders do not travel; their type does
+        return _codec, (self.type,)  # msgspec's coders cannot be pickled, but their type can
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of `value`; raises TypeError where it is not of the declared type."""
+        """The bytes of `value`; raises TypeError if it is not of the declared type."""
         return self.encode_and_read(value)[0]
 
     def encode_and_read(self, value: Any) -> tuple[bytes, Any]:
-        """The bytes of `value`, and `value` as whoever decodes them will see it."""
+        """The bytes of `value`, and `value` as decoding the bytes would give it."""
         kind = type(value)
         try:
             data = self._encoded(value)
@@ -207,11 +207,11 @@ class Codec:
             return self._encoder.encode(value)
         except OverflowError:
             if not self._loose:
-                raise  # `int` is one of 64 bits, as tables of state have it
+                raise  # `int` means 64 bits, as in tables of state
             return self._encoder.encode(wide(value))
 
     def decode(self, data: bytes) -> Any:
-        """The value that these bytes stand for."""
+        """The value of these bytes."""
         return self._decoder.decode(data)
 
 
@@ -237,9 +237,9 @@ def _has_set_of_nan(value: Any) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values are equal but for NaN, which equals nothing and comes back all the same.
+    """Whether two values are equal, where NaN counts as equal to NaN.
 
-    Their bytes would not tell: a tuple and the list that it comes back as have the same.
+    Comparing bytes is not enough: a tuple and the list that it decodes to have the same bytes.
     """
     if type(one) is not type(other):
         return bool(one == other)
@@ -287,7 +287,7 @@ def _parts(declared: Any) -> Iterator[msgspec.inspect.Type]:
 
 
 def _inside(part: Any) -> list[Any]:
-    """The types right inside another."""
+    """The types directly inside another type."""
     named = (getattr(part, n, None) for n in ("type", "item_type", "key_type", "value_type"))
     found: list[Any] = [inner for inner in named if isinstance(inner, msgspec.inspect.Type)]
     for name in ("item_types", "types"):
@@ -297,7 +297,7 @@ def _inside(part: Any) -> list[Any]:
 
 
 def _is_recursive(parts: list[msgspec.inspect.Type]) -> bool:
-    """Whether one of these types has itself inside, so that its values may be of any depth."""
+    """Whether one of these types contains itself, so that its values may have any depth."""
     for part in parts:
         seen: set[int] = set()
         todo = _inside(part)

@@ -1,4 +1,4 @@
-"""Names of columns: looking them up, and saying what was probably meant."""
+"""Checks names of columns, and suggests the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.model.values.names import did_you_mean
 
 
 def check_column(name: str, columns: Iterable[str] | None, *, where: str) -> None:
-    """Raises InvalidPipeline where the columns are known and `name` is none of them."""
+    """Raises InvalidPipeline if the columns are known and `name` is not one of them."""
     if columns is None:
         return
     known = list(columns)
@@ -29,7 +29,7 @@ def check_column(name: str, columns: Iterable[str] | None, *, where: str) -> Non
 
 
 def check_numbers(name: str, kind: pa.DataType, *, where: str) -> None:
-    """Raises InvalidPipeline where a column of this type cannot be added up."""
+    """Raises InvalidPipeline if a column of this type cannot be summed."""
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if text or pa.types.is_binary(kind) or pa.types.is_nested(kind):
         raise InvalidPipeline(f"{where}: column {name!r} is {kind}, and numbers are wanted")
@@ -38,10 +38,10 @@ def check_numbers(name: str, kind: pa.DataType, *, where: str) -> None:
 def check_expression(
     expression: pc.Expression, columns: Iterable[str] | pa.Schema | None, *, where: str
 ) -> None:
-    """The same for all columns that an Arrow expression names.
+    """Raises InvalidPipeline if an Arrow expression names a column that does not exist.
 
-    Arrow itself finds them, by binding the expression. Where types are not known, it may stop at
-    a function before it sees them all; then the first record tells.
+    Arrow finds the columns by binding the expression. If types are unknown, it may stop at a
+    function before it has found all columns; then the error comes with the first record.
     """
     if columns is None:
         return
@@ -61,10 +61,10 @@ def check_expression(
 
 
 RECORD_TIME = "timestamp"
-"""The records' own times, which stand beside the values of a table."""
+"""The column of the records' times, beside the values of a table."""
 
 UNKNOWN_FIELD = re.compile(r"No match for FieldRef\.Name\((.+?)\) in ", re.DOTALL)
-"""How Arrow says that an expression names a column that is not there."""
+"""Arrow's error text for an expression that names a missing column."""
 
 
 def as_columns(value: Any, *, where: str) -> Mapping[str, Any]:

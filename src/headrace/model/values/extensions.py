@@ -1,8 +1,8 @@
-"""What MessagePack has no form for, as extension types: wide integers, decimals, times.
+"""MessagePack extension types for wide integers, decimals and times.
 
-MessagePack's integers have 64 bits, and msgspec writes decimals and times as text. A record
-must come back as it was whoever travels with it, so what Arrow columns can hold, and integers
-of any size, have forms of their own here.
+MessagePack's integers have 64 bits, and msgspec writes decimals and times as text. But a record
+must decode as it was, whatever other records are packed with it. So integers of any size, and all
+types of Arrow columns, have extension types here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _I64 = struct.Struct(">q")
 
 
 def wide(value: Any) -> Any:
-    """A value that msgspec can encode although it holds integers of more than 64 bits."""
+    """Makes a value with integers of more than 64 bits encodable by msgspec."""
     kept: Any = _AS_THEY_ARE
     plain = msgspec.to_builtins(value, builtin_types=kept, str_keys=False, enc_hook=_as_it_is)
     return _extended(plain, rich=False)
 
 
 def exact(value: Any) -> Any:
-    """The same for a value of Arrow columns: its decimals and times come back as they are."""
+    """Makes a value of Arrow columns encodable: its decimals and times decode as they were."""
     return _extended(value, rich=True)
 
 

@@ -1,9 +1,9 @@
-"""Keys: what may be one, how it is written as bytes, where it lies in the key space.
+"""Keys: which values may be keys, how they are encoded, and their place in the key space.
 
 Two keys are equal if and only if their bytes are equal. The bytes sort as the
 keys do (None < bytes < str < tuples < int by kind, then by value), so a `Map`
-can be walked in key order and timers of one instant fire in the order of their
-tags. The encoding is the tuple layer of FoundationDB, reduced to what a key may be.
+can be iterated in key order, and timers of one instant fire in the order of their
+tags. The encoding is the tuple layer of FoundationDB, reduced to the types of keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONE, _BYTES, _TEXT, _TUPLE, _ZERO = 0x00, 0x01, 0x02, 0x05, 0x14
 
 
 def encode_key(key: Any) -> bytes:
-    """The bytes of a record's key; refuses what cannot be one."""
+    """The bytes of a record's key. Refuses a value that cannot be a key."""
     if isinstance(key, str | bytes) and not key:
         raise InvalidRecord("the key is empty; a key has at least one character")
     encoded = encode_part(key)
@@ -57,9 +57,9 @@ def encode_part(part: Any) -> bytes:
     if kind is tuple:
         return _encode_tuple(part, 1)
     if hasattr(part, "item") and getattr(part, "ndim", None) == 0:
-        return encode_part(part.item())  # a numpy scalar is what it holds
+        return encode_part(part.item())  # a numpy scalar counts as its value
     if isinstance(part, str | int | bytes) and not isinstance(part, bool):
-        # An enum or subclass is its value; `str()` would give an enum's name.
+        # An enum or a subclass counts as its value; `str()` would give an enum's name.
         if isinstance(part, str):
             return encode_part(str.__str__(part))
         return encode_part(int(part) if isinstance(part, int) else bytes(part))
@@ -69,9 +69,9 @@ def encode_part(part: Any) -> bytes:
 
 
 def decode_key(encoded: bytes) -> Any:
-    """The key that these bytes stand for."""
+    """The key of these bytes."""
     if encoded[0] in (_BYTES, _TEXT):
-        # Most are one text: if every zero inside is an escaped one, the last byte ends it.
+        # Most keys are one text: if every zero byte inside is escaped, the last byte ends it.
         raw = encoded[1:-1]
         zeros = raw.count(0)
         if not encoded[-1] and (not zeros or zeros == raw.count(b"\x00\xff")):

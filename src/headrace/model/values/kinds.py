@@ -1,21 +1,21 @@
 """The kinds of values, and one order over all of them, as bytes.
 
 A value is of one kind: null, truth value, number, time, text, bytes, list or dict, in this
-order. Kinds are never turned into each other: `1`, `1.0`, `True` and `"1"` are four values.
+order. No kind is converted to another: `1`, `1.0`, `True` and `"1"` are four values.
 Within a kind:
 
-- numbers go by their exact value, integers and floats together, at any size. Of an integer and a
-  float that are equal the integer comes first; -0.0 lies right before 0.0 and is another value;
-  NaN lies above all numbers, and there is one NaN.
+- numbers are ordered by their exact value, integers and floats together, of any size. If an integer
+  and a float are equal, the integer comes first. -0.0 comes directly before 0.0 and is another
+  value. NaN comes after all numbers, and there is one NaN.
 - decimals, times and ids follow the numbers, each kind by itself: decimals, instants, local
   times, dates, times of day, durations, UUIDs.
-- text goes by its characters' code points, bytes by their numbers.
-- lists go item by item, dicts by their entries in the order of their names. A null inside of
-  them is the least. Dicts that are equal are one value, whatever the order of their names.
+- text is ordered by code points, bytes by their numbers.
+- lists are ordered item by item, dicts by their entries, sorted by name. A null inside of them is
+  the smallest value. Dicts that are equal are one value, whatever the order of their names.
 
-`ordered` gives bytes that sort in this order, and are equal for equal values of one kind only;
-`from_ordered` gives the value back. Both go through nested values without recursion: how deep
-they are must not matter.
+`ordered` returns bytes that sort in this order. The bytes are equal only for equal values of one
+kind. `from_ordered` returns the value of such bytes. Both handle nested values without recursion,
+so that depth does not matter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEAST, _NEGATIVE, _ZERO, _POSITIVE, _MOST, _NAN = 0x20, 0x21, 0x22, 0x23, 0x24,
 _DECIMAL, _INSTANT, _LOCAL, _DATE, _TIME, _DURATION, _UUID, _EXTENSION = range(0x26, 0x2E)
 _TEXT, _BYTES, _LIST, _DICT = 0x30, 0x40, 0x50, 0x60
 _END = b"\x00"
-"""Ends texts, lists and dicts. Below every other byte that may follow, so a part comes first."""
+"""Ends texts, lists and dicts. It is below every other byte, so that a prefix sorts first."""
 
 _INTEGER, _FLOAT, _POSITIVE_ZERO = b"\x01", b"\x02", b"\x03"
 _INVERTED = bytes(255 - i for i in range(256))
@@ -45,20 +45,20 @@ _EPOCH, _LOCAL_EPOCH = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 _MICRO = timedelta(microseconds=1)
 
 NUMBERS = range(_FALSE[0], _NAN + 1)
-"""First bytes of what can be added: truth values and numbers."""
+"""First bytes of values that can be added: truth values and numbers."""
 
 INTEGERS_ONLY = frozenset({_NEGATIVE, _ZERO, _POSITIVE})
 """First bytes that an integer may have."""
 
 
 def ordered(value: Any) -> bytes:
-    """The bytes of a value, which sort as the values do."""
+    """The bytes of a value. They sort as the values do."""
     encode = _SCALARS.get(type(value))
     return _nested(value) if encode is None else encode(value)
 
 
 def from_ordered(data: bytes) -> Any:
-    """The value that these bytes stand for."""
+    """The value of bytes from `ordered`."""
     tag = data[0]
     if tag == _TEXT:
         return _unescaped(data[1:-1]).decode()
@@ -67,12 +67,12 @@ def from_ordered(data: bytes) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """The name of a value's kind, for people."""
+    """The name of a value's kind, for messages."""
     return _NAMES.get(type(value), type(value).__name__)
 
 
 def micros_of(value: datetime | date | time | timedelta) -> int:
-    """A time as whole microseconds, as Arrow would have it: since 1970, or since midnight."""
+    """A time as whole microseconds, as in Arrow: since 1970, or since midnight."""
     if isinstance(value, datetime):
         return (value - (_LOCAL_EPOCH if value.tzinfo is None else _EPOCH)) // _MICRO
     if isinstance(value, date):
@@ -84,7 +84,7 @@ def micros_of(value: datetime | date | time | timedelta) -> int:
 
 
 class _Raw:
-    """Bytes of a nested value that are made already."""
+    """The bytes of a nested value that is already encoded."""
 
     __slots__ = ("data",)
 
@@ -112,7 +112,7 @@ def _nested(value: Any) -> bytes:
             todo.append(_Raw(_END))
             for name, cell in sorted(((ordered(k), v) for k, v in one.items()), key=_first)[::-1]:
                 todo += (cell, _Raw(name))
-        else:  # as it travels: numbers of numpy, sets, objects of a class
+        else:  # numpy numbers, sets, objects of a class: in the form in which they are sent
             todo.append(_travelled(one))
     return b"".join(out)
 
@@ -151,7 +151,7 @@ def _of_float(value: float) -> bytes:
 
 
 def _number(negative: bool, power: int, size: int, bits: int, kind: bytes) -> bytes:
-    """1.xxx * 2**power, where `size` is 1xxx with `bits` bits behind the first one."""
+    """Encodes 1.xxx * 2**power, where `size` is 1xxx with `bits` bits after the first one."""
     fraction = size - (1 << bits)
     fill = -bits % 8
     digits = (fraction << fill).to_bytes((bits + fill) // 8, "big").rstrip(b"\x00")
@@ -183,7 +183,7 @@ def _of_datetime(value: datetime) -> bytes:
 
 
 def _of_decimal(value: Decimal) -> bytes:
-    """By sign, place of the first digit and digits; then the exponent, as 1.0 is not 1.00."""
+    """Sign, place of the first digit, digits; then the exponent, because 1.0 is not 1.00."""
     if value.is_nan():
         return b"\x26\x05"
     if value.is_infinite():
@@ -199,7 +199,7 @@ def _of_decimal(value: Decimal) -> bytes:
 
 def _of_micros(tag: bytes) -> Callable[[Any], bytes]:
     def encode(value: Any) -> bytes:
-        # Durations reach a little beyond 64 bits of microseconds.
+        # Durations in microseconds can need slightly more than 64 bits.
         return tag + (micros_of(value) + 2**71).to_bytes(9, "big")
 
     return encode
@@ -232,7 +232,7 @@ _NAMES: dict[type, str] = {
 
 
 def _decoded(data: bytes) -> tuple[Any, int]:
-    """The value at the beginning, and where it ends."""
+    """The value at the start of the bytes, and the position of its end."""
     at = 0
     open_: list[tuple[int, list[Any]]] = []
     while True:
@@ -257,7 +257,7 @@ def _decoded(data: bytes) -> tuple[Any, int]:
 
 
 def _as_name(key: Any) -> Any:
-    """A dict's key that was a tuple came back as a list."""
+    """Turns a dict's key that was decoded as a list back into a tuple."""
     return tuple(map(_as_name, key)) if type(key) is list else key
 
 
@@ -300,7 +300,7 @@ _SIMPLE: dict[int, Any] = {
 
 
 def _end_of(data: bytes, at: int, end: int = 0, escape: int = 255) -> int:
-    """Where a text ends: at a zero byte that is not escaped (in negative numbers inverted)."""
+    """The end of a text: a zero byte that is not escaped (inverted in negative numbers)."""
     while True:
         at = data.index(end, at)
         if at + 1 >= len(data) or data[at + 1] != escape:

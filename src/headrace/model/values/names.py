@@ -1,4 +1,4 @@
-"""Names as people give them: one or several, and what was probably meant."""
+"""Names that users give: one or several, and suggestions for misspelled ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ R = TypeVar("R")
 def known_options(
     where: str, more: Iterable[str] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For a function whose options people mistype: an unknown one is told with those there are.
+    """A decorator: the error for an unknown option of the function lists the known options.
 
-    `more`: what its `**` takes.
+    `more`: the options that its `**` parameter accepts.
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -40,7 +40,7 @@ def known_options(
 
 
 def names_of(given: Any, *, what: str) -> tuple[str, ...]:
-    """Several names, or one: a text is one name, never its letters."""
+    """The names as a tuple. A text is one name, never a sequence of letters."""
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str) or not name:
@@ -49,13 +49,13 @@ def names_of(given: Any, *, what: str) -> tuple[str, ...]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for messages, or nothing."""
+    """A hint with a similar name for messages, or an empty text."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def no_option(where: str, name: str, known: Iterable[str]) -> InvalidPipeline:
-    """The error for an option that there is not."""
+    """The error for an unknown option."""
     options = list(known)
     return InvalidPipeline(
         f"{where}: there is no option {name!r}{did_you_mean(name, options)}; there are: "

@@ -1,9 +1,10 @@
 """`Rows`: records of one stream, column by column.
 
-Two forms travel through the house. *Columnar*: the value is a row of Arrow
-columns, and a hook sees a dict. *Packed*: the value is anything, as one
-MessagePack cell. A stream may hold both; `concat` then packs the columns, exactly: what a
-value is does not depend on who travels with it.
+Rows have one of two forms. *Columnar*: the value is a row of Arrow columns, and a hook sees a
+dict. *Packed*: the value is anything, as one MessagePack cell. A stream may hold both forms;
+`concat` then packs the columns.
+
+Invariant: packing is exact, so a value does not depend on the other rows of its batch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Rows:
-    """Timestamps, values and, where a consumer is ordered, origins."""
+    """Timestamps, values and, if a consumer is ordered, origins."""
 
     __slots__ = ("_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps")
 
@@ -38,11 +39,11 @@ class Rows:
         schema: Schema | None = None,
     ) -> None:
         self.encoded = encoded
-        """A column that is kept as a dictionary, and decoded when somebody looks at `columns`."""
+        """A dictionary-encoded column that is decoded when `columns` is read."""
         self.schema = schema
-        """The stream's, by which `values` makes objects of a class."""
+        """The stream's schema, with which `values` creates objects of a class."""
         self.time_column = time_column
-        """A column that equals the timestamps cell by cell: it need not travel twice."""
+        """A column that equals the timestamps cell by cell, so that it is sent only once."""
         self.timestamps = timestamps
         self._columns = columns
         self.packed = packed
@@ -53,7 +54,7 @@ class Rows:
 
     @property
     def columns(self) -> pa.RecordBatch | None:
-        """The value columns; None where values are packed."""
+        """The value columns; None if values are packed."""
         if self.encoded is not None and self._columns is not None:
             at = self._columns.schema.get_field_index(self.encoded)
             plain = self._columns.column(at).dictionary_decode()
@@ -63,12 +64,12 @@ class Rows:
 
     @property
     def stored(self) -> pa.RecordBatch | None:
-        """The value columns as they are kept, one of them perhaps `encoded`."""
+        """The value columns as they are stored. One of them may be `encoded`."""
         return self._columns
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: Sequence[int] | Timestamps) -> Rows:
-        """Rows of Python values, as they are."""
+        """Packed rows of Python values."""
         cells = pa.array([packed_exactly(value) for value in values], pa.binary())
         return Rows(np.asarray(timestamps, np.int64), packed=cells)
 
@@ -103,7 +104,7 @@ class Rows:
         return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
 
     def slice(self, start: int, length: int) -> Rows:
-        """A run of rows, without copying."""
+        """A range of rows, without copying."""
         return Rows(
             self.timestamps[start : start + length],
             columns=None if self._columns is None else self._columns.slice(start, length),
@@ -128,14 +129,14 @@ class Rows:
         """The same rows with MessagePack values."""
         if self.packed is not None:
             return self
-        # With a schema the class says what comes back, so text will do.
+        # With a schema the class decides how values decode, so text is enough.
         kinds: Any = () if self.schema is not None else self.columns.schema.types  # type: ignore[union-attr]
         pack = packed if all(map(_is_simple, kinds)) else packed_exactly
         cells = pa.array([pack(value) for value in self.values()], pa.binary())
         return Rows(self.timestamps, packed=cells, origins=self.origins, schema=self.schema)
 
     def column(self, name: str) -> pa.Array | None:
-        """An Arrow column of columnar rows, or None where there is none of that name."""
+        """An Arrow column of columnar rows; None if there is no column of that name."""
         columns = self.columns
         if columns is None or name not in columns.schema.names:
             return None
@@ -143,13 +144,13 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes these rows take."""
+        """The approximate size of these rows in bytes."""
         body = self._columns if self.packed is None else self.packed
         return int(self.timestamps.nbytes + body.nbytes)  # type: ignore[union-attr]
 
     @staticmethod
     def joined(parts: Sequence[Rows]) -> list[Rows]:
-        """All rows of `parts`, in order and as they are: neighbours of one form are joined."""
+        """All rows of `parts`, in order and in their form. Neighbours of one form are joined."""
         found: list[list[Rows]] = []
         for part in parts:
             if len(part):
@@ -166,7 +167,7 @@ class Rows:
 
     @staticmethod
     def concat(parts: Sequence[Rows]) -> Rows:
-        """All rows of `parts`, in order."""
+        """All rows of `parts`, in order, as one object."""
         parts = [part for part in parts if len(part)]
         if not parts:
             return Rows.empty()
@@ -196,19 +197,19 @@ _OWN = {b"headrace": b"own"}
 
 
 def with_own(table: pa.Table, name: str, column: Any) -> pa.Table:
-    """The table with a column that is not part of the values."""
+    """The table with one more column, of the engine, that is not part of the values."""
     array = column if isinstance(column, pa.Array) else pa.array(column)
     return table.append_column(pa.field(name, array.type, metadata=_OWN), array)
 
 
 def values_of(table: pa.Table) -> pa.Table:
-    """A table of records without the columns that the engine put beside the values."""
+    """A table of records without the columns that the engine added to the values."""
     own = [field.name for field in table.schema if (field.metadata or {}).items() >= _OWN.items()]
     return table.drop(own) if own else table
 
 
 def _is_simple(kind: pa.DataType) -> bool:
-    """Whether MessagePack has a form of its own for the cells of a column."""
+    """Whether MessagePack can encode the cells of a column directly."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return (

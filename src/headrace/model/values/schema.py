@@ -1,11 +1,11 @@
 """Schemas: the columns of a stream, given as a class or as an Arrow schema.
 
 Records of a stream with a schema are Arrow columns of exactly these types, from
-the source to the sink. A hook sees an instance of the class where it is a
-dataclass or msgspec Struct, and a dict where it is a TypedDict or `pa.Schema`.
+the source to the sink. If the schema is a dataclass or msgspec Struct, a hook sees an instance of
+the class; if it is a TypedDict or `pa.Schema`, a dict.
 
-Text is read where another type is wanted ("5" as 5), as Arrow's own casts do;
-nothing is rounded or cut. Columns that the schema does not name are dropped.
+Text is cast to other types ("5" to 5), as Arrow's casts do. Nothing is rounded or truncated.
+Columns that the schema does not name are dropped.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Schema:
     # Columns to values ----------------------------------------------------
 
     def make(self, names: Sequence[str], lists: Sequence[list[Any]]) -> list[Any]:
-        """The values of rows that are given column by column."""
+        """Creates the values of rows that are given column by column."""
         if not self.of_class:
             return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
         if tuple(names) != self.names or not self._plain:
@@ -87,11 +87,11 @@ class Schema:
         return [cls(*row) for row in zip(*lists, strict=True)]
 
     def of(self, value: Any) -> Any:
-        """A value in the form of the schema; InvalidRecord where it does not fit."""
+        """A value in the form of the schema; raises InvalidRecord if it does not fit."""
         return self.decode(packed(value))
 
     def decode(self, cell: bytes) -> Any:
-        """The value of a MessagePack cell; InvalidRecord where it does not fit."""
+        """The value of a MessagePack cell; raises InvalidRecord if it does not fit."""
         try:
             return self._decoder.decode(cell)
         except msgspec.ValidationError as error:
@@ -99,15 +99,15 @@ class Schema:
         except msgspec.MsgspecError:
             raise
         except Exception as error:
-            # What __post_init__ raises, other than the two errors that the decoder expects of it.
+            # Any error of __post_init__ besides the two that the decoder handles itself.
             raise InvalidRecord(f"{_raised(error)}; the schema is {self!r}") from error
 
     def of_text(self, cells: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of text in the types of the schema; InvalidRecord where it does not fit."""
+        """A row of text in the types of the schema; raises InvalidRecord if it does not fit."""
         return self._cells.read(cells)
 
     def check(self, cell: bytes) -> None:
-        """Raises InvalidRecord where a cell does not fit."""
+        """Raises InvalidRecord if a cell does not fit."""
         value = self.decode(cell)
         take = _taker(self.of_class)
         for field in self._narrow:
@@ -122,7 +122,7 @@ class Schema:
     # Values to columns ----------------------------------------------------
 
     def batch(self, values: Sequence[Any]) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Columns of values, and why some do not fit: those rows then hold anything."""
+        """Columns of values, and reasons for rows that do not fit. Their cells are undefined."""
         reasons: dict[int, str] = {}
         rows: list[Any] = []
         for i, value in enumerate(values):
@@ -139,7 +139,7 @@ class Schema:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.names)), reasons
 
     def cast(self, columns: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Columns in the types of the schema, and why some rows do not fit."""
+        """Columns in the types of the schema, and reasons for rows that do not fit."""
         reasons: dict[int, str] = {}
         if (
             columns.schema.names == list(self.names)
@@ -166,10 +166,10 @@ class Schema:
         return made, self._refused(made, reasons)
 
     def _refused(self, columns: pa.RecordBatch, reasons: dict[int, str]) -> dict[int, str]:
-        """Adds the rows of which the class itself says, in `__post_init__`, that they do not fit.
+        """Adds the rows that the class itself refuses in `__post_init__`.
 
-        Here, as for single values, and not in the hook that would meet them: a record that is
-        none of its stream's is the business of who puts it there.
+        They are found here, as for single values, and not in the hook that would read them: the
+        producer is responsible for a record that does not fit its stream.
         """
         if not self._checks_itself:
             return reasons
@@ -193,7 +193,7 @@ _WIDE = (pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), 
 
 
 def _holds_every_small(kind: pa.DataType, value: int) -> bool:
-    """The usual integer in the usual column: nothing to try."""
+    """Whether this is a small integer in a wide column, so that the cast cannot fail."""
     signed = pa.types.is_signed_integer(kind) and kind.bit_width >= 32
     return signed and -(2**31) <= value < 2**31
 
@@ -236,7 +236,7 @@ def _cast(array: pa.Array, field: pa.Field, reasons: dict[int, str]) -> pa.Array
 
 
 def _arrow_cell(cell: Any) -> Any:
-    """A cell as Arrow wants it: classes inside become dicts, enums their values."""
+    """A cell in the form for Arrow: objects of classes become dicts, enums their values."""
     if cell is None or isinstance(cell, str | int | float | bytes):
         return getattr(cell, "value", cell)
     return cell if _known_to_arrow(cell) else msgspec.to_builtins(cell, builtin_types=_BUILTIN)
@@ -250,7 +250,7 @@ _BUILTIN: Any = (bytes,)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether the cells of a column are, as they are, what a class holds."""
+    """Whether a class can hold the cells of a column without conversion."""
     return (
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         or pa.types.is_string(kind) or pa.types.is_binary(kind)
@@ -258,7 +258,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _takes_names_only(cls: type) -> bool:
-    """Whether instances must be made by keyword."""
+    """Whether instances must be created with keyword arguments."""
     parameters = inspect.signature(cls).parameters.values()
     return any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
 
@@ -268,7 +268,7 @@ def _raised(error: Exception) -> str:
 
 
 def _worded(error: msgspec.ValidationError) -> str:
-    """ "Expected `int`, got `str` - at `$.price`" names the column; say so."""
+    """Turns "Expected `int`, got `str` - at `$.price`" into a message that names the column."""
     text, _, place = str(error).partition(" - at `$")
     text = text.replace("`ext`", "an integer of more than 64 bits")
     column = place.strip("`").lstrip(".")

@@ -1,4 +1,4 @@
-"""Between Python's types and Arrow's: what a class declares, as columns, and back."""
+"""Converts declared Python types to Arrow types of columns, and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIMPLE: dict[type, pa.DataType] = {
 
 
 COLUMNS_NESTED_MAX = 60
-"""How deep a column's type may be nested: Arrow's files take 63."""
+"""How deep a column's type may be nested. The limit of Arrow's files is 63."""
 
 
 def too_deep(schema: pa.Schema, depth: int = COLUMNS_NESTED_MAX) -> str | None:
@@ -77,7 +77,7 @@ def class_defaults(cls: Any) -> dict[str, Any]:
 
 
 def _type(declared: Any, where: str) -> tuple[pa.DataType, bool]:
-    """The Arrow type of a declared one, and whether it may be null."""
+    """The Arrow type of a declared type, and whether it may be null."""
     kind = type(declared)
     if kind in _SIMPLE:
         return _SIMPLE[kind], kind is inspect.NoneType
@@ -107,7 +107,7 @@ def _type(declared: Any, where: str) -> tuple[pa.DataType, bool]:
 
 
 def row_type(schema: pa.Schema) -> Any:
-    """A type with the columns of an Arrow schema, to check values by."""
+    """A Python type with the columns of an Arrow schema, to check values."""
     fields: dict[str, Any] = {}
     for field in schema:
         kind = python_type(field.type)
@@ -116,7 +116,7 @@ def row_type(schema: pa.Schema) -> Any:
 
 
 def python_type(kind: pa.DataType) -> Any:
-    """The type of a column's values; Any where it has no simple one."""
+    """The Python type of a column's values; Any if there is no simple one."""
     if pa.types.is_dictionary(kind):
         return python_type(kind.value_type)
     for test, found in (

@@ -1,8 +1,8 @@
-"""Values of records in messages: whatever they are, showing them must not fail.
+"""Shows values of records in messages. Showing any value must not fail.
 
-`repr` fails on values that are nested too deeply, on integers of thousands of digits and
-where a class says so; and a text may hold half a surrogate pair, which nobody can encode.
-A message that failed would stop the pipeline for what was one record's fault.
+`repr` fails on values that are nested too deeply, on integers of thousands of digits, and if a
+class raises in it. A text may contain half of a surrogate pair, which cannot be encoded. If showing
+a value failed, the error of one record would stop the pipeline.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any
 
 _DEPTH_MAX, _ITEMS_MAX = 6, 20
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
-"""Where an object lies in memory: another place in every process."""
+"""The memory address of an object, which differs in every process."""
 
 
 def shown(value: Any, limit: int = 200) -> str:
-    """A value for people, cut to `limit` characters; always the same for the same value."""
+    """A value as text, cut to `limit` characters; always the same for the same value."""
     if is_nested(value, _DEPTH_MAX):
         return encodable(_outline(value, _DEPTH_MAX)[:limit])
     return encodable(_repr(value)[:limit])
 
 
 def encodable(text: str) -> str:
-    """A text that can be encoded: half a surrogate pair is written out."""
+    """A text that can be encoded: half of a surrogate pair becomes an escape sequence."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def is_nested(value: Any, depth: int) -> bool:
-    """Whether lists, tuples, sets and dicts lie inside each other more than `depth` deep.
+    """Whether lists, tuples, sets and dicts are nested more than `depth` deep.
 
-    It does not recurse, so its answer does not depend on whoever asks.
+    It does not recurse, so its answer does not depend on the stack depth of the caller.
     """
     layer = [value] if type(value) in _CONTAINERS else []
     for _ in range(depth):
@@ -52,7 +52,7 @@ _CONTAINERS = frozenset((dict, list, tuple, set, frozenset))
 
 
 def _outline(value: Any, levels: int) -> str:
-    """A value as `repr` would have it, but for what lies deep inside."""
+    """A value as in `repr`, without the parts that are nested too deeply."""
     if type(value) is dict:
         if not levels:
             return "{...}"

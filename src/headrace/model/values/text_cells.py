@@ -1,8 +1,8 @@
 """Rows of text, as in CSV, in the types of a schema.
 
-An empty cell of a column that may be null is None; in a column of text that may not, it is the
-empty text. Spaces around numbers and times do not count. What the class of the schema makes of
-the row then (enums, `__post_init__`) is as for a row of JSON.
+An empty cell of a nullable column is None; in a text column that is not nullable, it is the empty
+text. Spaces around numbers and times are ignored. After that, the class of the schema handles the
+row (enums, `__post_init__`) as it handles a row of JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.model.values.schema_types import python_type
 
 _WHOLE = re.compile("[+-]?[0-9]+")
 _DIGITS_MAX = 4300
-"""Python reads no longer integers."""
+"""The maximum number of digits of an integer that Python parses."""
 
 
 class Cells:
@@ -30,7 +30,7 @@ class Cells:
     def __init__(self, schema: pa.Schema, left_out: Collection[str] = ()) -> None:
         self._columns = [(field, python_type(field.type)) for field in schema]
         self._left_out = left_out
-        """Columns that a row without a value does not have at all."""
+        """Columns that are absent from a row that has no value for them."""
 
     def read(self, cells: Mapping[str, Any]) -> dict[str, Any]:
         """The row; columns that the schema does not name stay as they are."""
@@ -38,7 +38,7 @@ class Cells:
         for field, kind in self._columns:
             cell = row.get(field.name)
             if not isinstance(cell, str):
-                continue  # converted by a function of its own, or not there
+                continue  # already converted by a function, or missing
             is_text = kind is str or kind is bytes
             cell = cell if is_text else cell.strip()
             if not cell and field.nullable:
@@ -57,7 +57,7 @@ class Cells:
 def _read(cell: str, kind: Any, field: pa.Field) -> Any:
     try:
         if kind is int and len(cell) < _DIGITS_MAX and _WHOLE.fullmatch(cell):
-            return int(cell)  # 007 and +5, which Arrow reads, too
+            return int(cell)  # accepts 007 and +5, as Arrow does
         return msgspec.convert(cell, kind, strict=False)
     except msgspec.ValidationError:
         raise InvalidRecord(

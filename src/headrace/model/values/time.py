@@ -2,8 +2,8 @@
 
 An instant is an `int` of microseconds since 1970 UTC. A duration is text such
 as `"250ms"`, `"1h30m"`, or a `timedelta`; a bare number is refused, because
-nobody can tell its unit. Everything is half-open: watermark W means that all
-records with timestamp < W are in.
+its unit is unclear. All intervals are half-open: watermark W means that all
+records with timestamp < W have arrived.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 BEGINNING = 0
-"""The lowest watermark: nothing has a timestamp below it."""
+"""The lowest watermark: no record has a timestamp below it."""
 
 END = 2**63 - 1
-"""The final watermark: every record that will ever come is in."""
+"""The final watermark: no more records will arrive."""
 
 LATEST = 253_402_300_800 * SECOND
-"""The year 10000. A timestamp at or after it is a mistake of units, not a time."""
+"""The year 10000. A timestamp at or after it is treated as a wrong unit, not as a time."""
 
 Instant = int | datetime
 Duration = str | timedelta
@@ -49,7 +49,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 
 
 def oldest_on_time(watermark: int) -> int:
-    """The oldest time that is not late under a watermark; once that is final, nothing is (D2)."""
+    """The oldest time that is not late under a watermark. After the final one none is late (D2)."""
     return BEGINNING if watermark == END else watermark
 
 
@@ -98,14 +98,14 @@ def instant(value: Instant, *, what: str = "an instant") -> int:
         raise TypeError(
             f"{what} is microseconds as int, or an aware datetime, not {type(value).__name__}"
         )
-    micros = operator.index(value)  # an integer of numpy is one too
+    micros = operator.index(value)  # accepts a numpy integer too
     if not -END <= micros <= END:
         raise ValueError(f"{what} is microseconds in 64 bits; {micros} is not")
     return micros
 
 
 def show_instant(micros: int) -> str:
-    """An instant for people."""
+    """An instant as text."""
     if micros <= BEGINNING:
         return "the beginning"
     if micros >= LATEST:

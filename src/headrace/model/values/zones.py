@@ -1,8 +1,8 @@
-"""Times without a zone, read in one: what clocks on the wall of some place showed.
+"""Interprets times without a zone as local times of a given zone.
 
-Where clocks are put back, a time comes twice: it is the first of both. Where they are put forward,
-a time does not come at all: it is read as if clocks had not been changed yet, and so lies as far
-behind the change as it says. Python (fold=0), Java and Spark decide alike.
+When clocks go back, some times occur twice: the first of the two is taken. When clocks go forward,
+some times do not occur: they are read with the offset before the change. Python (fold=0), Java and
+Spark decide in the same way.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def zone_named(name: Any) -> ZoneInfo:
-    """The zone of an IANA name; InvalidPipeline where there is none."""
+    """The zone of an IANA name; raises InvalidPipeline if there is none."""
     try:
         return ZoneInfo(name)
-    except Exception:  # each way to get a name wrong has its own error
+    except Exception:  # each kind of wrong name raises a different error
         known = available_timezones()
         hint = did_you_mean(name, known) if isinstance(name, str) else ""
         if not known:
@@ -35,12 +35,12 @@ def zone_named(name: Any) -> ZoneInfo:
 
 
 def in_zone(moment: datetime, zone: ZoneInfo) -> datetime:
-    """A naive datetime, in UTC; one that has a zone keeps it."""
+    """A naive datetime of the zone, as UTC. A datetime that has a zone is not changed."""
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone).astimezone(UTC)
 
 
 def columns_in_zone(micros: Any, zone: ZoneInfo) -> Any:
-    """The same for numpy's microseconds since 1970: zones are asked once for each second."""
+    """Naive numpy microseconds of the zone, as UTC. The zone is looked up once per second value."""
     seconds, places = np.unique(micros // SECOND, return_inverse=True)
     offsets = np.array([_offset_us(second, zone) for second in seconds.tolist()], np.int64)
     return micros - offsets[places] if len(offsets) else micros

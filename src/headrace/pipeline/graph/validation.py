@@ -98,7 +98,7 @@ def _check_streams(graph: Graph, produced: dict[str, list[str]], where: str) -> 
             if given.stream not in produced:
                 raise InvalidPipeline(
                     f"{where}: computation {node.name!r} reads stream {given.stream!r}, "
-                    f"which nobody produces. {_known(produced)}"
+                    f"which nothing produces. {_known(produced)}"
                 )
 
 
@@ -108,7 +108,7 @@ def _check_outlets(graph: Graph, produced: dict[str, list[str]], where: str) -> 
         if outlet.stream not in produced:
             raise InvalidPipeline(
                 f"{where}: sink {outlet.name!r} writes stream {outlet.stream!r}, "
-                f"which nobody produces. {_known(produced)}"
+                f"which nothing produces. {_known(produced)}"
             )
         place = outlet.sink.identity()
         if place is not None and places.setdefault(place, outlet.name) != outlet.name:
@@ -122,7 +122,7 @@ def _check_feedback(graph: Graph, produced: dict[str, list[str]], where: str) ->
     for stream in graph.feedback:
         if stream not in produced:
             raise InvalidPipeline(
-                f"{where}: stream {stream!r} is declared as feedback, but nobody produces it. "
+                f"{where}: stream {stream!r} is declared as feedback, but nothing produces it. "
                 f"{_known(produced)}"
             )
         if stream in graph.injectors:
