@@ -182,19 +182,19 @@ SCHEDULES = {
     ),
     "patience: the store is away and comes back": (
         r"/checkpoint is away",
-        r"says: paused: the checkpoint is away",
+        r"says: paused: the checkpoint has been unavailable",
         r"/checkpoint is back",
         r"says: the checkpoint is back",
     ),
     "patience: the store vanishes and comes back": (
         r"/checkpoint has vanished",
-        r"says: paused: the checkpoint is away",
+        r"says: paused: the checkpoint has been unavailable",
         r"/checkpoint is back",
         r"epoch \d+ is committed",
     ),
     "patience: a sink is away and comes back": (
         r"/out is away",
-        r"says: paused: the sink is away",
+        r"says: paused: the sink has been unavailable",
         r"/out is back",
         r"says: the sink is back",
     ),

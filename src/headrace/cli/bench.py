@@ -22,7 +22,7 @@ _work_dir = click.option(
     "--dir",
     "work_dir",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="For input and checkpoints.  [default: a temporary directory]",
+    help="Directory for input and checkpoints.  [default: a temporary directory]",
 )
 _json_file = click.option(
     "--json",
@@ -52,10 +52,10 @@ def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Com
         _number("--records", records, "Records per epoch."),
         _number("--keys", 1_000, "Distinct keys."),
         _number("--epochs", epochs, "Measured epochs."),
-        _number("--warmup", 3, "Epochs before those.", "warmup_epochs", least=0),
+        _number("--warmup", 3, "Epochs before the measured ones.", "warmup_epochs", least=0),
         _number("--slots", 2, "Cores that each system gets."),
-        _number("--seed", 1, "Of the input.", least=0),
-        _number("--rounds", rounds, "Take turns this often."),
+        _number("--seed", 1, "Seed of the input.", least=0),
+        _number("--rounds", rounds, "How often the systems take turns."),
     ]
 
     def add(command: Command) -> Command:
@@ -66,7 +66,7 @@ def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Com
     return add
 
 
-_UNLIKE = "the systems did not count alike, so their times mean nothing"
+_UNLIKE = "the systems have different counts, so their times mean nothing"
 
 
 def _say(line: str) -> None:
@@ -200,11 +200,11 @@ Examples:
 @_number("--executors", 3, "Executors of one core each.", least=2)
 @_number("--keys", 100, "Distinct keys.")
 @_number("--records", 200, "Records in a file.")
-@_seconds("--interval", "Seconds a file.", "interval_s")
-@_number("--warm", 15, "Files that say what is usual.", "warm_files", least=3)
-@_seconds("--lease", "Seconds, of a standby's leader.", "lease_s")
-@click.option("--systems", default="", metavar="A,B", help="Some of them only.  [default: all]")
-@_number("--rounds", 1, "Take turns this often.")
+@_seconds("--interval", "Seconds per file.", "interval_s")
+@_number("--warm", 15, "Files that define the usual latency.", "warm_files", least=3)
+@_seconds("--lease", "Seconds of the lease of a leader with a standby.", "lease_s")
+@click.option("--systems", default="", metavar="A,B", help="Only these systems.  [default: all]")
+@_number("--rounds", 1, "How often the systems take turns.")
 @_json_file
 def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any) -> None:
     """Kill executors and drivers; measure until latency is as before."""
@@ -228,8 +228,8 @@ Examples:
   headrace bench growth --json out/growth.json
   headrace bench growth --files 10000 --per-epoch 50""",
 )
-@_number("--files", 50_000, "Files that appear in all.")
-@_number("--per-epoch", 100, "Files that appear for an epoch.")
+@_number("--files", 50_000, "Files that appear in total.")
+@_number("--per-epoch", 100, "Files that appear per epoch.")
 @_work_dir
 @_json_file
 def growth(work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:

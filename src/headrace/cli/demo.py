@@ -38,14 +38,14 @@ class DemoMarker(msgspec.Struct, frozen=True):
     epilog="\b\nDemos:\n" + "\n".join(f"  {name}: {about}" for name, about in DEMOS.items())
 )
 @click.argument("name", default="zeitgeist")
-@click.option("--seed", default=1, show_default=True, help="Another seed, other events.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the events.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where input, output and checkpoint go.  [default: a new temporary directory]",
 )
-@click.option("--resume", is_flag=True, help="Go on in --dir where a run was stopped or killed.")
+@click.option("--resume", is_flag=True, help="Continue a run in --dir that was stopped or killed.")
 @options.master
 @options.slots
 @options.epoch_target("2s")

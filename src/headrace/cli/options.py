@@ -48,7 +48,7 @@ replicas = click.option(
     default=0,
     show_default=True,
     metavar="N",
-    help="On a cluster: other executors that keep each slot's state at hand.",
+    help="On a cluster: other executors that keep a copy of each slot's state.",
 )
 epoch_timeout = click.option(
     "--epoch-timeout",
@@ -63,13 +63,13 @@ lease = click.option(
     default="3s",
     show_default=True,
     metavar="TIME",
-    help="A driver that has given no sign of life for so long has gone.",
+    help="A driver without a sign of life for this long counts as dead.",
 )
 give_up_after = click.option(
     "--give-up-after",
     callback=_duration,
     metavar="TIME",
-    help="How long to wait for a checkpoint or a sink that is away.  [default: for ever]",
+    help="How long to wait for a checkpoint or a sink that is unavailable.  [default: for ever]",
 )
 
 
@@ -77,7 +77,7 @@ epoch_records = click.option(
     "--epoch-records",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many records an epoch reads, instead of a size that follows the pace.",
+    help="How many records an epoch reads, instead of a size that follows the speed.",
 )
 
 
@@ -89,5 +89,5 @@ def epoch_target(default: str) -> Callable[[Command], Command]:
         default=default,
         show_default=True,
         metavar="TIME",
-        help="How long an epoch should take; its size follows.",
+        help="How long an epoch should take; its size is adjusted.",
     )

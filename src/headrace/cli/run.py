@@ -29,7 +29,7 @@ Examples:
     "--checkpoint",
     required=True,
     metavar="DIR",
-    help="Where state and progress are kept. Start again with the same one to go on.",
+    help="Where state and progress are kept. Start again with the same one to continue.",
 )
 @click.option(
     "--until",
@@ -52,7 +52,7 @@ Examples:
 @click.option(
     "--standby",
     is_flag=True,
-    help="Wait, warm, until the driver that leads this checkpoint has gone; take over then.",
+    help="Wait, warmed up, until the driver that leads this checkpoint ends; then take over.",
 )
 @options.lease
 @options.give_up_after

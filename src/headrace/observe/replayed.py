@@ -64,7 +64,7 @@ def difference_lines(found: Difference) -> Iterator[str]:
     if found.repeats:
         return
     yield (
-        "    Two replays differ from each other, so the code does not repeat itself: does it call "
+        "    Two replays differ from each other, so the code is not deterministic: does it call "
         "random() or the clock, depend on a set's order, or share state between keys? Use "
         "ctx.random, ctx.now() and declared fields."
     )

@@ -102,12 +102,12 @@ def unread(graph: Graph, counters: Counters) -> list[str]:
     for stream, count in lost.items():
         if count:
             letters = counted(count, "dead letter")
-            notes.append(f"{letters} went to {stream!r}, which nobody reads")
+            notes.append(f"{letters} went to {stream!r}, which nothing reads")
     late = dict.fromkeys(
         node.late.stream
         for node in graph.nodes.values()
         if isinstance(node.late, To) and node.late.stream not in read
     )
     if counters.late:
-        notes += [f"late records go to {stream!r}, which nobody reads" for stream in late]
+        notes += [f"late records go to {stream!r}, which nothing reads" for stream in late]
     return notes

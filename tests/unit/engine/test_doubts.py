@@ -126,12 +126,12 @@ def test_records_that_all_go_aside_are_told_once():
     values = [{"k": "a", "at": "yesterday"}] * 8
     (told,) = told_by(aside(memory(values, timestamp="at")))
     assert told == (
-        "no record of 'rows' could be read so far: all 3 records went aside to 'unread', with the "
+        "no record of 'rows' could be read so far: all 3 records were sent to 'unread', with the "
         "reason. Are its format, schema= and timestamp= right?"
     )
     (told,) = told_by(aside(memory([*[{"x": 1}] * 8, 5], timestamps=range(9)), key="y"))
     assert told == (
-        "no record has reached 'Count' so far: all 3 records went aside to 'dead', with the "
+        "no record has reached 'Count' so far: all 3 records were sent to 'dead', with the "
         "reason. Is its key right? ('y')"
     )
 

@@ -86,7 +86,8 @@ def test_a_standby_that_cannot_begin_waits_between_its_tries(tmp_path: Path) -> 
     run_loop(standby, RunControl(stopping))
     tries = [n for n in notices if "cannot take over" in n.text]
     assert 2 <= len(tries) <= 7
-    assert "the checkpoint is away" in notices[-1].text or "the sink is away" in notices[-1].text
+    outages = [f"the {part} has been unavailable" for part in ("checkpoint", "sink")]
+    assert any(outage in notices[-1].text for outage in outages)
 
 
 # Outages ---------------------------------------------------------------------

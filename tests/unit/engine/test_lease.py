@@ -77,7 +77,7 @@ def test_what_a_woken_older_leader_writes_does_not_count() -> None:
 def test_a_leader_that_is_done_ends_the_standby_and_one_that_let_go_is_followed_at_once() -> None:
     assert isinstance(LeaseObserver(3.0).look(4, lease(state=DONE), 0.0), LeaderFinished)
     verdict = LeaseObserver(3.0).look(4, lease(state=RELEASED), 0.0)
-    assert isinstance(verdict, TakeOver) and "has let go (asked)" in verdict.text
+    assert isinstance(verdict, TakeOver) and "has released its lease (asked)" in verdict.text
 
 
 def test_time_in_which_the_checkpoint_was_away_does_not_count() -> None:
@@ -90,7 +90,7 @@ def test_time_in_which_the_checkpoint_was_away_does_not_count() -> None:
 
 def test_without_a_leader_a_standby_begins_itself_after_a_while() -> None:
     watcher = LeaseObserver(3.0)
-    assert watcher.look(0, None, 0.0) == KeepWaiting("nobody has begun; waiting for a leader")
+    assert watcher.look(0, None, 0.0) == KeepWaiting("no driver has begun; waiting for a leader")
     assert watcher.look(0, None, 3.0).generation == 0  # type: ignore[union-attr]
 
 
@@ -222,7 +222,7 @@ def test_a_leader_that_is_stopped_hands_over_at_once() -> None:
     until(lambda: told.notices)
     leader.stop()
     assert job.wait(60).reason == "end"
-    assert "has let go (stopped)" in told.notices[1].text
+    assert "has released its lease (stopped)" in told.notices[1].text
 
 
 def test_a_standby_of_another_pipeline_is_refused_at_once() -> None:

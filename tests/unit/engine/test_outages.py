@@ -148,7 +148,7 @@ def test_an_outage_is_told_once_with_its_error_and_so_is_its_end() -> None:
     assert patient.patience.through(failing(50, StoreError("stale handle"))) == "done"
     (away, why), (back, then) = patient.told
     assert (away, back) == ("away", "back")
-    assert "the checkpoint is away since" in why and "stale handle" in why
+    assert "the checkpoint has been unavailable since" in why and "stale handle" in why
     assert "the checkpoint is back after" in then
     assert patient.watch.now_s > 40 * 20
 

@@ -458,7 +458,7 @@ def test_another_pipeline_and_other_computations_are_refused(tmp_path: Path) -> 
         replay(pipeline_over(tmp_path, "other"), checkpoint=checkpoint, epoch=1)
     p = pipeline_over(tmp_path)
     p.compute(Count, inputs={"counts": "k"}, name="Again")
-    with pytest.raises(IncompatibleState, match="Again had not"):
+    with pytest.raises(IncompatibleState, match="Again did not take part"):
         replay(p, checkpoint=checkpoint, epoch=1)
 
 

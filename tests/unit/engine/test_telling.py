@@ -36,7 +36,7 @@ def test_a_pipeline_without_a_sink_writes_nothing_and_says_so():
 
 
 def test_dead_letters_that_nobody_reads_are_counted_in_a_note():
-    expected = "2 dead letters went to 'dead', which nobody reads"
+    expected = "2 dead letters went to 'dead', which nothing reads"
     assert notes(errors=to("dead")) == (expected,)
     assert notes(errors=to("dead"), read=["dead"]) == ()
     assert notes(errors=to("dead"), values=(1,)) == ()
@@ -51,7 +51,7 @@ def test_late_records_that_nobody_reads_are_named():
     p.stream("out").write(sinks.memory())
     driver = driver_of(p.freeze(), epoch_records=1)
     run(driver)
-    assert driver.summary("end").notes == ("late records go to 'late', which nobody reads",)
+    assert driver.summary("end").notes == ("late records go to 'late', which nothing reads",)
 
 
 class Counts(Picky):
@@ -80,7 +80,7 @@ def test_a_summary_counts_its_run_and_says_the_totals_as_totals():
     assert first.lines()[1:] == [
         "3 records in 1 epoch; 0 late, 1 dead letter.",
         "  Counts.seen: 2",
-        "Note: 1 dead letter went to 'dead', which nobody reads",
+        "Note: 1 dead letter went to 'dead', which nothing reads",
     ]
     second, told = one_more_run(store)
     assert (second.records, second.epochs, second.dead) == (3, 1, 2)
@@ -89,7 +89,7 @@ def test_a_summary_counts_its_run_and_says_the_totals_as_totals():
         "3 records in 1 epoch; 0 late, 2 dead letters.",
         "  Counts.seen: 1",
         "In all runs of this checkpoint: 6 records in 2 epochs; 0 late, 3 dead letters.",
-        "Note: 2 dead letters went to 'dead', which nobody reads",
+        "Note: 2 dead letters went to 'dead', which nothing reads",
     ]
     assert (told[-1].records_total, told[-1].dead) == (3, 2)
     assert told[-1].counts == {"Counts.seen": 1}

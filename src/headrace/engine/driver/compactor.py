@@ -122,8 +122,8 @@ class Compactor:
         wait = self._limits.merge_retry_epochs << min(failures - 1, _DOUBLINGS_MAX)
         self._not_before[place] = epoch + wait
         _logger.warning(
-            "computation %r, slot %d: its segments could not be merged (%s: %s); the epochs go on "
-            "without, and it is tried again in %d epochs",
+            "computation %r, slot %d: its segments could not be merged (%s: %s); epochs continue, "
+            "and the merge is retried in %d epochs",
             *place, type(error).__name__, error, wait,
         )  # fmt: skip
 

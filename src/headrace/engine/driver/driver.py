@@ -241,7 +241,7 @@ class Driver:
             raise EpochFailed(
                 f"pipeline {self.graph.name!r}, epoch {plan.epoch}: failed "
                 f"{ATTEMPTS_MAX * VOIDS_MAX} times, at the last for {reason[:2000]}. "
-                "Nothing of it has happened; start again when the cause is mended"
+                "Nothing of it has happened; start again when the cause is fixed"
             ) from cause
         return None
 

@@ -84,7 +84,7 @@ def pins_of(store: Store) -> Pinned:
         except FileNotFoundError:
             continue  # its owner has deleted it
         except (CorruptCheckpoint, msgspec.DecodeError) as error:
-            _logger.warning("%s is no pin and holds nothing: %s", name, error)
+            _logger.warning("%s is not a valid pin and is ignored: %s", name, error)
             continue
         if pin.expires > store.system.wall_s():
             found.append(pin)

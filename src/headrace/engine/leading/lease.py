@@ -107,7 +107,8 @@ class LeaseObserver:
             return LeaderFinished(f"{named} has ended ({lease.reason}): nothing is left to do")
         if lease.state == RELEASED:
             return TakeOver(
-                lease.generation, f"{named} has let go ({lease.reason}) at epoch {lease.epoch}"
+                lease.generation,
+                f"{named} has released its lease ({lease.reason}) at epoch {lease.epoch}",
             )
         silent = now - self._since
         if silent < lease.length_s:
@@ -126,7 +127,7 @@ class LeaseObserver:
 
     def _without_lease(self, generation: int, now: float) -> Verdict:
         silent = now - self._since
-        who = f"generation {generation} has no lease" if generation else "nobody has begun"
+        who = f"generation {generation} has no lease" if generation else "no driver has begun"
         if silent < self._length_s:
             return KeepWaiting(f"{who}; waiting for a leader")
         return TakeOver(generation, f"{who}, and no leader came for {silent:.1f} s")

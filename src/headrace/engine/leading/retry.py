@@ -143,8 +143,8 @@ class Retry:
             since = show_instant(int(self._began_wall) * 1_000_000)
             self._tell(
                 "away",
-                f"paused: the {part} is away since {since} ({said[:500]}). Nothing is lost; it is "
-                "tried again until it is back",
+                f"paused: the {part} has been unavailable since {since} ({said[:500]}). Nothing is "
+                "lost; the run retries until it is back",
             )
 
 

@@ -219,25 +219,25 @@ def _warnings(topology: Topology, past: Past) -> list[str]:
     if past.voided:
         count = len(past.voided)
         found.append(
-            f"{count} earlier plan{'s' * (count > 1)} of this epoch came to nothing, at the last "
-            f"for: {past.voided[-1][:300]}"
+            f"{count} earlier plan{'s' * (count > 1)} of this epoch had to be voided; the last "
+            f"reason: {past.voided[-1][:300]}"
         )
     return found
 
 
 def _refuse_other_wiring(topology: Topology, past: Past) -> None:
-    """Refuses a pipeline that lacks computations or streams to which the plan deals work."""
+    """Refuses a pipeline whose computations with state or sources are not those of the plan."""
     for what, then, now in (
         ("computations with state", set(past.plan.rings), set(topology.keyed)),
         ("sources", set(past.plan.injectors), set(topology.graph.injectors)),
     ):
         if then != now:
             gone, new = sorted(then - now), sorted(now - then)
-            told = [f"{', '.join(gone)} had part in it"] * bool(gone)
-            told += [f"{', '.join(new)} had not"] * bool(new)
+            told = [f"{', '.join(gone)} took part in it"] * bool(gone)
+            told += [f"{', '.join(new)} did not take part"] * bool(new)
             raise IncompatibleState(
                 f"epoch {past.epoch} cannot be run with this pipeline, which has other {what}: "
-                f"{'; '.join(told)}. Take the code of that time"
+                f"{'; '.join(told)}. Use the code of that time"
             )
 
 

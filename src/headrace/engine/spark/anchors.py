@@ -228,7 +228,7 @@ def _warn_of_settings(context: SparkContext) -> None:
         )
     if (context.getConf().get("spark.speculation", "false") or "false").lower() == "true":
         warnings.warn(
-            "spark.speculation is on in this session: Spark may run a slot twice at once. Nothing "
-            "goes wrong by it, but epochs take longer; it can only be set when Spark starts",
+            "spark.speculation is on in this session: Spark may run a slot twice at once. Results "
+            "stay correct, but epochs take longer; it can only be set when Spark starts",
             stacklevel=2,
         )

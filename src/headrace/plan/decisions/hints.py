@@ -64,7 +64,7 @@ def keys_in_doubt(topology: Topology, ledger: Ledger) -> list[str]:
         told += [
             f"computation {name!r} takes its key of {stream!r} from {key} now, and took it from "
             f"{before[stream]} when its state was written: the state of old keys stays, and "
-            "records do not find it. Is that meant? (A computation of another name begins anew)"
+            "records do not find it. Is that meant? (A computation with a new name has no state)"
             for stream, key in now.items()
             if before.get(stream, key) != key
         ]
@@ -97,7 +97,7 @@ def none_taken(topology: Topology, counters: Counters) -> list[str]:
 
 
 def _all_of(aside: int) -> str:
-    return "it went aside" if aside == 1 else f"all {counted(aside, 'record')} went aside"
+    return "it was sent" if aside == 1 else f"all {counted(aside, 'record')} were sent"
 
 
 def times_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:

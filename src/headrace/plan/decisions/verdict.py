@@ -158,6 +158,6 @@ def _over_limit(topology: Topology, dead_of: dict[str, int]) -> UserCodeError | 
         if isinstance(policy, To) and policy.limit is not None and count > policy.limit:
             return UserCodeError(
                 f"{name!r} sent {count} records to {policy.stream!r} in one epoch; its limit is "
-                f"{policy.limit}. Nothing of this epoch has happened: mend the input or the limit"
+                f"{policy.limit}. Nothing of this epoch has happened: fix the input or the limit"
             )
     return None
