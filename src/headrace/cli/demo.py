@@ -63,7 +63,7 @@ def demo(
         known = "\n".join(f"  {known}: {about}" for known, about in DEMOS.items())
         raise HeadraceError(f"there is no demo {name!r}. Demos:\n{known}")
     if resume and directory is None:
-        raise HeadraceError("--resume goes on in a directory: name it with --dir")
+        raise HeadraceError("--resume continues in a directory: name it with --dir")
     place = prepare(directory, DemoMarker(name, seed), resume=resume)
     log = make_log(seed)
     files = [*(place / "input").glob("*.jsonl")] or write_log(log, place / "input")
@@ -122,7 +122,7 @@ def prepare(directory: Path | None, marker: DemoMarker, *, resume: bool) -> Path
     if resume:
         if found != marker:
             raise HeadraceError(
-                f"{directory} holds no {marker.demo} run with seed {marker.seed} to go on with"
+                f"{directory} holds no {marker.demo} run with seed {marker.seed} to continue"
             )
         return directory
     if found is None and any(directory.iterdir()):

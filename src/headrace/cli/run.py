@@ -62,8 +62,8 @@ Examples:
     "--accept-changed",
     multiple=True,
     metavar="FILE",
-    help="A file that has changed since it was read, and is refused: go on at the old position of "
-    "the new file, or take it as read where it was read to its end. May be given several times; "
+    help="A file that has changed since it was read, and is refused: continue at the old position "
+    "in the new file, or count it as read if it was read to its end. May be given several times; "
     "for a list or a generator, the stream's name.",
 )
 def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunOptions]) -> None:

@@ -43,7 +43,7 @@ def map_named(store: Store, name: str) -> pa.Buffer:
         if read_identity(store) is None:
             raise StoreError(
                 f"{store.where(name)} is not there, nor is the checkpoint's {paths.IDENTITY}: is "
-                "it still mounted, and where it was?"
+                "it still mounted, at the same path?"
             ) from None
     try:
         return store.map(name)

@@ -262,7 +262,7 @@ class EpochLog:
             # Trimming leaves a marker: without one, the whole checkpoint has moved or is unmounted.
             raise StoreError(
                 f"{self._store.where()} has lost its {directory}: is it still "
-                "mounted, and where it was?"
+                "mounted, at the same path?"
             ) from None
 
     def _read_back(self, position: int) -> LogEntry | None:

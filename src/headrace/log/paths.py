@@ -1,19 +1,19 @@
 """Where things lie in a checkpoint. No other module builds a path.
 
 IDENTITY                                   the checkpoint's id, pipeline and format
-LEASE                                      a sign of life of the driver that leads; a hint, no truth
+LEASE                                      a sign of life of the leading driver; only a hint
 log/000000/00000000000000000042            entry 42 of the epoch log
 state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
-read/<stream>/<epoch>-read-<digest>.arrow  what the stream has read to its end, out of the ledger
+read/<stream>/<epoch>-read-<digest>.arrow  the splits that the stream has read to their end
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
-determinants/<first epoch>/<name>.result   answers of calls that must not repeat, and intents
-determinants/<first epoch>.closed          says that it was removed, in case it is made again
-determinants/span-<n>.closed               says so of all directories of a span of epochs
+determinants/<first epoch>/<name>.result   answers of calls that must not be repeated, and intents
+determinants/<first epoch>.closed          a marker: that directory was removed and must not be used
+determinants/span-<n>.closed               the same marker for all directories of a span of epochs
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
-pins/<nonce>                               what a reader needs for a while
+pins/<nonce>                               the files that a reader needs for a while
 """
 
 from __future__ import annotations

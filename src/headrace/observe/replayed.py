@@ -30,7 +30,7 @@ def call_lines(call: HookCall) -> Iterator[str]:
     for timer in call.timers:
         what = "hold" if timer.clock == "hold" else f"{timer.clock} timer"
         tag = "" if timer.tag in (None, "") else f" {timer.tag!r}"
-        done = "taken away" if timer.at is None else f"set to {show_instant(timer.at)}"
+        done = "removed" if timer.at is None else f"set to {show_instant(timer.at)}"
         yield f"    {what}{tag} {done}"
     if call.error is not None:
         yield f"    raised {_cut(call.error)}"

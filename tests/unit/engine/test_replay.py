@@ -427,7 +427,9 @@ def test_answers_that_were_collected_are_told_apart_from_code_that_asks_anew(
     directory = paths.determinants_directory(1)
     store.put_if_absent(paths.closed_marker(directory), b"")
     assert store.retire_directory(directory)
-    with pytest.raises(IncompatibleState, match="epoch 2 called the outside, and what it answered"):
+    with pytest.raises(
+        IncompatibleState, match="epoch 2 called external systems, and their answers"
+    ):
         replay(p, checkpoint=str(tmp_path / "state"), epoch=2)
 
 

@@ -89,5 +89,5 @@ def require_present(store: Store, checkpoint: str) -> None:
         raise StoreError(f"the checkpoint {store.where()} cannot be read: {error}") from error
     if identity is None or identity.id != checkpoint:
         raise StoreError(
-            f"the checkpoint {store.where()} is not there: is it still mounted, and where it was?"
+            f"the checkpoint {store.where()} is not there: is it still mounted, at the same path?"
         )

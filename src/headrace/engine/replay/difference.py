@@ -105,7 +105,7 @@ def _details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iter
     then_asked = len(unpack_determinants(past.commit.determinants.get(report.label, b"")))
     asked = len(unpack_determinants(report.determinants))
     if asked != then_asked:
-        yield f"{asked} calls to the outside, where there were {then_asked}"
+        yield f"{asked} calls to external systems, where there were {then_asked}"
 
 
 def _state_details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iterator[str]:

@@ -157,7 +157,7 @@ def _run(
     answers = past.plan.determinants
     if answers and is_closed(store, answers) and not _has_answers(store, answers):
         raise IncompatibleState(
-            f"epoch {past.epoch} called the outside, and what it answered is not kept any more; "
+            f"epoch {past.epoch} called external systems, and their answers are not kept any more; "
             "a replay never calls: see retain_epochs= (headrace run --retain N)"
         )
     runtime = ObservedRuntime(topology, overlay, WorkerCache(), observer)
