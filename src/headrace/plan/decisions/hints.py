@@ -97,7 +97,7 @@ def none_taken(topology: Topology, counters: Counters) -> list[str]:
 
 
 def _all_of(aside: int) -> str:
-    return "it was sent" if aside == 1 else f"all {counted(aside, 'record')} were sent"
+    return "the only one was sent" if aside == 1 else f"all {counted(aside, 'record')} were sent"
 
 
 def times_in_doubt(graph: Graph, ledger: Ledger) -> list[str]:
