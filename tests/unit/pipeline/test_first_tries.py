@@ -186,7 +186,7 @@ def test_hooks_may_be_static_or_take_more_than_they_need() -> None:
         (lambda s: s.flat_map(lambda v: b"x"), "returned a bytes"),
         (lambda s: s.flat_map(lambda v: v), "returned a dict .*wrap it in a list, or use map"),
         (lambda s: s.map(lambda v: (i for i in "ab")), "It is a generator: use flat_map"),
-        (lambda s: s.map(lambda v: never()), "comes of an async function"),
+        (lambda s: s.map(lambda v: never()), "comes from an async function"),
     ],
 )
 def test_a_result_that_cannot_be_meant_is_told(build: Any, reason: str) -> None:
