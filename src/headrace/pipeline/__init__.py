@@ -1,5 +1,5 @@
 """The pipeline as frozen data, its builder and its validation.
 
-Building never executes anything: it only describes. This room knows nothing of
-epochs, state files or Spark.
+Building a pipeline only describes it, and never executes anything. This room must not know epochs,
+state files or Spark.
 """

@@ -1,1 +1,1 @@
-"""The interface by which users build a graph: `Pipeline`, `Stream` and what hangs on them."""
+"""The interface with which users build a graph: `Pipeline`, `Stream` and their steps."""

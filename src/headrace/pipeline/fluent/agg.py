@@ -3,15 +3,15 @@
     clicks.key_by("user").window(tumbling("1h")).aggregate(
         clicks=agg.count(), pages=agg.distinct("page"), landing=agg.first("page"))
 
-They take columns by name and leave out nulls, as SQL does; a column that a record does not
-have is null. Times come out as microseconds, decimals as floats (a sum of them is exact, and
-rounded once). Results depend neither on how the input is cut into epochs nor on other keys:
-sums are exact and rounded once; `first`, `last` and `collect` go by (timestamp, value), so of
-records with one timestamp the smaller value is the earlier.
+They take columns by name and ignore nulls, as SQL does. A column that a record does not have is
+null. Times in results are microseconds, decimals are floats (a sum of decimals is exact, and
+rounded once). Results depend neither on how the input is cut into epochs nor on other keys: sums
+are exact and rounded once; `first`, `last` and `collect` use the order (timestamp, value), so if
+two records have one timestamp, the smaller value counts as earlier.
 
-Values of several kinds have one order: truth values < numbers < text < bytes < lists < dicts,
-numbers by their exact value (see `headrace.model.values.kinds`). What an aggregate of numbers
-cannot take, such as text, is refused record by record: see `errors=`.
+Values of several kinds have one order: truth values < numbers < text < bytes < lists < dicts.
+Numbers are ordered by their exact value (see `headrace.model.values.kinds`). If an aggregate of
+numbers gets another value, such as text, it refuses that record: see `errors=`.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ __all__ = [
 
 
 def count(column: str | None = None) -> Aggregate:
-    """How many records; with a column, how many of them have a value there."""
+    """The number of records; with a column, the number of records that have a value in it."""
     return Count(None if column is None else _named(column, "count"))
 
 
 def sum(column: str) -> Aggregate:
-    """The sum, exact: integers stay integers, of any size; floats are rounded once, at the end.
+    """The exact sum. Integers of any size stay integers; floats are rounded once, at the end.
 
-    True counts as 1. One float or decimal among integers makes the sum of that key a float, and
-    one that is too large for a float is infinite.
+    True counts as 1. One float or decimal among integers makes the sum of that key a float. A sum
+    that is too large for a float is infinite.
     """
     return Sum(_named(column, "sum"))
 
 
 def min(column: str) -> Aggregate:
-    """The smallest value, of whatever kind, by the order over kinds."""
+    """The smallest value, of any kind, by the order over kinds."""
     return Extreme(_named(column, "min"))
 
 
 def max(column: str) -> Aggregate:
-    """The largest value, of whatever kind; NaN is larger than any number, text larger than NaN."""
+    """The largest value, of any kind. NaN is larger than any number, text larger than NaN."""
     return Extreme(_named(column, "max"), largest=True)
 
 
@@ -92,16 +92,16 @@ def variance(column: str, *, population: bool = False) -> Aggregate:
 
 
 def stddev(column: str, *, population: bool = False) -> Aggregate:
-    """The square root of the variance, also where that itself is too large for a float."""
+    """The square root of the variance, even if the variance is too large for a float."""
     return Variance(_named(column, "stddev"), population=population, root=True)
 
 
 def distinct(column: str, *, error: float | None = None) -> Aggregate:
-    """How many different values: exactly, or with a standard error such as 0.01.
+    """The number of different values: exact, or with a standard error such as 0.01.
 
     `1`, `1.0`, `True` and `"1"` are four values, -0.0 and 0.0 two; equal dicts are one.
-    Exact counts keep every value; approximate ones (HyperLogLog) at most as many numbers
-    as `(1.04 / error) ** 2`, rounded up to a power of two, 128 or more.
+    An exact count keeps every value. An approximate count (HyperLogLog) keeps at most
+    `(1.04 / error) ** 2` numbers, rounded up to a power of two, and at least 128.
     """
     _named(column, "distinct")
     if error is None:
@@ -113,12 +113,12 @@ def distinct(column: str, *, error: float | None = None) -> Aggregate:
 
 
 def first(column: str) -> Aggregate:
-    """The value of the earliest record that has one."""
+    """The value of the earliest record that has a value in the column."""
     return Edge(_named(column, "first"))
 
 
 def last(column: str) -> Aggregate:
-    """The value of the latest record that has one."""
+    """The value of the latest record that has a value in the column."""
     return Edge(_named(column, "last"), last=True)
 
 
@@ -130,7 +130,7 @@ def top(n: int, column: str) -> Aggregate:
 
 
 def collect(column: str) -> Aggregate:
-    """All values as a list, by (timestamp, value), of whatever kinds."""
+    """All values, of any kinds, as a list in the order (timestamp, value)."""
     return Collect(_named(column, "collect"))
 
 
@@ -153,11 +153,11 @@ def fold(
 ) -> Aggregate:
     """An aggregate of your own: `add(state, value)` per record, `merge(state, state)`.
 
-    Both must be associative and must not care for order. The value is the record's, or its
-    cell in `column`. A state is what can be encoded: numbers, text, lists, dicts; a tuple, set,
-    dataclass or Struct where `zero` is one. This one runs Python for every record. A record over
-    which `add` raises goes where `errors=` says; so does the key and window over which `merge` or
-    `result` does.
+    Both must be associative and must not depend on order. The value is the record's value, or its
+    cell in `column`. A state must be encodable: numbers, text, lists, dicts; a tuple, set,
+    dataclass or Struct only if `zero` is one. `fold` runs Python code for every record. If `add`
+    raises, its record goes where `errors=` says. If `merge` or `result` raises, its key and window
+    go there.
     """
     try:
         _encode_zero(zero)

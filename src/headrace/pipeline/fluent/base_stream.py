@@ -1,7 +1,7 @@
 """`BaseStream`: the steps that every stream has, with a key or without.
 
-Its type parameters are the type of the values, and the stream type (`Stream[Any]`) that steps give
-whose values are of another type. So it need not know `Stream`, which is derived from it.
+It has two type parameters: the type of the values, and the stream type (`Stream[Any]`) that is
+returned by steps whose values have another type. So it need not know `Stream`, its subclass.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BaseStream(Generic[V, A]):
     """A named channel of records with values of type V."""
 
     key: KeyGiven = None
-    """How later steps take the key; it stays until the next `key_by`."""
+    """How later steps extract the key; it applies until the next `key_by`."""
 
     def __init__(self, catalog: Catalog, name: str, *, made_by: tuple[str, ...] = ()) -> None:
         self._catalog = catalog
@@ -50,14 +50,14 @@ class BaseStream(Generic[V, A]):
         return f"{type(self).__name__}({self.name!r})"
 
     def write(self, sink: Sink, *, name: str | None = None) -> Self:
-        """Sends this stream to a sink as well."""
+        """Sends this stream to a sink. A stream may have several sinks."""
         self._catalog.add_outlet(self.name, sink, name)
         return self
 
     def filter(self, condition: Callable[[V], Any] | pc.Expression, **options: Any) -> Self:
-        """Keeps the values for which a function, or an Arrow expression over columns, holds.
+        """Keeps the values for which a function, or an Arrow expression over columns, is true.
 
-        An expression (`pc.field("price") > 10`) costs no Python per record, and columns stay
+        An expression (`pc.field("price") > 10`) runs no Python code per record, and columns stay
         columns.
         """
         step = filter_step(self._catalog, self.name, condition)
@@ -70,23 +70,23 @@ class BaseStream(Generic[V, A]):
         schema: SchemaGiven = None,
         **options: Any,
     ) -> A:
-        """Every Arrow table of records becomes the table that `function` gives.
+        """Replaces every Arrow table of records with the table that `function` returns.
 
-        It may give a pandas or Polars DataFrame, too.
+        It may also return a pandas or Polars DataFrame.
 
-        How records are cut into tables depends on the epoch, so treat rows one by one. Records
-        without a schema come in runs that have the same columns of the same kinds: a null where
-        the record before has a number begins a new table. The table has a column `timestamp`;
-        keep it where you drop or add rows. `schema` as in `map`.
+        How records are cut into tables depends on the epoch, so treat each row separately. Records
+        without a schema are grouped into runs with the same columns of the same kinds: a null
+        after a number in the same column begins a new table. The table has a column `timestamp`;
+        keep it if you drop or add rows. `schema` as in `map`.
         """
         step = MapTable(checked_function(function, f"{self.name}.map_table", "table"))
         return self._step("map_table", step, schema=schema, **options)
 
     def select(self, *names: str, **columns: str | pc.Expression | To) -> A:
-        """These columns only, and new ones: `select("user", cents=pc.field("price") * 100)`.
+        """Only these columns, and new ones: `select("user", cents=pc.field("price") * 100)`.
 
-        Columns that are only named are handed through, whatever they hold; None where a record
-        has none. `errors=to("dead")` is where records go that an expression cannot take.
+        Columns that are only named pass unchanged, of any type; None if a record does not have the
+        column. `errors=to("dead")`: where records go for which an expression fails.
         """
         options, chosen = split_options({**{name: name for name in names}, **columns})
         step = select_step(self._catalog, self.name, chosen)
@@ -98,8 +98,8 @@ class BaseStream(Generic[V, A]):
         """One SELECT over each record: `sql("SELECT user, price * 100 AS cents FROM stream")`,
         or FROM the stream's own name.
 
-        It runs in DuckDB (the extra `headrace[sql]`), row by row: aggregates, ORDER BY, joins
-        and functions that a replay would not repeat are refused.
+        It runs in DuckDB (the extra `headrace[sql]`), row by row. Aggregates, ORDER BY, joins,
+        and functions whose results differ in a replay are refused.
         """
         step = Sql(query, self.name)
         columns = query_columns(query, self._catalog.columns_of(self.name), f"{self.name}.sql")
@@ -125,11 +125,11 @@ class BaseStream(Generic[V, A]):
     def split(
         self, *unnamed: Any, **conditions: Callable[[V], Any] | pc.Expression | To | None
     ) -> dict[str, Self]:
-        """Sends each value to the first stream whose function, or Arrow expression, holds.
+        """Sends each value to the first stream whose function, or Arrow expression, is true.
 
         `parts = lines.split(errors=is_error, rest=None)` gives the streams `lines.errors` and
-        `lines.rest`; None takes what is left. Values that none takes are dropped.
-        `errors=to("dead")` is where values go that a condition cannot take.
+        `lines.rest`; None takes all other values. Values that no stream takes are dropped.
+        `errors=to("dead")`: where values go for which a condition fails.
         """
         options, ports = split_options(conditions)
         if unnamed or not ports:
@@ -140,13 +140,13 @@ class BaseStream(Generic[V, A]):
         step = split_step(self._catalog, self.name, ports)
         outputs = {port: f"{self.name}.{port}" for port in ports}
         name = f"{self.name}.split"
-        if name in self._catalog.nodes:  # its streams are named by the parts, so it can be too
+        if name in self._catalog.nodes:  # name the step by its ports, as its streams are
             name = f"{name} {' '.join(ports)}"
         self._catalog.add_step(name, step, {self.name: None}, outputs, **options)
         return {port: self._alike(self._next(stream)) for port, stream in outputs.items()}
 
     def named(self, name: str) -> Self:
-        """Gives the step that made this stream, and the stream, a name of its own."""
+        """Gives a new name to this stream and to the step that produces it."""
         if not self._made_by:
             raise InvalidPipeline(
                 f"stream {self.name!r} was not made by a step of the fluent interface, "
@@ -158,9 +158,10 @@ class BaseStream(Generic[V, A]):
         return self
 
     def dedup(self, id: KeyGiven | None = None, *, within: Duration, **options: Any) -> Self:
-        """The first record of each id; more of them within the time are dropped and counted.
+        """The first record of each id. Further records of the id within the time are dropped and
+        counted.
 
-        `id` is a column, a tuple of columns or a function; the stream's key unless given.
+        `id` is a column, a tuple of columns or a function; by default the stream's key.
         """
         given = self.key if id is None else id
         if given is None:
@@ -173,9 +174,9 @@ class BaseStream(Generic[V, A]):
         """Adds the columns of the matching rows of a bounded table.
 
         `table` is a pandas, Polars, Arrow or Spark DataFrame, a dict (key -> columns), a list of
-        dicts or a bounded source. It is read here and now, and travels with the pipeline.
-        `on` is a column of both, a tuple of such, or {stream column: table column}; the stream's
-        key unless given. `how="left"` keeps records without a match, "inner" drops them.
+        dicts or a bounded source. It is read now, and becomes part of the pipeline.
+        `on` is a column of both, a tuple of such columns, or {stream column: table column}; by
+        default the stream's key. `how="left"` keeps records without a match, "inner" drops them.
         """
         key = self.key if on is None else on
         if key is None or key == () or (callable(key) and not isinstance(key, Mapping)):
@@ -191,7 +192,7 @@ class BaseStream(Generic[V, A]):
     # How steps are made ---------------------------------------------------
 
     def name_in(self, catalog: Catalog, where: str) -> str:
-        """The name; InvalidPipeline where it is a stream of another pipeline."""
+        """The name; raises InvalidPipeline if it is a stream of another pipeline."""
         if self._catalog is not catalog:
             raise InvalidPipeline(
                 f"{where}: {self.name!r} belongs to another pipeline, {self._catalog.pipeline!r}"
@@ -199,7 +200,7 @@ class BaseStream(Generic[V, A]):
         return self.name
 
     def _alike(self, made: Any) -> Any:
-        """A stream with the same values as this one, fewer perhaps."""
+        """A stream with the same values as this one, or some of them."""
         self._catalog.alike(self.name, made.name)
         return made
 
@@ -220,12 +221,12 @@ class BaseStream(Generic[V, A]):
         return self._next(made, made)
 
     def _next(self, name: str, *made_by: str) -> Any:
-        """A stream that goes on under this one's key."""
+        """A following stream with the key of this one."""
         return type(self)(self._catalog, name, made_by=made_by)
 
 
 def check_stream(given: Any, what: str) -> BaseStream[Any, Any]:
-    """A stream that was given; `what` begins the message where it is none."""
+    """Checks that an argument is a stream. `what` begins the message of the error."""
     if not isinstance(given, BaseStream):
         raise InvalidPipeline(f"{what}, not {given!r:.80}")
     return given

@@ -5,7 +5,7 @@
     p.compute(WindowCounter, inputs={"queries": "query"}, outputs="windows")
     p.stream("windows").write(sinks.parquet("out/windows"))
 
-Every call checks what it can at once; `freeze` checks the rest and gives the graph.
+Every call checks its arguments as far as possible; `freeze` checks the rest and returns the graph.
 `Stream` is the fluent interface over the same calls.
 """
 
@@ -40,7 +40,7 @@ class PipelineBuilder:
 
     @property
     def name(self) -> str:
-        """What it is called in messages, and in its checkpoint."""
+        """The name of the pipeline in messages and in its checkpoint."""
         return self.catalog.pipeline
 
     @property
@@ -68,9 +68,9 @@ class PipelineBuilder:
     ) -> Stream[Any]:
         """Reads a source as the stream `name`.
 
-        `schema`: the columns that it has, as a dataclass, msgspec Struct, TypedDict or
-        `pa.Schema`; what does not fit follows `errors`.
-        `errors`: "stop" (default), or `to(stream)` for what is not a record.
+        `schema`: its columns, as a dataclass, msgspec Struct, TypedDict or `pa.Schema`. Records
+        that do not fit go by `errors`.
+        `errors`: "stop" (default), or `to(stream)` for input that is not a valid record.
         """
         self.catalog.add_injector(name, source, errors)
         self.catalog.declare(name, schema)
@@ -105,13 +105,13 @@ class PipelineBuilder:
         - `watermark`: a share such as 0.99 for a percentile watermark.
         - `strong=False`: output is delivered before the commit, and again after a crash.
         - `dedup=False`: skip the duplicate check of sources with `id=`.
-        - `guarantee`: instead of these two, a level of its own for its rows at sinks:
-          "exactly-once", "at-least-once" or "at-most-once". The pipeline's if not given.
+        - `guarantee`: instead of these two, the guarantee level of its rows at sinks:
+          "exactly-once", "at-least-once" or "at-most-once". By default the pipeline's level.
         - `concurrency`: how many keys of a slot run at once, in threads, while others wait for
           `ctx.http` and `ctx.call`. Results do not depend on it.
-        - `services=True`: hooks use `ctx.http` or `ctx.call` through helper functions (where the
-          class itself mentions them, that is seen).
-        - `timeout`: a hook, or `setup`, that runs longer is stopped, and is then a hook that
+        - `services=True`: hooks use `ctx.http` or `ctx.call` through helper functions (if the
+          class itself mentions them, this is detected).
+        - `timeout`: a hook, or `setup`, that runs longer is stopped. It then counts as a hook that
           raised TimeoutError.
         """
         called = name or getattr(computation, "__name__", type(computation).__name__)
@@ -135,7 +135,7 @@ class PipelineBuilder:
     ) -> Stream[Any]:
         """A stream by name; `feedback=True` declares that it closes a cycle.
 
-        `schema` declares its columns: what is produced to it is then checked.
+        `schema` declares its columns: records that are produced to it are then checked.
         """
         checked_name(name, "a stream")
         self.catalog.declare(name, schema)
@@ -148,12 +148,12 @@ class PipelineBuilder:
         self.freeze()
 
     def freeze(self) -> Topology:
-        """The checked graph and how it runs."""
+        """The checked graph, with the topology that says how it runs."""
         return self.catalog.topology()
 
 
 def inputs_of(given: Any, catalog: Catalog, where: str) -> dict[str, KeyGiven]:
-    """Stream's name -> key; a stream stands for its name."""
+    """Stream's name -> key. A stream may be given instead of its name."""
     if not given:
         raise InvalidPipeline(f"{where} has no inputs")
     if isinstance(given, str | Stream):

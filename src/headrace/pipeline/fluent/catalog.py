@@ -1,6 +1,6 @@
-"""`Catalog`: the parts of a pipeline under construction, and what is known of its streams.
+"""`Catalog`: the parts of a pipeline under construction, and what is known about its streams.
 
-The builder and the streams add to it. It knows neither of them, so that they need not know each
+The builder and the streams add to it. It must not know them, so that they need not know each
 other.
 """
 
@@ -36,7 +36,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.pipeline.graph.validation import check, check_node
 
 _GIVEN = ("computation", "inputs", "outputs", "name")
-"""What a step itself says of its computation."""
+"""Arguments of `compute` that a step sets itself."""
 
 
 class Catalog:
@@ -52,14 +52,14 @@ class Catalog:
         self._no_dedup: set[str] = set()
         self._schemas: dict[str, Schema] = {}
         self._unnamed: dict[str, str] = {}
-        """Steps whose name was taken -> that name; they wait for `named()`."""
+        """Steps whose name was taken -> that name; they need `named()`."""
         self._known_columns: dict[str, tuple[str, ...]] = {}
-        """Streams whose columns are known from the step that makes them."""
+        """The columns of streams, known from the steps that produce them."""
 
-    # What a pipeline is made of -------------------------------------------
+    # Parts of a pipeline --------------------------------------------------
 
     def add_injector(self, name: str, source: Source, errors: str | To) -> None:
-        """A source that feeds the stream `name`."""
+        """Adds a source that feeds the stream `name`."""
         checked_name(name, "a stream")
         if not isinstance(source, Source):
             raise InvalidPipeline(
@@ -92,7 +92,7 @@ class Catalog:
         services: bool | None = None,
         timeout: Duration | None = None,
     ) -> Node:
-        """A computation; see `PipelineBuilder.compute`."""
+        """Adds a computation; see `PipelineBuilder.compute`."""
         template = instance_of(computation)
         name = checked_name(name or type(template).__name__, "a computation")
         where = f"computation {name!r}"
@@ -127,13 +127,13 @@ class Catalog:
         check_node(node)
         self.nodes[name] = node
         for stream in node.outputs.values():
-            self._known_columns.pop(stream, None)  # from now on it may have others
+            self._known_columns.pop(stream, None)  # from now on it may have other columns
         if not deduplicated:
             self._no_dedup.add(name)
         return node
 
     def _check_key(self, given: NodeInput, where: str) -> None:
-        """Refuses a key from a column that the stream is known not to have."""
+        """Refuses a key column that the stream, as far as its columns are known, does not have."""
         known = self._known_columns.get(given.stream)
         missing = [c for c in given.key.columns or () if known is not None and c not in known]
         if missing:
@@ -145,7 +145,7 @@ class Catalog:
             )
 
     def add_outlet(self, stream: str, sink: Sink, name: str | None) -> None:
-        """A sink that takes a stream."""
+        """Adds a sink for a stream."""
         if not isinstance(sink, Sink):
             raise InvalidPipeline(f"write: {sink!r:.80} is not a sink{sink_meant(sink)}")
         taken = sum(1 for o in self.outlets.values() if o.stream == stream)
@@ -156,7 +156,7 @@ class Catalog:
         self.outlets[name] = Outlet(name, stream, sink)
 
     def declare(self, stream: str, given: type[Any] | pa.Schema | None) -> None:
-        """The schema of a stream, where one is given."""
+        """Declares the schema of a stream, if one is given."""
         if given is None:
             return
         schema = Schema(given, where=f"stream {stream!r}")
@@ -165,7 +165,7 @@ class Catalog:
             raise InvalidPipeline(f"stream {stream!r} is declared with two schemas")
 
     def topology(self) -> Topology:
-        """The checked graph and how it runs."""
+        """The checked graph, with the topology that says how it runs."""
         if self._unnamed:
             name = next(iter(self._unnamed.values()))
             raise InvalidPipeline(
@@ -195,7 +195,7 @@ class Catalog:
         outputs: str | Mapping[str, str],
         **options: Any,
     ) -> str:
-        """Adds a step; gives its name, a makeshift one where it was taken."""
+        """Adds a step; returns its name, or a temporary name if the name was taken."""
         given, name = name, self.free(name)
         known_options = self.step_options()
         unknown = [option for option in options if option not in known_options]
@@ -208,7 +208,7 @@ class Catalog:
                 outputs = {p: name if s == given else s for p, s in outputs.items()}
         ports = {"": outputs} if isinstance(outputs, str) else outputs
         for port, stream in ports.items():
-            # Late records of several windows may share a stream; all else is a step's own.
+            # Several windows may share a stream for late records; other streams are not shared.
             if port != "late":
                 self.check_unmade(stream, given)
         streams = list(ports.values())
@@ -218,11 +218,11 @@ class Catalog:
         return name
 
     def step_options(self) -> list[str]:
-        """The options that every step takes."""
+        """The options that every step accepts."""
         return [o for o in inspect.signature(self.add_node).parameters if o not in _GIVEN]
 
     def check_unmade(self, stream: str, where: str, *, but: tuple[str, ...] = ()) -> None:
-        """Refuses a stream that exists: two under one name would be mixed without notice."""
+        """Refuses a stream that exists: two streams of one name would be mixed silently."""
         makers = [n.name for n in self.nodes.values() if stream in n.emitted()]
         makers = [name for name in makers if name not in but]
         if stream in self.injectors:
@@ -234,7 +234,7 @@ class Catalog:
             )
 
     def free(self, name: str) -> str:
-        """The name, or a makeshift one where it is taken, which waits for `named()`."""
+        """The name or, if it is taken, a temporary name that `named()` must replace."""
         given = name
         while name in self.nodes:
             name = f"{name}+"
@@ -243,7 +243,7 @@ class Catalog:
         return name
 
     def rename(self, nodes: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
-        """Gives steps and the streams between them a new name; nothing may use the old one yet."""
+        """Renames steps and the streams between them. Nothing may use the old name yet."""
         checked_name(new, "a step")
         users = [n.name for n in self.nodes.values() if n.name not in nodes]
         users = [n for n in users if any(i.stream == old for i in self.nodes[n].inputs)]
@@ -280,15 +280,15 @@ class Catalog:
         return tuple(taken)
 
     def know_columns(self, stream: str, columns: Sequence[str]) -> None:
-        """From the step that makes a stream, its columns are known."""
+        """Records the columns of a stream, as the step that produces it knows them."""
         self._known_columns[stream] = tuple(columns)
 
     def schema_of(self, stream: str) -> Schema | None:
-        """The schema of a stream, where one was declared."""
+        """The schema of a stream, if one was declared."""
         return self._schemas.get(stream)
 
     def columns_of(self, stream: str) -> tuple[str, ...] | None:
-        """The columns of a stream, where they are known while building."""
+        """The columns of a stream, if they are known while building."""
         if stream in self._schemas:
             return self._schemas[stream].names
         if stream in self.injectors:
@@ -297,14 +297,14 @@ class Catalog:
         return self._known_columns.get(stream)
 
     def alike(self, stream: str, made: str) -> None:
-        """What is known of a stream's columns is true of one that holds the same values."""
+        """Copies what is known about a stream's columns to a stream with the same values."""
         if stream in self._schemas:
             self._schemas[made] = self._schemas[stream]
         elif (columns := self.columns_of(stream)) is not None:
             self._known_columns[made] = columns
 
     def pour(self, streams: Sequence[str], made: str) -> None:
-        """What is known of streams that are poured into one; it may have had some before."""
+        """Merges what is known about the columns of several streams that feed one stream."""
         known = [self.columns_of(stream) for stream in streams]
         if sum(made in node.emitted() for node in self.nodes.values()) > 1:
             known.append(self._known_columns.pop(made, None))
@@ -312,7 +312,7 @@ class Catalog:
             self._known_columns[made] = tuple(dict.fromkeys(c for cs in known for c in cs or ()))
 
     def kept_back(self, stream: str) -> str | None:
-        """A step that may send records of a stream in a later epoch than they were read."""
+        """A step before this stream that may send records in a later epoch than they were read."""
         seen, todo = {stream}, [stream]
         while todo:
             name = todo.pop()

@@ -1,4 +1,4 @@
-"""What people bring from other systems: names of steps, and paths instead of sources and sinks."""
+"""Hints for users of other systems: other names of steps, paths instead of sources and sinks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NAMES_ELSEWHERE = {
     "avg": 'key_by(...).aggregate(mean=agg.mean("column"))',
     "agg": "key_by(...).aggregate(n=agg.count())",
 }
-"""How steps are called elsewhere -> how they are written here."""
+"""The name of a step in another system -> how it is written here."""
 
 _KINDS = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 _KINDS |= {".parquet": "parquet", ".txt": "text", ".log": "text"}
 
 
 def source_meant(given: Any) -> str:
-    """What was probably meant by something that is no source."""
+    """A hint about what was probably meant by an argument that is not a source."""
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         return f"; did you mean sources.{_kind(path)}({path!r})?"
@@ -42,7 +42,7 @@ def source_meant(given: Any) -> str:
 
 
 def sink_meant(given: Any) -> str:
-    """The same for sinks."""
+    """A hint about what was probably meant by an argument that is not a sink."""
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         kind = _kind(path)

@@ -24,7 +24,7 @@ from headrace.pipeline.fluent.catalog import Catalog
 from headrace.pipeline.graph.graph import To
 
 Made = tuple[str, tuple[str, ...] | None, tuple[str, ...]]
-"""A step's name, its columns where they are known, and the names of steps that help it."""
+"""A step's name, its columns if they are known, and the names of its helper steps."""
 
 
 def join(
@@ -41,7 +41,7 @@ def join(
     name: str | None = None,
     **options: Any,
 ) -> Made:
-    """Joins two streams by key; gives the joined stream's name, its columns and helping steps."""
+    """Joins two streams by key; returns the joined stream's name, its columns and helper steps."""
     name = name or f"{left.stream}.join"
     where = f"join {name!r}"
     _check_options(options, where)
@@ -78,7 +78,7 @@ def join(
         computation = WindowJoin(pairing, left.stream, window, how, grace_us, port)
         if port is not None:
             outputs = {"joined": name, port: port}
-        late = "process"  # the window judges: a late record may fall into one that is open
+        late = "process"  # the window decides: the window of a late record may still be open
         columns = columns and tuple(dict.fromkeys([*columns, *WINDOW_COLUMNS]))
     else:
         computation = HistoryJoin(pairing, left.stream, how)
@@ -100,7 +100,7 @@ def join_asof(
     name: str | None = None,
     **options: Any,
 ) -> Made:
-    """Each left record with the newest right one at or before it, at most `within` older."""
+    """Joins each left record with the newest right record that is not after it."""
     name = name or f"{left.stream}.join_asof"
     where = f"as-of join {name!r}"
     _check_options(options, where)
@@ -110,7 +110,7 @@ def join_asof(
     pairing = Pairing(left, right, select=select, where=where)
     name = catalog.free(name)
     right, helpers = _apart(catalog, left, right, name)
-    # The right side first: of records of one instant, the table's change comes before the look-up.
+    # The right side first: among records of one instant, the table's change precedes the look-up.
     inputs = {right.stream: right.key, left.stream: left.key}
     computation = AsOfJoin(pairing, left.stream, how, tolerance)
     made = catalog.add_step(name, computation, inputs, name, late=late, **options)
@@ -144,7 +144,7 @@ def _check_keys(catalog: Catalog, left: Side, right: Side, where: str) -> None:
             raise InvalidPipeline(
                 f"{where}: its {name} side {side.stream!r} has no key: key_by() it first"
             )
-    # A key of one column is its cell, one of a tuple of columns a tuple.
+    # A key of one column is its cell; a key of a tuple of columns is a tuple.
     forms = [None if isinstance(s.key, str) else len(s.key_columns) for s in (left, right)]
     if not callable(left.key) and not callable(right.key) and forms[0] != forms[1]:
         raise InvalidPipeline(
@@ -165,7 +165,7 @@ def _check_keys(catalog: Catalog, left: Side, right: Side, where: str) -> None:
 
 
 def _typed(catalog: Catalog, side: Side) -> Side:
-    """The side with the types of its columns, where its stream has a schema."""
+    """The side with the types of its columns, if its stream has a schema."""
     schema = catalog.schema_of(side.stream)
     if schema is None:
         return side
@@ -179,7 +179,7 @@ def _type(catalog: Catalog, stream: str, column: str) -> pa.DataType | None:
 
 
 def _kind(given: pa.DataType) -> str:
-    """Types whose values can be equal keys; a key is text, a whole number or bytes."""
+    """The group of types whose values can be equal keys: text, whole numbers or bytes."""
     if pa.types.is_dictionary(given):
         given = given.value_type
     if pa.types.is_string(given) or pa.types.is_large_string(given):
@@ -188,7 +188,7 @@ def _kind(given: pa.DataType) -> str:
 
 
 def _apart(catalog: Catalog, left: Side, right: Side, name: str) -> tuple[Side, tuple[str, ...]]:
-    """The right side under a name of its own, if it is the left side's stream; who gives it."""
+    """The right side under another name, if both sides are one stream; and the step for it."""
     if left.stream != right.stream:
         return right, ()
     again = f"{name}.right"

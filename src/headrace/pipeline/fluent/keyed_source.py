@@ -17,9 +17,9 @@ class KeyedSource:
     name: str
     key: KeyGiven
     key_columns: tuple[str, ...]
-    """What the parts of the key are called in rows that steps make."""
+    """The names of the key's parts in rows that steps produce."""
 
     @property
     def slot_options(self) -> dict[str, Any]:
-        """Options of a step under one key for all records: more slots than one would be idle."""
+        """Options of a step: one slot, if all records have one key, as more slots would be idle."""
         return {"slots": 1} if self.key == () else {}

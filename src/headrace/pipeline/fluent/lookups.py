@@ -25,9 +25,9 @@ def lookup(
     name: str | None = None,
     **options: Any,
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Looks every record up in a side input; gives the new stream's name and known columns.
+    """Looks every record up in a side input; returns the new stream's name and known columns.
 
-    `on`: a column of both, a tuple of such, or a mapping of stream column to table column.
+    `on`: a column of both, a tuple of such columns, or a mapping of stream column to table column.
     """
     name = name or f"{stream}.lookup"
     where = f"look-up {name!r}"
@@ -46,6 +46,6 @@ def lookup(
     clash = [n for n in added if columns is not None and n in columns]
     if clash:
         raise InvalidPipeline(clashing(where, clash))
-    index_of(side, tuple(pairs.values()))  # what cannot be looked up by fails here
+    index_of(side, tuple(pairs.values()))  # fails here if a column cannot be used for look-ups
     name = catalog.add_step(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
     return name, None if columns is None else (*columns, *added)

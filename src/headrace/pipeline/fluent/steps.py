@@ -1,4 +1,4 @@
-"""What steps without a key are given, checked, and the computations that they become."""
+"""Checks the arguments of steps without a key, and creates their computations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.pipeline.graph.graph import To
 
 
 def filter_step(catalog: Catalog, stream: str, condition: Any) -> Computation:
-    """Keeps the values for which a function or an expression holds."""
+    """Keeps the values for which a function or an expression is true."""
     where = f"{stream}.filter"
     if isinstance(condition, pc.Expression):
         check_expression(condition, fields_of(catalog, stream), where=where)
@@ -40,7 +40,7 @@ def filter_step(catalog: Catalog, stream: str, condition: Any) -> Computation:
 
 
 def select_step(catalog: Catalog, stream: str, chosen: Mapping[str, Any]) -> Computation:
-    """These columns and expressions, under these names."""
+    """Selects these columns and expressions, under these names."""
     where = f"{stream}.select"
     if not chosen:
         raise InvalidPipeline(f"{where}: name at least one column")
@@ -57,7 +57,7 @@ def select_step(catalog: Catalog, stream: str, chosen: Mapping[str, Any]) -> Com
 
 
 def split_step(catalog: Catalog, stream: str, ports: Mapping[str, Any]) -> Computation:
-    """Sends each value to the first port whose condition holds."""
+    """Sends each value to the first port whose condition is true."""
     where = f"{stream}.split"
     given = [condition for condition in ports.values() if condition is not None]
     in_columns = bool(given) and all(isinstance(one, pc.Expression) for one in given)
@@ -74,7 +74,7 @@ def split_step(catalog: Catalog, stream: str, ports: Mapping[str, Any]) -> Compu
 
 
 def split_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What stands beside named columns or streams as an option, `errors=to(...)`, and the rest."""
+    """Separates options, such as `errors=to(...)`, from named columns or streams."""
     options = {name: value for name, value in given.items() if isinstance(value, To)}
     return options, {name: value for name, value in given.items() if name not in options}
 
@@ -85,7 +85,7 @@ def key_of(
     columns: tuple[Any, ...],
     named: Mapping[str, Callable[[Any], Any]],
 ) -> tuple[KeyGiven, tuple[str, ...]]:
-    """The key that `key_by` was given, and what its parts are called in rows."""
+    """The key that `key_by` was given, and the names of its parts in rows."""
     where = f"{stream}.key_by"
     if named:
         if columns:
@@ -109,6 +109,6 @@ def key_of(
 
 
 def fields_of(catalog: Catalog, stream: str) -> pa.Schema | tuple[str, ...] | None:
-    """The columns of a stream where they are known, with their types where a schema gives them."""
+    """The columns of a stream, if they are known, with their types, if a schema gives them."""
     schema = catalog.schema_of(stream)
     return catalog.columns_of(stream) if schema is None else schema.arrow

@@ -1,8 +1,8 @@
 """`Stream`: the fluent interface. It builds the same graph as `p.compute`; the two mix freely.
 
-A step is a computation called `<stream>.<step>`, and so is the stream it makes: names
-never come from a counter, as state belongs to names. A second step of the same name
-on one stream needs `.named(...)` right behind it.
+A step is a computation called `<stream>.<step>`; the stream that it produces has the same name.
+Names never come from a counter, because state belongs to names. A second step of the same name on
+one stream needs `.named(...)` directly after it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.pipeline.fluent.windowed_stream import StepOption, WindowedStream
 from headrace.pipeline.graph.graph import Node, To
 
 KEYED_STEPS = ("window", "reduce", "count", "aggregate", "top", "join", "join_asof")
-"""What only a keyed stream has."""
+"""Steps that only a keyed stream has."""
 
 W = TypeVar("W")
 S = TypeVar("S")
@@ -63,7 +63,7 @@ class Stream(BaseStream[V, "Stream[Any]"]):
         key: KeyGiven | EllipsisType = ...,
         **options: Any,
     ) -> Stream[Any]:
-        """A computation whose only input is this stream; `key` is the stream's unless given."""
+        """A computation whose only input is this stream. `key` is by default the stream's key."""
         given = self.key if isinstance(key, EllipsisType) else key
         node = self._catalog.add_node(computation, inputs={self.name: given}, **options)
         return stream_of(self._catalog, node)
@@ -73,7 +73,7 @@ class Stream(BaseStream[V, "Stream[Any]"]):
     ) -> Stream[W]:
         """Every value becomes `function(value)`.
 
-        `schema`: the columns that these have, as in `p.read`; steps behind it then know them.
+        `schema`: the columns of the new values, as in `p.read`. Later steps then know them.
         """
         step = MapRecords(
             checked_function(function, f"{self.name}.map", "value", yields="use flat_map")
@@ -83,7 +83,7 @@ class Stream(BaseStream[V, "Stream[Any]"]):
     def flat_map(
         self, function: Callable[[V], Iterable[W]], *, schema: SchemaGiven = None, **options: Any
     ) -> Stream[W]:
-        """Every value becomes the values that `function(value)` gives. `schema` as in `map`."""
+        """Every value becomes the values that `function(value)` returns. `schema` as in `map`."""
         step = FlatMapRecords(
             checked_function(function, f"{self.name}.flat_map", "value", yields="")
         )
@@ -93,9 +93,9 @@ class Stream(BaseStream[V, "Stream[Any]"]):
         """The key of later steps: columns, or a function of the value.
 
         `key_by("user")`, `key_by("user", "page")`, `key_by(lambda v: v["user"])`,
-        `key_by(user=lambda v: v.split()[0])` (its rows then have a column `user`; several names
-        make a key of several parts), and `key_by()` for one key for all. It moves nothing by
-        itself.
+        `key_by(user=lambda v: v.split()[0])` (rows then have a column `user`; several names
+        make a key of several parts), and `key_by()` for one key for all. `key_by` by itself moves
+        no records.
         """
         key, parts = key_of(self._catalog, self.name, columns, named)
         return KeyedStream(self._catalog, self.name, key, parts)
@@ -105,7 +105,7 @@ class Stream(BaseStream[V, "Stream[Any]"]):
 
 
 class KeyedStream(Stream[V]):
-    """A stream and the way in which later steps take the key from its values."""
+    """A stream, and how later steps extract the key from its values."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class KeyedStream(Stream[V]):
         super().__init__(catalog, name, made_by=made_by)
         self.key = key
         self.key_columns = columns
-        """How the parts of the key are called in rows that steps make."""
+        """The names of the key's parts in rows that steps produce."""
 
     def reduce(
         self,
@@ -133,13 +133,13 @@ class KeyedStream(Stream[V]):
     ) -> Stream[Any]:
         """Folds a key's values into its state: `reduce(lambda value, total: total + value, 0)`.
 
-        The function gets the value, then the state (a copy of `initial` at first; None is one
-        too), and returns the new state, which is also sent on: rows are what it gives, so put
-        the key into them where they need it, `{"user": value["user"], ...}`. With
-        `outputs=True` it returns (state, output), and the output is sent unless it is None. A new
-        state of None forgets the key; so does the time `ttl` without a record. `ordered=True`
-        folds in the order of time.
-        The state is numbers, text, lists or dicts; or a tuple, set, dataclass or Struct where
+        The function gets the value, then the state (at first a copy of `initial`, which may be
+        None), and returns the new state. The new state is also sent as a row; it does not contain
+        the key, so add it if you need it: `{"user": value["user"], ...}`. With `outputs=True` the
+        function returns (state, output), and the output is sent unless it is None. A new state of
+        None forgets the key; so does the time `ttl` without a record. `ordered=True` folds in time
+        order.
+        The state is numbers, text, lists or dicts; or a tuple, set, dataclass or Struct if
         `initial` is one.
         """
         where = f"{self.name}.reduce"
@@ -167,16 +167,16 @@ class KeyedStream(Stream[V]):
         """Cuts each key's records into windows, for `count`, `aggregate` and `top`.
 
         - `by`: "event" time (default), or the wall time of the epoch that reads ("ingestion")
-          or handles ("processing") a record; a replay repeats both. Ingestion time ends where
-          a step keeps records back, such as a window: behind it there is processing time.
-        - `grace`: a window stays open for records that come that much late.
-        - `late`: what is done with records whose windows have closed: "drop" (they are
-          counted), or `to(stream)`.
+          or processes ("processing") a record; a replay repeats both. After a step that delays
+          records, such as a window, ingestion time is not available: use processing time.
+        - `grace`: a window stays open for records that are late by at most this time.
+        - `late`: what happens to records whose windows have closed: "drop" (they are counted),
+          or `to(stream)`.
         - `emit`: "final" (once, when it closes at end + grace), "on_time" (at its end, then
           again with every epoch that corrects it), "changes" (with every epoch that changes
           it), `every("5s")` or `every(100)` records; the last three also when it closes.
-        - More options are those of `p.compute`, such as `errors=to("dead")` for records without
-          a usable key.
+        - All other options are those of `p.compute`, such as `errors=to("dead")` for records
+          without a usable key.
         """
         return WindowedStream(
             self._source(), self._rows_of, window, by=by, grace=grace, late=late, emit=emit,
@@ -184,13 +184,13 @@ class KeyedStream(Stream[V]):
         )  # fmt: skip
 
     def count(self, name: str = "count", **options: Any) -> KeyedStream[Any]:
-        """How many records each key has had; sent with every epoch that changes it."""
+        """The number of records of each key so far; sent with every epoch that changes it."""
         return self._all_time().count(name, **options)
 
     def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> KeyedStream[Any]:
         """Aggregates of all of a key's records; sent with every epoch that changes them.
 
-        Options of `p.compute` stand beside them: `aggregate(n=agg.count(), errors=to("dead"))`.
+        Options of `p.compute` may be added: `aggregate(n=agg.count(), errors=to("dead"))`.
         """
         return self._all_time().aggregate(*unnamed, **aggregates)
 
@@ -200,10 +200,10 @@ class KeyedStream(Stream[V]):
         """The n rows with the largest `by` among rows that replace each other by `id`.
 
         For streams of changes, such as `count()`: the latest row of each id (a column, or several)
-        counts, and one without a value in `by` takes its id off the list. The whole list is sent,
-        with `rank` from 1 on, in every epoch that changes it; ranks that a shorter list no longer
-        has come with nothing but key and rank. It is found in two phases, so no slot sees all
-        rows. (For closed windows: `window(...).top(n, by=)`.)
+        counts. A row without a value in `by` removes its id from the list. The whole list is sent,
+        with `rank` from 1 on, in every epoch that changes it. If the list becomes shorter, rows
+        with only key and rank are sent for the removed ranks. The list is computed in two phases,
+        so no slot sees all rows. (For closed windows: `window(...).top(n, by=)`.)
         """
         names = top_by_id(self._source(), n, by, id, options)
         return self._next(names[0], *names)
@@ -224,19 +224,19 @@ class KeyedStream(Stream[V]):
     ) -> KeyedStream[Any]:
         """Pairs of records of this stream (left) and another (right) that have the same key.
 
-        - `within=interval("-5s", "10s")`: right.time lies in left.time - 5 s to left.time + 10 s.
-          Each record is kept until its last possible partner is in, by the watermark.
-        - `window=tumbling("1m")`: both lie in the same window (also `hopping`, `same_window`).
+        - `within=interval("-5s", "10s")`: right.time is from left.time - 5 s to left.time + 10 s.
+          Each record is kept until the watermark has passed its last possible partner.
+        - `window=tumbling("1m")`: both are in the same window (also `hopping`, `same_window`).
           Joined rows have `window_start` and `window_end`; `grace` as with `window`.
-        - neither: everything that ever came, kept for ever.
-        - `how`: "inner", "left" or "full". Records without a partner come out when none can come
-          any more: with neither `within` nor `window`, at the very end.
+        - neither: all records that ever arrived, kept for ever.
+        - `how`: "inner", "left" or "full". Records without a partner are sent when no partner can
+          arrive any more: with neither `within` nor `window`, at the end of the input.
         - `select`: {"price": "left.price", "bid": "right.price"}, or a function of both values
-          (dicts, None where there is none). Without it rows have the columns of both sides, and
-          a name that both have, and that is not the key, is an error.
+          (dicts; None for a missing side). Without it rows have the columns of both sides. A name
+          that both sides have, and that is not the key, is then an error.
         - `late`: "drop" (counted), `to(stream)` or, without window, "process".
 
-        Pairs are stamped with the later of both times, rows of windows with `window_end - 1`.
+        The timestamp of a pair is the later of both times; of a row of a window `window_end - 1`.
         """
         made = join(
             self._catalog, self._side(), self._right(right, "join"), within=within, window=window,
@@ -254,13 +254,13 @@ class KeyedStream(Stream[V]):
         late: str | To = "drop",
         **options: Any,
     ) -> KeyedStream[Any]:
-        """Each record with the newest one of `right` that has its key and is not after it.
+        """Joins each record with the newest record of `right` that has its key and is not after it.
 
         `right` is a table that changes: each record replaces its key's row from its time on.
-        Records wait for the watermark, so the answer is exact. `within`: how old the row may be.
+        Records wait for the watermark, so the result is exact. `within`: how old the row may be.
         `how`: "left" keeps records without such a row, "inner" drops them. `select` as in `join`.
-        `late`: "drop" (counted), `to(stream)` or "process": a late row of the table then counts for
-        what comes after it, and a late record finds the newest row, or none if that is younger.
+        `late`: "drop" (counted), `to(stream)` or "process". With "process", a late row of the table
+        counts for later records, and a late record gets the newest row, or none if that is younger.
         """
         made = join_asof(
             self._catalog, self._side(), self._right(right, "join_asof"), within=within, how=how,
@@ -295,7 +295,7 @@ class KeyedStream(Stream[V]):
         return WindowedStream(self._source(), self._rows_of, whole(), emit="changes")
 
     def _rows_of(self, made: str, *helpers: str) -> KeyedStream[Any]:
-        """Rows that hold the key in columns of their own, and the steps that help to make them."""
+        """A stream of rows that have the key in columns, and the helper steps for it."""
         columns = self.key_columns
         key: KeyGiven = columns[0] if len(columns) == 1 else columns
         return KeyedStream(self._catalog, made, key, columns, made_by=(made, *helpers))
@@ -308,7 +308,7 @@ NO_STREAM_HAS = ("name", "key")
 
 
 class NoStream(Stream[Any]):
-    """What `compute` gives where a computation has no outputs: nothing can follow."""
+    """The result of `compute` for a computation without outputs: no step can follow."""
 
     def __init__(self, catalog: Catalog, computation: str) -> None:
         super().__init__(catalog, "")
@@ -326,6 +326,6 @@ class NoStream(Stream[Any]):
 
 
 def stream_of(catalog: Catalog, node: Node) -> Stream[Any]:
-    """The first stream that a computation makes."""
+    """The first stream that a computation produces."""
     streams = list(node.outputs.values())
     return Stream(catalog, streams[0]) if streams else NoStream(catalog, node.name)

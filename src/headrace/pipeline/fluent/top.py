@@ -1,4 +1,4 @@
-"""Puts `top` by ids into a graph: it is found in two phases, so that no slot sees all rows."""
+"""Puts `top` by ids into a graph. It has two phases, so that no slot sees all rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.pipeline.fluent.keyed_source import KeyedSource
 
 
 def top_by_id(source: KeyedSource, n: int, by: str, id: Any, options: Any) -> tuple[str, ...]:
-    """The names of the steps; the first gives the ranked rows."""
+    """Adds the steps; returns their names. The first one produces the ranked rows."""
     catalog, columns, where = source.catalog, source.key_columns, f"{source.name}.top"
     if type(n) is not int or n < 1:
         raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")

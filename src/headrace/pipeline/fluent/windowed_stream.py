@@ -1,4 +1,4 @@
-"""`WindowedStream`: a keyed stream cut into windows; what can be computed over them."""
+"""`WindowedStream`: a keyed stream cut into windows, and the steps over windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOCKS = ("event", "ingestion", "processing")
 MODES = ("final", "on_time", "changes")
 
 StepOption: TypeAlias = To | str | int | float | timedelta | None
-"""What an option of `p.compute` may be; an aggregate is none of these."""
+"""The types of options of `p.compute`; an aggregate is none of these."""
 
 
 K = TypeVar("K")
@@ -90,7 +90,7 @@ class WindowedStream(Generic[K]):
             )
 
     def count(self, name: str = "count", **options: Any) -> K:
-        """How many records each window has, as the column `name`."""
+        """The number of records of each window, as the column `name`."""
         if type(name) is not str or not name:
             raise InvalidPipeline(f"{self._stream.name}.count takes a column's name, not {name!r}")
         return self._aggregate("count", {name: Count(None)}, options)
@@ -98,7 +98,7 @@ class WindowedStream(Generic[K]):
     def aggregate(self, *unnamed: Any, **aggregates: Aggregate | StepOption) -> K:
         """Several aggregates at once, each as a column: `aggregate(n=agg.count())`.
 
-        Options stand beside them, as in `errors=to("dead")`: they are never aggregates.
+        Options, such as `errors=to("dead")`, may be added: they are never aggregates.
         """
         where = f"{self._stream.name}.aggregate"
         if unnamed:
@@ -118,8 +118,8 @@ class WindowedStream(Generic[K]):
     def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> K:
         """The n rows of each window with the largest `by`, with their `rank` from 1 on.
 
-        Of rows with equal values the order is that of their encoding; `ties=True` keeps all
-        that are equal to the n-th.
+        Rows with equal values are ordered by their encoding. `ties=True` keeps all rows that are
+        equal to the n-th.
         """
         where = f"{self._stream.name}.top"
         if type(n) is not int or n < 1:
@@ -146,8 +146,8 @@ class WindowedStream(Generic[K]):
         combined, plain = kinds or (CombinedAggregate, WindowAggregate)
         options = {**stream.slot_options, **self._options, **options}
         late = self._late if isinstance(self._late, To) else None
-        # Windows that merge cannot be judged before their slot, and what goes aside as it is must
-        # not have been combined before. The same holds where the window has its own watermark.
+        # For windows that merge, lateness is known only in their slot. And records that are sent
+        # aside must not be combined before. The same holds if the window has its own watermark.
         judged_there = late is not None and (window.merging or "watermark" in options)
         apart = judged_there or isinstance(options.get("late"), To)
         computation = (plain if apart else combined)(
@@ -167,7 +167,7 @@ class WindowedStream(Generic[K]):
             outputs["late"] = late.stream
         elif late is not None:
             source = self._judge(f"{made}.judged", late, options)
-            computation.counts_late = False  # they were, there
+            computation.counts_late = False  # the step before it has counted them
         catalog.add_step(made, computation, {source: stream.key}, outputs, **options)
         if source != stream.name:
             catalog.alike(stream.name, source)
@@ -183,7 +183,7 @@ class WindowedStream(Generic[K]):
     def _check(
         self, where: str, aggregates: dict[str, Aggregate], options: dict[str, Any], ranks: bool
     ) -> None:
-        """Names of columns that are missing, taken, or of the wrong type."""
+        """Refuses columns that are missing, taken, or of the wrong type."""
         stream, window, marks = self._stream, self._window, self._marks()
         if "late" in options and not window.endless:
             raise InvalidPipeline(f"{where}: say it where windows are made: window(..., late=)")
@@ -212,7 +212,7 @@ class WindowedStream(Generic[K]):
                 check_numbers(one.column, schema.arrow.field(one.column).type, where=where)
 
     def _judge(self, name: str, late: To, options: dict[str, Any]) -> str:
-        """A step before the window that sends late records aside; gives the others' stream."""
+        """Adds a step that sends late records aside; returns the stream of the other records."""
         ports = {"": name, "late": late.stream}
         policy = {"errors": options["errors"]} if "errors" in options else {}
         judge = LateAside(self._window, self._grace_us)

@@ -1,1 +1,1 @@
-"""The graph of a pipeline as plain data: its nodes, its checks, and how it is cut into levels."""
+"""The graph of a pipeline as plain data: its nodes, its checks, and its levels."""

@@ -1,4 +1,4 @@
-"""What the builder's verbs are given, checked one by one."""
+"""Checks single arguments of the builder's methods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[^\W_][\w .:@#+-]{0,99}", re.UNICODE)
 
 
 def instance_of(computation: Computation | type[Computation]) -> Computation:
-    """A computation, made where its class was given."""
+    """A computation; if a class was given, an instance of it."""
     if isinstance(computation, type) and issubclass(computation, Computation):
         try:
             return computation()
@@ -33,7 +33,7 @@ def instance_of(computation: Computation | type[Computation]) -> Computation:
 
 
 def ports_of(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> dict[str, str]:
-    """Port -> stream; the only one has the empty port."""
+    """Port -> stream. A single output has the port ""."""
     if isinstance(outputs, str):
         ports = {"": outputs}
     elif isinstance(outputs, Mapping):
@@ -52,8 +52,8 @@ def ports_of(outputs: str | Sequence[str] | Mapping[str, str], where: str) -> di
 
 
 def checked_name(name: Any, what: str) -> str:
-    """A name that may stand in paths and messages."""
-    # A name is also a directory's, where a character beyond ASCII takes up to twelve bytes.
+    """Checks a name, which is used in paths and messages."""
+    # A name is also used for a directory, where a non-ASCII character takes up to twelve bytes.
     fits = isinstance(name, str) and _NAME.fullmatch(name) and len(quote(name)) <= _NAME_BYTES_MAX
     if not fits:
         raise InvalidPipeline(
@@ -74,7 +74,7 @@ def timeout_of(given: Duration | None, where: str) -> int | None:
 
 
 def check_policy(policy: str | To, words: tuple[str, ...], where: str) -> None:
-    """A policy is one of the words, or `to(stream)`."""
+    """Checks that a policy is one of the allowed words, or `to(stream)`."""
     if isinstance(policy, To):
         checked_name(policy.stream, "a stream")
     elif policy not in words:

@@ -1,13 +1,13 @@
-"""Duplicate records by id: a computation in front of everybody who reads the stream.
+"""Removes duplicate records of sources with ids, by a computation before all consumers.
 
-A source with `id=` feeds `<stream>.raw`; `Dedup`, keyed by the id, passes on the
-first record of each id as `<stream>`. An id is remembered for the slack time; a
-record older than that cannot be judged, so it counts as too late and is dropped.
-Consumers with `dedup=False` read `<stream>.raw` directly.
+A source with `id=` feeds `<stream>.raw`. `Dedup`, keyed by the id, passes the first record of each
+id to `<stream>`. An id is remembered for the slack time. For an older record it is unknown whether
+it is a duplicate, so it counts as too late and is dropped. Consumers with `dedup=False` read
+`<stream>.raw` directly.
 
-The check spreads the records over slots by their ids. So that those of one split reach a key
-in their order all the same, they keep their origins, and whoever reads them behind the check
-puts what comes from all its slots back in order (`Topology.merged`).
+`Dedup` distributes the records over slots by their ids. Records of one split must still reach a key
+in their order. So they keep their origins, and each consumer sorts the records from all slots by
+origin (`Topology.merged`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Dedup(Computation):
         self.slack_us = slack_us
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """Judges one record."""
-        ended = ctx.watermark == END  # then nothing is late any more, and ids stay
+        """Passes on, drops or counts one record."""
+        ended = ctx.watermark == END  # then no record is late any more, and ids stay
         if not ended and record.timestamp < ctx.watermark - self.slack_us:
             ctx.count("late")
         elif self.seen:
@@ -46,13 +46,13 @@ class Dedup(Computation):
         else:
             self.seen = 1
             if not ended:
-                # From then on its duplicates are too late themselves, so the id may go.
+                # After that its duplicates are too late themselves, so the id can be removed.
                 until = max(record.timestamp, ctx.watermark) + self.slack_us + 1
                 ctx.set_timer(at=until, hold=END)
             ctx.produce(record.value)
 
     def process_timer(self, timer: Any, ctx: Context) -> None:
-        """The slack has passed."""
+        """Forgets the id, because the slack time has passed."""
         ctx.forget()
 
 

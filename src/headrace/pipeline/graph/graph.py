@@ -18,7 +18,7 @@ EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly-once", "at-least-once", "at
 
 @dataclass(frozen=True)
 class To:
-    """A policy that sends records aside, to a stream."""
+    """A policy that sends late or failed records to a stream."""
 
     stream: str
     only: tuple[type[BaseException], ...] = (Exception,)
@@ -33,9 +33,9 @@ def to(
 ) -> To:
     """Sends late or failed records to `stream`.
 
-    For errors: `only` these exceptions go there, others stop the pipeline; more
-    than `limit` of them, from one computation or source in one epoch, stop it too. A
-    unit of work that is over the limit by itself stops at once.
+    For errors: `only` these exceptions go there, others stop the pipeline. More than `limit` of
+    them, from one computation or source in one epoch, stop it too. A unit of work that alone
+    exceeds the limit stops at once.
     """
     kinds: tuple[Any, ...] = only if isinstance(only, tuple) else (only,)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
@@ -55,7 +55,7 @@ class Injector:
 
     @property
     def name(self) -> str:
-        """Injectors are named by their stream."""
+        """The name of the injector, which is the name of its stream."""
         return self.stream
 
 
@@ -85,11 +85,11 @@ class Node:
     services: bool = False
     """Whether its hooks may use `ctx.http` and `ctx.call`."""
     guarantee: str = EXACTLY_ONCE
-    """Its level: its own, or the pipeline's."""
+    """Its guarantee level: its own, or the pipeline's."""
     concurrency: int = 1
     """How many keys of a slot run at once, in threads."""
     schemas: Mapping[str, Schema] = field(default_factory=dict)
-    """Stream -> schema, of those that it produces to and that have one."""
+    """Stream -> schema, for its output streams that have a schema."""
     timeout_us: int | None = None
     """How long a hook may run."""
     shape: Shape = field(init=False, compare=False)
@@ -99,7 +99,7 @@ class Node:
 
     @property
     def keyless(self) -> bool:
-        """Whether it has no key, and so neither state nor timers nor a slot of its own."""
+        """Whether it has no key, and so no state, no timers and no slots."""
         return all(i.key.keyless for i in self.inputs)
 
     @property
@@ -109,7 +109,7 @@ class Node:
 
     @property
     def combines(self) -> bool:
-        """Whether its records are combined where they are made; late ones sent aside are not."""
+        """Whether its records are combined before the shuffle; late ones sent aside are not."""
         return self.shape.combines and not isinstance(self.late, To)
 
     def emitted(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Graph:
     outlets: Mapping[str, Outlet]
     feedback: frozenset[str]
     schemas: Mapping[str, Schema] = field(default_factory=dict)
-    """Stream -> schema, where it has one."""
+    """Stream -> schema, for streams that have one."""
     guarantee: str = EXACTLY_ONCE
 
     def consumers(self, stream: str) -> list[Node]:

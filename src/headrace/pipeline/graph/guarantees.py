@@ -1,15 +1,15 @@
-"""The guarantee levels: what a crash may do to a pipeline's effects, and to one computation's.
+"""The guarantee levels: the effect of a crash on the output of a pipeline or of one computation.
 
-    exactly-once     nothing is lost, nothing shows twice: rows reach sinks after the commit,
-                     again after a crash until acknowledged; duplicates of sources with ids go
-    at-least-once    nothing is lost, rows may show twice: they reach sinks before the commit,
-                     and sources with ids are read as they come
-    at-most-once     nothing shows twice, something may be lost: after a crash the open plan's
-                     input is skipped, and rows whose delivery is uncertain stay undelivered
+    exactly-once     no loss, no duplicates: rows reach sinks after the commit, and again after a
+                     crash until acknowledged; duplicates of sources with ids are dropped
+    at-least-once    no loss, rows may appear twice: they reach sinks before the commit, and
+                     duplicates of sources with ids are not dropped
+    at-most-once     no duplicates, rows may be lost: after a crash the open plan's input is
+                     skipped, and rows whose delivery is uncertain are not delivered
 
-State is part of the commit and so of one epoch, whatever the level. A computation's own
-level is about its rows at sinks, and (at-least-once) about the ids of what it reads; which
-input an epoch reads is the pipeline's matter, as all its computations share the epoch.
+State is part of the commit, and so of one epoch, at every level. The level of a computation applies
+to its rows at sinks and, for at-least-once, to the ids of its input. Which input an epoch reads
+depends on the level of the pipeline, because all its computations share the epoch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEVELS = (EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE)
 
 
 def checked(level: str, where: str) -> str:
-    """The level, if it is one."""
+    """The level; raises InvalidPipeline if it is not a guarantee level."""
     if level not in LEVELS:
         choices = ", ".join(f'"{known}"' for known in LEVELS)
         raise InvalidPipeline(f"{where}: guarantee= is one of {choices}, not {level!r}")
@@ -31,7 +31,7 @@ def checked(level: str, where: str) -> str:
 def switches(
     pipeline: str, own: str | None, strong: bool | None, dedup: bool | None, where: str
 ) -> tuple[str, bool, bool]:
-    """(level, strong, dedup) of a computation, from what it and its pipeline were given."""
+    """(level, strong, dedup) of a computation, from its options and those of its pipeline."""
     if own is not None:
         checked(own, where)
         if strong is not None or dedup is not None:
@@ -55,7 +55,7 @@ def switches(
 
 
 def check_levels(graph: Graph, where: str) -> None:
-    """Refuses levels that contradict each other or mean nothing."""
+    """Refuses levels that contradict each other or have no effect."""
     written = {outlet.stream for outlet in graph.outlets.values()}
     for node in graph.nodes.values():
         if node.guarantee != graph.guarantee and not _matters(graph, node, written):

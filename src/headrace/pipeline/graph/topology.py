@@ -1,10 +1,10 @@
 """How a graph runs: which task hosts which computation, and in which level.
 
-- A *host* is an injector or a keyed computation: something with tasks of its own.
-  A keyless computation runs inside the tasks that make its input, so every
-  stream it produces has the hosts of its inputs.
-- A level is 1 + the deepest host that feeds it. Injectors are level 0. Feedback
-  streams do not count: they deliver in the next epoch.
+- A *host* is an injector or a keyed computation: a part of the graph that has its own tasks. A
+  keyless computation runs inside the tasks that produce its input, so the streams that it produces
+  have the hosts of its inputs.
+- The level of a host is 1 + the highest level of the hosts that feed it. Injectors are level 0.
+  Feedback streams do not count, because they deliver in the next epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.pipeline.graph.graph import (
 
 
 class Topology:
-    """The derived shape of a graph; building it proves that the graph has one."""
+    """How a graph runs. Creating it fails if the graph cannot run."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -43,15 +43,15 @@ class Topology:
         self.in_cycle = self._find_cycles()
         self.needs_identity = self._find_identities()
         self.merged = self._find_merged()
-        """Streams whose records slots have taken apart, and whose order is put together again."""
+        """Streams whose records were distributed over slots, and must be sorted by origin again."""
         self.needs_order = self._find_origins()
-        """Streams whose records are put in order by where they come from."""
+        """Streams whose records are sorted by origin."""
         self.needs_origin = self.needs_order | self.needs_identity
 
-    # What a task asks -----------------------------------------------------
+    # Questions of tasks ---------------------------------------------------
 
     def keyed_consumers(self, stream: str) -> list[tuple[Node, int, NodeInput]]:
-        """Computations that `stream` is routed to."""
+        """The keyed computations that read `stream`."""
         return [(n, i, n.inputs[i]) for n, i in self._subscriptions(stream) if not n.keyless]
 
     def outlets(self, stream: str) -> list[Outlet]:
@@ -68,7 +68,7 @@ class Topology:
         return list(dict.fromkeys(h for s in streams for h in self.hosts[s]))
 
     def fed_levels(self, host: str) -> list[int]:
-        """The levels that must hear of everything a host's task made."""
+        """The levels that need a control row from every task of a host."""
         return sorted({self.level[n.name] for n in self.keyed.values() if host in self.feeders(n)})
 
     def waits_only_for_cycle(self, node: Node) -> list[str]:
@@ -84,8 +84,8 @@ class Topology:
     def is_weak(self, stream: str) -> bool:
         """Whether a computation with `strong=False` produces to `stream`.
 
-        Of streams that no computation produces (a source's own, dead letters) the pipeline's
-        level decides.
+        For streams that no computation produces (streams of sources, dead letters) the level of
+        the pipeline decides.
         """
         makers = self._makers(stream)
         if not makers:
@@ -93,7 +93,7 @@ class Topology:
         return any(not node.strong for node in makers)
 
     def is_at_most_once(self, stream: str) -> bool:
-        """Whether rows of `stream` must not reach a sink a second time, even if they are lost."""
+        """Whether rows of `stream` must not reach a sink twice, even if rows are lost."""
         makers = self._makers(stream)
         levels = [node.guarantee for node in makers] or [self.graph.guarantee]
         return AT_MOST_ONCE in levels
@@ -125,7 +125,7 @@ class Topology:
                 sources = set().union(*(found.get(i.stream, set()) for i in node.inputs))
                 hosts = sources if node.keyless else {node.name}
                 for stream in node.emitted():
-                    # A key that cannot be extracted fails where the record was made.
+                    # If a key cannot be extracted, the record's producer sends the dead letter.
                     aside = isinstance(node.errors, To) and node.errors.stream == stream
                     more = hosts | sources if aside else hosts
                     if not more <= found[stream]:
@@ -154,7 +154,7 @@ class Topology:
             self._refuse_cycle(lost)
 
     def _order_keyless(self) -> tuple[Node, ...]:
-        """Keyless computations, each after those that feed it."""
+        """The keyless computations, each after the ones that feed it."""
         todo = {n.name: n for n in self.graph.nodes.values() if n.keyless}
         ordered: list[Node] = []
         while todo:
@@ -207,7 +207,7 @@ class Topology:
         return frozenset(found)
 
     def _find_origins(self) -> frozenset[str]:
-        """Streams whose records must carry their origin: a consumer sorts by it."""
+        """Streams whose records must carry their origin, because a consumer sorts by it."""
         inputs = [(n.ordered, i.stream) for n in self.keyed.values() for i in n.inputs]
         needing = {stream for ordered, stream in inputs if ordered or stream in self.merged}
         changed = True
@@ -224,13 +224,13 @@ class Topology:
         return frozenset(needing)
 
     def uses_services(self) -> bool:
-        """Whether some computation calls the outside."""
+        """Whether some computation calls outside services."""
         return any(node.services for node in self.graph.nodes.values())
 
     def _find_identities(self) -> frozenset[str]:
-        """Streams whose records carry their identity: calls are named by what caused them."""
+        """Streams whose records carry their identity, because calls are named by their causes."""
         nodes = self.graph.nodes.values()
-        # Calls of a table have no single cause, and are not named by one.
+        # Calls of a table have no single cause, so they are not named by a cause.
         named = [n for n in nodes if n.services and not n.shape.takes_table]
         needing = {i.stream for n in named for i in n.inputs}
         found = -1
@@ -241,10 +241,10 @@ class Topology:
                 if not needing.isdisjoint(node.emitted()):
                     needing |= inputs
                 if not needing.isdisjoint(inputs):
-                    needing.update(_late_stream(node))  # these pass as they are
+                    needing.update(_late_stream(node))  # late records pass unchanged
         return frozenset(needing)
 
 
 def _late_stream(node: Node) -> tuple[str, ...]:
-    """Where a computation sends late records as they are, if it does."""
+    """The stream to which a computation sends late records unchanged, if any."""
     return (node.late.stream,) if isinstance(node.late, To) else ()

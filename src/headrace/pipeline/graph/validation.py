@@ -1,4 +1,4 @@
-"""Checks of one computation, and of a whole graph: what no single call of the builder can see."""
+"""Checks of one computation, and of a whole graph, which no single call of the builder can do."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _check_state(node: Node, where: str) -> None:
 
 
 def check(graph: Graph) -> None:
-    """Raises InvalidPipeline for the first thing that cannot work."""
+    """Raises InvalidPipeline for the first mistake in the graph."""
     where = f"pipeline {graph.name!r}"
     if not graph.injectors:
         raise InvalidPipeline(f"{where} reads nothing: begin with p.read(name, source)")
@@ -136,7 +136,7 @@ def _check_feedback(graph: Graph, produced: dict[str, list[str]], where: str) ->
 
 
 def _check_columns(graph: Graph, where: str) -> None:
-    """Columns that a source, if it knows its columns, does not have."""
+    """Refuses columns that a source does not have, if the source knows its columns."""
     read = {name: injector.source.columns() for name, injector in graph.injectors.items()}
     known = {**read, **{name: schema.names for name, schema in graph.schemas.items()}}
     for name, schema in graph.schemas.items():
