@@ -1,1 +1,1 @@
-"""The computations behind the fluent interface, one idea per file."""
+"""The computations that the steps of the fluent interface use, one idea per file."""

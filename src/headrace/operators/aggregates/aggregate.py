@@ -1,12 +1,13 @@
-"""`Aggregate`: what an aggregate is. Each is one class in a file of its own.
+"""`Aggregate`: the contract of an aggregate. Each aggregate is one class in its own file.
 
-An aggregate is a small monoid in columns. `start` makes one accumulator per group of
-records, `merge` one per group of accumulators, `finish` the results. An accumulator is a
-few parts, each of a form, so it travels as columns and is stored as MessagePack. None of it
-may depend on the order of rows, nor on the rows of other groups: that is what makes results
-independent of the cut and of the neighbours. Values are compared by the order over kinds.
+An aggregate is a small monoid in columns. `start` creates one accumulator per group of records,
+`merge` one per group of accumulators, and `finish` the results. An accumulator has a few parts,
+each of a declared form. So it is sent as columns and stored as MessagePack.
 
-Nulls are left out, as in SQL; a group in which nothing is left gives null (a count: 0).
+Invariant: no method may depend on the order of rows, or on the rows of other groups. So results do
+not depend on how the input is cut, or on other keys. Values are compared by the order over kinds.
+
+Nulls are ignored, as in SQL. The result of a group without values is null (for a count: 0).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from headrace.operators.columns.records import Records
 Parts = list[pa.Array]
 
 Failed = Callable[[int, Exception], None]
-"""Called with a group whose accumulators cannot be merged, and why."""
+"""Called with a group whose accumulators cannot be merged, and the reason."""
 
 
 class Unfinished:
-    """Stands for a result that could not be made, and says why; None if that was told before."""
+    """Stands for a result that failed, with the reason; None if the reason was reported before."""
 
     __slots__ = ("error",)
 
@@ -40,7 +41,7 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What to compute from a column, or from the records themselves where there is none."""
+    """What to compute from a column or, without a column, from the whole records."""
 
     column: str | None
 
@@ -48,11 +49,11 @@ class Aggregate:
     """The parts of an accumulator."""
 
     numeric: ClassVar[bool] = False
-    """Whether it takes nothing but numbers."""
+    """Whether it accepts only numbers."""
 
     @property
     def parts(self) -> int:
-        """How many parts an accumulator has."""
+        """The number of parts of an accumulator."""
         return len(self.forms)
 
     def columns(self) -> tuple[str, ...]:
@@ -60,13 +61,13 @@ class Aggregate:
         return () if self.column is None else (self.column,)
 
     def meaning(self) -> tuple[Any, ...]:
-        """What its accumulators are made of; functions cannot be compared and are left out."""
+        """What its accumulators mean, without functions, because these cannot be compared."""
         given = [getattr(self, field.name) for field in fields(self)]
         plain_ones = [v for v in given if isinstance(v, str | int | float | tuple | None)]
         return (type(self).__name__, *plain_ones)
 
     def start(self, records: Records, groups: Groups) -> Parts:
-        """One accumulator per group of records; `Refused` names those that it cannot take."""
+        """One accumulator per group of records; raises `Refused` for records it cannot take."""
         values = records.column(self.column or "")
         if not values.null_count:
             return self.start_values(values, records.times, groups)
@@ -76,7 +77,7 @@ class Aggregate:
         )
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """The same over values without nulls."""
+        """One accumulator per group of values, without nulls."""
         raise InvalidPipeline(f"{type(self).__name__} cannot start")
 
     def merge(self, parts: Parts, groups: Groups, failed: Failed) -> Parts:
@@ -84,5 +85,5 @@ class Aggregate:
         raise InvalidPipeline(f"{type(self).__name__} cannot merge")
 
     def finish(self, parts: Parts) -> pa.Array | list[Any]:
-        """The results; `Unfinished` where there is none."""
+        """The results; `Unfinished` for a result that failed."""
         return parts[0]

@@ -15,12 +15,12 @@ from headrace.operators.columns.groups import Groups, Ints, flattened, lists, so
 
 @dataclass(frozen=True)
 class Collect(Aggregate):
-    """All values, by (timestamp, value). Parts: times, values."""
+    """All values, in the order (timestamp, value). Parts: times, values."""
 
     forms: ClassVar[tuple[Form, ...]] = ("ints", "values")
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """Sorted by group, time and value."""
+        """Sorts by group, time and value."""
         order = sorted_rows(groups, times, values)
         of = groups.of[order]
         return [

@@ -1,4 +1,4 @@
-"""How many records, or values."""
+"""The number of records, or of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.operators.columns.records import Records
 
 @dataclass(frozen=True)
 class Count(Aggregate):
-    """How many records, or how many have a value in the column."""
+    """The number of records, or of records that have a value in the column."""
 
     forms: ClassVar[tuple[Form, ...]] = ("int",)
 

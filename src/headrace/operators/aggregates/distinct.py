@@ -1,4 +1,4 @@
-"""How many different values, exactly."""
+"""The exact number of different values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from headrace.operators.columns.groups import (
 
 @dataclass(frozen=True)
 class Distinct(Aggregate):
-    """How many different values there are, exactly. Part: the values, sorted."""
+    """The exact number of different values. Part: the values, sorted."""
 
     forms: ClassVar[tuple[Form, ...]] = ("values",)
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """Sorted by group and value; the first of each run stays."""
+        """Sorts by group and value, and keeps the first of equal values."""
         if not len(values):
             return [lists(groups.of, groups.count, values)]
         if pa.types.is_float64(values.type):

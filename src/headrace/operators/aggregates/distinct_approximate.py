@@ -1,4 +1,4 @@
-"""About how many different values, in bounded memory."""
+"""The approximate number of different values, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headrace.operators.columns.hashes import hash_column
 
 @dataclass(frozen=True)
 class DistinctApproximate(Aggregate):
-    """About how many different values, by HyperLogLog with `2**bits` registers.
+    """The approximate number of different values, by HyperLogLog with `2**bits` registers.
 
-    The standard error is 1.04 / sqrt(2**bits), at all sizes alike: the estimate is Ertl's
-    (arXiv:1702.01284), which has no range in which it is biased. Part: the registers in use, as
+    The standard error is 1.04 / sqrt(2**bits) at all sizes. The estimator is Ertl's
+    (arXiv:1702.01284), which is unbiased in every range. Part: the registers in use, as
     register * 64 + rank.
     """
 
@@ -29,11 +29,11 @@ class DistinctApproximate(Aggregate):
     forms: ClassVar[tuple[Form, ...]] = ("ints",)
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """Hash, register and rank of every value."""
+        """Computes hash, register and rank of every value."""
         hashes = hash_column(values)
         register = (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
         rest = (hashes << np.uint64(self.bits)) | np.uint64(1 << (self.bits - 1))
-        # The position of the first one bit: the exponent of the nearest float below.
+        # The position of the first one bit is the exponent of the next lower float.
         rank = 64 - np.frexp((rest >> np.uint64(11)).astype(np.float64))[1] - 11 + 1
         return self._kept(register * 64 + rank.astype(np.int64), groups)
 
@@ -49,7 +49,7 @@ class DistinctApproximate(Aggregate):
         return self._kept(cells.to_numpy(False).astype(np.int64), inner)
 
     def finish(self, parts: Parts) -> pa.Array | list[Any]:
-        # A table of ranks per group: not of all groups at once.
+        # The table of ranks has a row per group: handle few groups at a time, to bound memory.
         cuts = range(0, len(parts[0]), _GROUPS_MAX)
         found = [self._estimates(parts[0].slice(start, _GROUPS_MAX)) for start in cuts]
         return pa.array(np.concatenate([np.zeros(0, np.int64), *found]))
@@ -58,7 +58,7 @@ class DistinctApproximate(Aggregate):
         cells, inner = flattened(registers, Groups(np.arange(len(registers)), len(registers)))
         size, most = 2**self.bits, 64 - self.bits + 1
         ranks = np.minimum(cells.to_numpy(False).astype(np.int64) % 64, most)
-        # How many registers of each group have each rank: the estimate needs nothing else.
+        # The estimate needs only the number of registers of each rank, per group.
         having = np.bincount(inner.of * (most + 1) + ranks, minlength=inner.count * (most + 1))
         having = having.reshape(inner.count, most + 1).astype(np.float64)
         having[:, 0] = size - having.sum(axis=1)
@@ -67,7 +67,7 @@ class DistinctApproximate(Aggregate):
             found = 0.5 * (found + having[:, rank])
         with np.errstate(divide="ignore"):
             found = size * size / (found + size * sigma(having[:, 0] / size))
-        # The factor of infinitely many registers, corrected for a few.
+        # The factor for infinitely many registers, corrected for a small number.
         found *= 1 / (2 * math.log(2)) / (1 + 1.079 / size)
         return np.rint(found).astype(np.int64)
 
@@ -76,9 +76,9 @@ _GROUPS_MAX = 10_000
 
 
 def sigma(share: Any) -> Any:
-    """Ertl's correction for registers that are empty; infinite where all are."""
+    """Ertl's correction for empty registers; infinite if all are empty."""
     x, y, z = share.copy(), 1.0, share.copy()
-    for _ in range(64):  # x is squared each time: what is below one vanishes much sooner
+    for _ in range(64):  # x < 1 is squared each time, so it becomes zero long before
         x = x * x
         z = z + x * y
         y += y
@@ -86,7 +86,7 @@ def sigma(share: Any) -> Any:
 
 
 def tau(share: Any) -> Any:
-    """Ertl's correction for registers that are full."""
+    """Ertl's correction for full registers."""
     x, y, z = share.copy(), 1.0, 1 - share
     for _ in range(64):
         x = np.sqrt(x)

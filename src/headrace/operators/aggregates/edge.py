@@ -22,7 +22,7 @@ class Edge(Aggregate):
     forms: ClassVar[tuple[Form, ...]] = ("int", "value")
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """First who has the outermost time, then among those by value."""
+        """Finds the first or last time of each group, then decides among its records by value."""
         edge = np.zeros(groups.count, np.int64)
         edge[groups.of] = times
         (np.maximum if self.last else np.minimum).at(edge, groups.of, times)

@@ -26,7 +26,7 @@ class Extreme(Aggregate):
     largest: bool = False
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """Numbers in numpy, everything else by sorting."""
+        """Compares numbers in numpy, and all other values by sorting."""
         present = np.flatnonzero(np.bincount(groups.of, minlength=groups.count))
         if pa.types.is_null(values.type) or not len(values):
             return [pa.nulls(groups.count, values.type)]

@@ -1,7 +1,8 @@
-"""`fold`: an aggregate of a user's own functions.
+"""`fold`: an aggregate of user functions.
 
-What they raise is judged as narrowly as it can be: over a record, that record is refused; over
-two accumulators or over a result, that key and window have no row, and no other is touched.
+An error affects as little as possible. If a function raises for a record, that record is refused.
+If it raises for two accumulators or for a result, that key and window have no row. Other keys and
+windows are not affected.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ BROKEN = b"\xc1"
 
 @dataclass(frozen=True)
 class Fold(Aggregate):
-    """A user's own: `add` per record, `merge` of two, `result` at the end; it costs Python.
+    """User functions: `add` per record, `merge` of two states, `result` at the end.
 
-    The functions must be associative and must not care for order.
+    They run as Python code per record. They must be associative and must not depend on order.
     """
 
     zero: Any = None
@@ -66,9 +67,9 @@ class Fold(Aggregate):
         return [pa.array(cells, pa.binary())]
 
     def _guilty(self, records: Records, groups: Groups, broken: set[int]) -> dict[int, Exception]:
-        """The records over which it fails, each state being what it was before it.
+        """The records for which `add` fails. Each is tried with the state before it.
 
-        `add` may have changed a state or a value before it raised, so both are made anew.
+        `add` may have changed a state or a value before it raised, so both are created again.
         """
         values = records.rows.values() if self.column is None else records.raw(self.column)
         states: dict[int, bytes] = {}
@@ -126,7 +127,7 @@ class Fold(Aggregate):
         try:
             value = self._decode(self._zero() if data is None else data)
             found = self.result(value) if self.result else value
-            # As it would travel: sets as lists, objects as dicts.
+            # In the form in which it is sent: sets as lists, objects as dicts.
             return decode_value(packed(found, what="fold: a result"))
         except Exception as error:
             return Unfinished(error)
@@ -135,7 +136,7 @@ class Fold(Aggregate):
         return _encoded(self.zero)
 
     def _decode(self, data: bytes) -> Any:
-        """A state again, of the kind that zero is of, where that would be lost otherwise."""
+        """Decodes a state to the type of `zero`, if the encoding does not keep the type."""
         kind = type(self.zero)
         if kind in _KINDS or issubclass(kind, msgspec.Struct) or is_dataclass(kind):
             return msgspec.msgpack.decode(data, type=kind, ext_hook=from_extension)

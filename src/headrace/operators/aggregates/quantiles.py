@@ -38,7 +38,7 @@ class Quantiles(Aggregate):
         return (1 + self.error) / (1 - self.error)
 
     def start(self, records: Records, groups: Groups) -> Parts:
-        """The bucket of every value; NaN is left out."""
+        """Computes the bucket of every value; NaN is ignored."""
         given, rows = as_floats(records.numbers(self.column or "", "agg.quantiles"))
         given, rows = given[~np.isnan(given)], rows[~np.isnan(given)]
         groups = groups.take(rows)

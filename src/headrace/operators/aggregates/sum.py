@@ -1,4 +1,4 @@
-"""The exact sum, on which mean and variance rest."""
+"""The exact sum. Mean and variance use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.operators.columns.records import DECIMAL, FLOAT, Records
 class Sum(Aggregate):
     """The exact sum, rounded once at the end. Parts: count, number, power, not finite, kind.
 
-    The kind is 0 of integers, 1 of floats, 2 + n of decimals with n digits behind the point. A
+    The kind is 0 for integers, 1 for floats, 2 + n for decimals with n digits after the point. A
     sum of integers is an integer of any size; one float or decimal among them makes it a float.
     """
 
@@ -41,7 +41,7 @@ class Sum(Aggregate):
         return self.merge(parts, Groups(np.tile(np.arange(groups.count), len(made)), groups.count))
 
     def _piece(self, given: Any, kind: int, groups: Groups) -> Parts:
-        """Numbers of one kind."""
+        """The accumulators of numbers of one kind."""
         counts = pa.array(np.bincount(groups.of, minlength=groups.count))
         if kind != FLOAT:
             totals = exact_sum.totals_of_ints(given, groups)
@@ -77,7 +77,7 @@ class Sum(Aggregate):
         totals = exact_sum.merged(parts[1], parts[2], groups, tens)
         strange = np.zeros(groups.count)
         given = pc.fill_null(parts[3], 0.0)
-        with np.errstate(invalid="ignore"):  # inf - inf is nan, as it should be
+        with np.errstate(invalid="ignore"):  # inf - inf is nan, as intended
             np.add.at(strange, groups.of, given.to_numpy(False))
         twice = None if tens is None else 2 * tens
         squares = exact_sum.merged(parts[5], parts[6], groups, twice) if self.squared else None
@@ -86,13 +86,13 @@ class Sum(Aggregate):
 
     @staticmethod
     def _kinds(counts: Any, given: Any, groups: Groups) -> tuple[Ints, Ints | None]:
-        """The kind of each group, and by how many digits each row is to be moved to it."""
+        """The kind of each group, and by how many decimal digits each row is shifted for it."""
         given = np.where(counts > 0, given, 0)
         kinds = np.zeros(groups.count, np.int64)
         np.maximum.at(kinds, groups.of, given)
         if (kinds < DECIMAL).all():
             return kinds, None
-        # Floats are moved too: beside decimals they are added exactly, as everything is.
+        # Floats are shifted too, so that floats and decimals are added exactly.
         return kinds, np.maximum(kinds[groups.of] - np.maximum(given, DECIMAL), 0)
 
     def finish(self, parts: Parts) -> pa.Array | list[Any]:
@@ -114,12 +114,12 @@ def _nothing(count: int) -> pa.Array:
 
 
 def unit_of(kind: int) -> int:
-    """What one is in sums of this kind."""
+    """The value of 1 in sums of this kind."""
     return int(10 ** max(0, kind - DECIMAL))
 
 
 def facts_of(parts: Parts) -> Sequence[tuple[int, exact_sum.Total, float | None, int]]:
-    """Of each accumulator: count, total, sum of what is not finite, kind."""
+    """For each accumulator: count, total, sum of values that are not finite, kind."""
     lists = [part.to_pylist() for part in parts[:5]]
     return [
         (count, (int.from_bytes(data, "big", signed=True), power), strange, kind)

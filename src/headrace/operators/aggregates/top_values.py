@@ -22,7 +22,7 @@ class TopValues(Aggregate):
     forms: ClassVar[tuple[Form, ...]] = ("values",)
 
     def start_values(self, values: pa.Array, times: Ints, groups: Groups) -> Parts:
-        """Sorted by group and value; the last n of each run, in reverse."""
+        """Sorts by group and value, and keeps the last n of each group in reverse order."""
         order = sorted_rows(groups, values)[::-1]
         of = groups.of[order]
         starts = runs(of)

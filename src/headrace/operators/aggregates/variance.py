@@ -16,7 +16,7 @@ from headrace.operators.columns.cells import Form
 
 @dataclass(frozen=True)
 class Variance(Sum):
-    """The variance from exact sums of values and squares, so nothing cancels."""
+    """The variance from exact sums of values and squares, so no digits cancel."""
 
     population: bool = False
     root: bool = False

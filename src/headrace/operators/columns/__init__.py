@@ -1,1 +1,1 @@
-"""What all operators share: groups of rows, cells of mixed kinds, exact sums, output rows."""
+"""Helpers of all operators: groups of rows, cells of mixed kinds, exact sums, output rows."""

@@ -1,11 +1,13 @@
-"""Columns inside operators: typed where all values are of one simple kind, else cells.
+"""Columns inside operators: typed if all values are of one simple kind, otherwise cells.
 
-A *typed* column is one of int64, float64, string, binary and bool. *Cells* are the bytes by
-which `model.kinds` orders values of all kinds; they are sorted, compared and joined as text is.
-Both give the same answers, so it does not matter which of them the neighbours of a value made
-of its column. No column is ever cast or inferred: where two do not fit, both become cells.
+The type of a *typed* column is int64, float64, string, binary or bool. *Cells* are the bytes with
+which `model.values.kinds` orders values of all kinds; they are sorted, compared and joined like
+text.
 
-Cells are marked by an Arrow type that typed columns do not have.
+Invariant: both forms give the same results, so other values in the column cannot change a result.
+No column is ever cast or inferred: if two columns have different types, both become cells.
+
+Cells have an Arrow type that no typed column has.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def column_of(values: list[Any]) -> pa.Array:
 
 
 def typed_array(values: list[Any], kinds: set[type]) -> pa.Array | None:
-    """Values of these kinds as a typed column, if there is one for them."""
+    """Values of these kinds as a typed column, if there is a type for them."""
     if not kinds:
         return pa.nulls(len(values))
     kind = TYPES.get(next(iter(kinds))) if len(kinds) == 1 else None
@@ -68,7 +70,7 @@ def typed_array(values: list[Any], kinds: set[type]) -> pa.Array | None:
 
 
 def simple(value: Any) -> Any:
-    """A value as aggregates take it: a time as microseconds, a decimal as a float."""
+    """A value in the form for aggregates: a time as microseconds, a decimal as a float."""
     if isinstance(value, _TIMES):
         return micros_of(value)
     if isinstance(value, Decimal):
@@ -80,7 +82,7 @@ _SIMPLE = frozenset({int, float, str, bytes, bool, list, dict})
 
 
 def of_arrow(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """An Arrow column of whatever type."""
+    """An Arrow column of any type, as a typed column or as cells."""
     if pa.types.is_decimal(column.type):
         return _floats(one_array(column))
     array = stored_form(column)
@@ -90,7 +92,7 @@ def of_arrow(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _floats(decimals: pa.Array) -> pa.Array:
-    """Each the nearest float, as Python has it; Arrow's cast is off by a little at times."""
+    """The nearest float of each decimal, as in Python. Arrow's cast is sometimes inexact."""
     rows = np.flatnonzero(decimals.is_valid().to_numpy(False))
     scale = decimals.type.scale
     numbers = exact_sum.unscaled(decimals.take(pa.array(rows)))
@@ -105,11 +107,11 @@ def _floats(decimals: pa.Array) -> pa.Array:
 
 
 _EXACT_TENS = range(23)
-"""Powers of ten that a float holds exactly: a division by one of them is rounded once."""
+"""Exponents of powers of ten that a float holds exactly: dividing by them rounds once."""
 
 
 def is_cells(column: pa.Array) -> bool:
-    """Whether a column, or one of lists, holds cells."""
+    """Whether a column, or a column of lists, contains cells."""
     kind = column.type
     return bool((kind.value_type if pa.types.is_list(kind) else kind) == CELLS)
 
@@ -125,7 +127,7 @@ def as_cells(column: pa.Array) -> pa.Array:
 
 
 def values_in(column: pa.Array) -> list[Any]:
-    """The values of a column, or the lists of one of lists."""
+    """The values of a column, or the lists of a column of lists."""
     if not is_cells(column):
         return python_list(column)
     if column.type == CELLS:
@@ -139,7 +141,7 @@ _CELL = 100
 
 
 def to_stored(column: pa.Array) -> list[Any]:
-    """A part of accumulators as it is stored: values of typed columns, and cells as they are."""
+    """A part of accumulators in stored form: values of typed columns, and cells unchanged."""
     if not is_cells(column):
         return python_list(column)
     if column.type == CELLS:
@@ -148,7 +150,7 @@ def to_stored(column: pa.Array) -> list[Any]:
 
 
 def joined(first: pa.Array, second: pa.Array) -> pa.Array:
-    """Two columns, one behind the other."""
+    """Two columns, concatenated."""
     if first.type.equals(second.type):
         return pa.concat_arrays([first, second])
     if pa.types.is_list(first.type) and pa.types.is_list(second.type):
@@ -163,19 +165,19 @@ def joined(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 def all_joined(columns: Sequence[pa.Array]) -> pa.Array:
-    """All of them, one behind the other."""
+    """Several columns, concatenated."""
     kinds = {column.type for column in columns}
     return pa.concat_arrays(columns) if len(kinds) == 1 else functools.reduce(joined, columns)
 
 
 def lists_by(lengths: Any, items: pa.Array) -> pa.Array:
-    """Lists of these lengths, one behind the other."""
+    """A column of consecutive lists of these lengths."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), items)
 
 
 def of_stored(form: Form, parts: Sequence[Any]) -> pa.Array:
-    """What `to_stored` made, at one time or at several."""
+    """A column from the results of one or several calls of `to_stored`."""
     if form == "value":
         return _of_stored(list(parts))
     if form == "values":

@@ -1,8 +1,8 @@
-"""Exact sums: the same to the last bit however the input is cut, rounded once at the end.
+"""Exact sums, rounded once at the end. They do not depend on how the input is cut.
 
-A float is an integer times a power of two. Per group and exponent the integers are
-added in numpy, in two halves so that nothing overflows; what is left, a handful of
-numbers per group, is put together as one Python integer with one exponent.
+A float is an integer times a power of two. For each group and exponent the integers are added in
+numpy, in two halves to avoid overflow. The few numbers that remain per group are combined into one
+Python integer with one exponent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def totals_of_ints(values: Any, groups: Groups) -> list[Total]:
 
 
 def unscaled(decimals: pa.Array) -> Any:
-    """Decimals without their point, as integers; as Python's where 64 bits do not hold them."""
+    """Decimals without their point, as integers; Python integers if 64 bits are too few."""
     wide = decimals.cast(pa.decimal256(76, decimals.type.scale))
     words = np.frombuffer(wide.buffers()[1], "<i8").reshape(-1, 4)
     words = words[wide.offset : wide.offset + len(wide)]
@@ -51,7 +51,7 @@ def unscaled(decimals: pa.Array) -> Any:
 
 
 def whole(decimal: Decimal) -> tuple[int, int]:
-    """A finite decimal without its point, and how many digits stood behind it."""
+    """A finite decimal without its point, and the number of digits after the point."""
     sign, digits, exponent = decimal.as_tuple()
     number = int("".join(map(str, digits))) * (-1 if sign else 1)
     power = int(exponent)
@@ -66,7 +66,7 @@ def _totals_of_objects(values: Any, groups: Groups) -> list[Total]:
 
 
 def _halves(values: Any) -> tuple[Any, Any]:
-    """The upper 32 bits, with the sign of a signed integer, and the lower ones."""
+    """The upper 32 bits, with the sign of a signed integer, and the lower 32 bits."""
     low = values & values.dtype.type(0xFFFFFFFF)
     return (values >> values.dtype.type(32)).astype(np.int64), low.astype(np.int64)
 
@@ -135,7 +135,7 @@ def add(a: Total, b: Total) -> Total:
 
 
 def merged(numbers: pa.Array, powers: pa.Array, groups: Groups, tens: Any = None) -> list[Total]:
-    """Adds up stored totals per group, each times its power of ten."""
+    """Adds stored totals per group, each multiplied by its power of ten."""
     totals = [ZERO] * groups.count
     moved = repeat(0) if tens is None else tens.tolist()
     for owner, data, power, ten in zip(
@@ -170,7 +170,7 @@ def ratio(total: Total, divisor: int = 1) -> float:
 
 
 def root(total: Total, divisor: int) -> float:
-    """The square root of total / divisor, also where that itself is too large or too small."""
+    """The square root of total / divisor, even if the quotient itself does not fit a float."""
     number, power = total
     half = (number.bit_length() + power - divisor.bit_length()) // 2
     try:

@@ -1,4 +1,4 @@
-"""Arrow expressions: which columns they read, and what they give for a table."""
+"""Arrow expressions: the columns that they read, and their results for a table."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def columns_read(expression: pc.Expression) -> tuple[str, ...]:
     first, inner = True, 0
     for kind, name in _parts(expression):
         if kind == "nested_field_ref":
-            first, inner = True, int(name)  # so many names follow: a column, and the way into it
+            first, inner = True, int(name)  # this many names follow: a column, then nested fields
         elif kind == "field_ref":
             if first or not inner:
                 found[name] = None
             first, inner = False, max(inner - 1, 0)
-    # Names that cannot be read so (they have a line break, or no end) are found as Arrow misses
-    # them.
+    # Names that cannot be parsed here (with a line break, or cut) are found later, when Arrow
+    # reports them as missing.
     while True:
         try:
             _evaluated(pa.table({name: pa.nulls(0) for name in found or ("",)}), {"": expression})
@@ -40,7 +40,7 @@ def columns_read(expression: pc.Expression) -> tuple[str, ...]:
 
 
 def is_column(given: str | pc.Expression) -> str | None:
-    """The column that is meant, where an expression is nothing else."""
+    """The name of the column, if the expression is only a column."""
     if isinstance(given, str):
         return given
     parts = _parts(given)
@@ -48,7 +48,7 @@ def is_column(given: str | pc.Expression) -> str | None:
 
 
 def _parts(expression: pc.Expression) -> list[tuple[str, str]]:
-    """An expression as Arrow writes it down, part by part; it has no other way to look inside."""
+    """The parts of an expression's text. Arrow offers no other access to its structure."""
     data = expression.__reduce__()[1][0]
     with pa.ipc.open_file(data) as written:
         text = written.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
@@ -58,14 +58,15 @@ def _parts(expression: pc.Expression) -> list[tuple[str, str]]:
 
 _TYPES = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary(),
           pa.timestamp("us", "UTC"), pa.list_(pa.null()))  # fmt: skip
-"""Of what types a column may have been that is null in all records of a table."""
+"""The possible types of a column that is null in all records of a table."""
 
 
 def evaluate(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
     """A table of expressions over the columns of another.
 
-    A column that no record of the table has is null, as in sparse JSON: whether one of them has
-    it depends on the cut, so it must not matter. Its type is any that the expressions take.
+    A column that no record of the table has is null, as in sparse JSON. Whether some record has it
+    depends on how the input is cut, so it must not matter. Its type is any that the expressions
+    accept.
     """
     while True:
         try:
@@ -82,7 +83,7 @@ def evaluate(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
 def _as_another_type(
     table: pa.Table, columns: Mapping[str, pc.Expression], error: pa.ArrowException
 ) -> pa.Table:
-    """Where a function does not take nulls without a type: each expression with types it takes."""
+    """Evaluates each expression with types that it accepts, if it refuses nulls without a type."""
     empty = [field.name for field in table.schema if pa.types.is_null(field.type)]
     made: dict[str, pa.ChunkedArray] = {}
     for name, expression in columns.items():
@@ -111,5 +112,5 @@ def _evaluated(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Tabl
             ),
         ]
     )
-    # One thread keeps the rows in their order.
+    # With one thread the rows keep their order.
     return declaration.to_table(use_threads=False)

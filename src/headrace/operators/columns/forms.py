@@ -1,13 +1,12 @@
 """Records by form: rows without a schema as Arrow tables of explicit types.
 
-The form of a record is, for the columns that a step reads, the kind of each cell. Records of
-one form make one table; nothing is inferred over several records, so what a step makes of a
-record does not depend on who else is in its epoch. Rows that are columns already have one
-form, the one that they were declared with.
+The form of a record is the kind of each cell in the columns that a step reads. Records of one form
+make one table. Types are never inferred from several records, so the result for a record does not
+depend on the other records of its epoch. Columnar rows have one form, with their declared types.
 
-What comes out is put back into the order of the records: as columns where all of it has one
-simple kind each and nothing is null, so that columns and packed values mean the same to
-whoever reads them next; else as values, each record's own.
+Results are put back into the order of the records. They are columns if every column has one simple
+kind and no nulls, so that columns and packed values mean the same to the next step. Otherwise they
+are values, one for each record.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ Cells: TypeAlias = Any
 """A column: an Arrow array, or a list of Python values."""
 
 COUNTED = "no columns"
-"""The column of a table of records without any."""
+"""The name of the only column in a table of records without columns."""
 VALUE = "value"
-"""The column of a value that has none."""
+"""The column of a value that is not a dict."""
 TIMES = ("timestamp", "record_timestamp")
-"""The records' own times, where their values have no such columns."""
+"""The columns of the records' times, if the values have no such columns."""
 
 _NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class Absent:
-    """Stands for a cell where a record has no such column, if that is told from null."""
+    """Stands for a cell of a missing column, if missing is distinguished from null."""
 
 
 _ABSENT = Absent()
@@ -56,7 +55,7 @@ _SIMPLE: dict[type, pa.DataType] = {
 
 
 def type_of(cell: Any, wide: pa.DataType | None = None) -> pa.DataType:
-    """The Arrow type of one cell, by itself; `wide` is for integers of more than 64 bits."""
+    """The Arrow type of one cell alone. `wide` is the type for integers of more than 64 bits."""
     kind = type(cell)
     if kind in _SIMPLE:
         return _SIMPLE[kind]
@@ -112,7 +111,7 @@ class Kinds:
         self.codes = codes if len(index) > 1 else None
 
     def array(self, rows: Ints) -> pa.Array | None:
-        """The cells of rows that are of one form; None where they are absent."""
+        """The cells of rows of one form; None if they are absent."""
         kind = self.types[0 if self.codes is None else int(self.codes[rows[0]])]
         if kind is None:
             return None
@@ -120,12 +119,12 @@ class Kinds:
         return pa.array(self.cells if every else picked(self.cells, rows), kind)
 
     def whole(self) -> pa.Array:
-        """All cells, where `is_whole`."""
+        """All cells as one array. Only valid if `is_whole`."""
         return pa.array(self.cells, self.types[0])
 
     @property
     def is_whole(self) -> bool:
-        """Whether a column holds these cells as they are: of one simple kind, and none is null."""
+        """Whether one column can hold all cells unchanged: one simple kind, and no nulls."""
         return self.codes is None and not self.bad and self.types[0] in _COLUMNS
 
 
@@ -133,16 +132,16 @@ _COLUMNS = (pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary())
 
 
 class InputRecords:
-    """A step's input: the columns that the step asks for."""
+    """The input of a step, which gives the columns that the step asks for."""
 
     def __init__(
         self, rows: Rows, *, wide: pa.DataType | None = None, any_case: bool = False
     ) -> None:
-        """`wide`: the type of integers of more than 64 bits; `any_case`: a column's name may be
-        written in small or capital letters, as in SQL."""
+        """`wide`: the type of integers of more than 64 bits. `any_case`: names of columns are
+        case-insensitive, as in SQL."""
         self.rows = rows
         self.columns = rows.columns
-        """The value columns, where rows are columns."""
+        """The value columns; None if rows are packed."""
         self._wide = wide
         self._any_case = any_case
 
@@ -156,14 +155,14 @@ class InputRecords:
 
     @cached_property
     def values(self) -> list[dict[str, Any]]:
-        """The values as columns; what is no dict is the column `value`."""
+        """The values as mappings of columns. A value that is not a dict is the column `value`."""
         given = self.given
         if set(map(type, given)) <= {dict}:
             return given
         return [value if type(value) is dict else {VALUE: value} for value in given]
 
     def cells(self, name: str, absent: Any = None) -> list[Any]:
-        """The cells of a column, of rows that are packed."""
+        """The cells of a column of packed rows."""
         found = [value.get(name, _ABSENT) for value in self.values]
         times = self.rows.timestamps
         for i, cell in enumerate(found) if _ABSENT in found else ():
@@ -176,11 +175,11 @@ class InputRecords:
         return found
 
     def kinds(self, name: str) -> Kinds:
-        """The same with their kinds."""
+        """The cells of a column of packed rows, with their kinds."""
         return Kinds(self.cells(name), self._wide)
 
     def column(self, name: str) -> pa.Array:
-        """A column of rows that are columns; nulls where there is none of that name."""
+        """A column of columnar rows; nulls if there is no column of that name."""
         columns: Any = self.columns
         have = self._have(name)
         if have is not None:
@@ -194,13 +193,13 @@ class InputRecords:
         return same_column(name, names) if self._any_case else None
 
     def forms(self, names: Sequence[str], told: Sequence[str] = ()) -> Forms:
-        """The records by the kinds of these columns; of `told` ones, absent is told from null."""
+        """The records by the kinds of these columns. In `told` columns absent differs from null."""
         kinds = {name: self.kinds(name) for name in names}
         kinds |= {name: Kinds(self.cells(name, _ABSENT), self._wide) for name in told}
         return Forms(kinds)
 
     def table(self, names: Sequence[str], rows: Ints) -> pa.Table:
-        """These columns of rows that are columns; those that there are."""
+        """These columns of columnar rows, as far as they exist."""
         found = {n: self.column(n) for n in names if n in TIMES or self._have(n) is not None}
         made = pa.table(found) if found else counted(len(self))
         return made if len(rows) == len(self) else made.take(pa.array(rows))
@@ -212,7 +211,7 @@ class InputRecords:
         bad: dict[int, Exception],
         told: Sequence[str] = (),
     ) -> Iterator[tuple[Ints, pa.Table]]:
-        """A table for each form among these rows; what fits none goes into `bad`."""
+        """A table for each form among these rows. Rows that have no form go into `bad`."""
         if self.columns is not None:
             if len(rows):
                 yield rows, self.table((*names, *told), rows)
@@ -237,7 +236,7 @@ class Forms:
         self.codes: Ints | None = group(several).of if several else None
 
     def groups(self, rows: Ints) -> list[Ints]:
-        """These rows by their form, each group in order."""
+        """These rows grouped by form; each group keeps its order."""
         if self.bad:
             rows = rows[~np.isin(rows, list(self.bad))]
         if self.codes is None or not len(rows):
@@ -246,25 +245,25 @@ class Forms:
         return list(np.split(order, np.flatnonzero(np.diff(self.codes[order])) + 1))
 
     def table(self, rows: Ints) -> pa.Table:
-        """The table of rows that are of one form."""
+        """The table of rows of one form."""
         arrays = {name: column.array(rows) for name, column in self._kinds.items()}
         found = {name: array for name, array in arrays.items() if array is not None}
         return pa.table(found) if found else counted(len(rows))
 
 
 def same_column(name: str, columns: Iterable[str]) -> str | None:
-    """The column of that name, in whatever case its letters are."""
+    """The column of that name, compared without case."""
     lower = name.lower()
     return next((c for c in columns if type(c) is str and c.lower() == lower), None)
 
 
 def counted(rows: int) -> pa.Table:
-    """A table of so many rows that nobody looks at."""
+    """A table with this many rows and a column that is never read."""
     return pa.table({COUNTED: pa.nulls(rows)})
 
 
 def picked(cells: list[Any], rows: Ints) -> list[Any]:
-    """Some of the cells."""
+    """The cells at these positions."""
     return [cells[i] for i in rows.tolist()]
 
 
@@ -277,16 +276,16 @@ def judged(
     *,
     probe: bool = True,
 ) -> list[tuple[Ints, T]]:
-    """What `work` gives for a table of these rows; those that it cannot take go into `bad`.
+    """The result of `work` for a table of these rows. Rows for which it fails go into `bad`.
 
-    Each is judged alone: where it fails over all of them, halves are tried. Where not even no
-    rows will do (`probe`), it is their kinds that it does not take, and none of them would do.
+    Each row is judged alone: if `work` fails for all rows, it is tried with each half. If it fails
+    even for a table without rows (`probe`), it does not accept their kinds, so no row can succeed.
     """
     try:
         return [(rows, work(table))]
     except catch as error:
         own = error
-    if probe:  # of one row too: what is wrong with it is told alike, alone and among others
+    if probe:  # also for one row: its error must be the same alone and among other rows
         try:
             work(table.slice(0, 0))
         except catch as error:
@@ -297,20 +296,20 @@ def judged(
         return []
     found, half = [], len(rows) // 2
     for at, end in ((0, half), (half, len(rows))):
-        # Not a slice: DuckDB refuses structs that begin somewhere inside of a buffer.
+        # Not a slice: DuckDB refuses structs with an offset into their buffer.
         part = table.take(pa.array(np.arange(at, end)))
         found += judged(part, rows[at:end], work, catch, bad, probe=False)
     return found
 
 
 def set_aside(ctx: TableContext, records: InputRecords, bad: Mapping[int, Exception]) -> None:
-    """Sends what could not be taken where the policy for errors says, in the records' order."""
+    """Reports the records that failed to the error policy, in the order of the records."""
     for i in sorted(bad):
         ctx.set_aside(bad[i], i, records.given[i], int(records.rows.timestamps[i]))
 
 
 def canonical(array: pa.Array) -> Cells:
-    """Computed cells as a column, if they are of a simple kind and none is null; else a list."""
+    """Computed cells as a column if they are of one simple kind without nulls, else a list."""
     array = one_array(array)
     kind = array.type
     if pa.types.is_dictionary(kind):
@@ -328,7 +327,7 @@ def canonical(array: pa.Array) -> Cells:
             return array
     cells = python_list(array)
     if pa.types.is_decimal(kind) and kind.precision == 38 and kind.scale == 0:
-        # So DuckDB gives integers of 128 bits.
+        # DuckDB returns 128-bit integers in this type.
         return [int(cell) if isinstance(cell, Decimal) else cell for cell in cells]
     return cells
 
@@ -348,12 +347,12 @@ def united(parts: Sequence[tuple[Ints, Cells]]) -> Cells:
 
 
 def produce(ctx: TableContext, columns: Mapping[str, Cells | Kinds], times: Ints, at: Ints) -> None:
-    """Sends rows, as columns if they can be, else as values; `at` says of which records."""
+    """Sends rows, as columns if possible, else as values. `at` are the records they come from."""
     if not len(at):
         return
     whole = all(c.is_whole if isinstance(c, Kinds) else isinstance(c, pa.Array)
                 for c in columns.values())  # fmt: skip
-    # Dicts may have names that are no text, columns may not.
+    # Names in dicts may be other than text; names of columns may not.
     if whole and columns and all(type(name) is str for name in columns):
         arrays = {n: c.whole() if isinstance(c, Kinds) else c for n, c in columns.items()}
         ctx.produce_table(pa.table(arrays), timestamp=times, causes=at)
@@ -363,7 +362,7 @@ def produce(ctx: TableContext, columns: Mapping[str, Cells | Kinds], times: Ints
 
 
 def listed(cells: Cells | Kinds) -> list[Any]:
-    """Cells as Python has them."""
+    """Cells as a list of Python values."""
     if isinstance(cells, Kinds):
         return cells.cells
     return cells if isinstance(cells, list) else python_list(cells)

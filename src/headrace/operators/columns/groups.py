@@ -1,4 +1,4 @@
-"""Rows in groups, by numpy: who belongs to whom, sorted runs, lists per group."""
+"""Groups of rows in numpy: group numbers, sorted rows, lists per group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Groups:
         return found
 
     def take(self, rows: Ints) -> Groups:
-        """The same groups over some of the rows."""
+        """The same groups for some of the rows."""
         return Groups(self.of[rows], self.count)
 
     def sums(self, values: Any) -> Ints:
@@ -39,14 +39,14 @@ class Groups:
         return found
 
     def newest(self, times: Ints) -> Ints:
-        """The largest of each group."""
+        """The largest number of each group."""
         found = np.full(self.count, np.iinfo(np.int64).min, np.int64)
         np.maximum.at(found, self.of, times)
         return found
 
 
 def group(columns: Sequence[Ints]) -> Groups:
-    """Rows that agree in all columns, numbered in the order of their values."""
+    """Groups of rows that are equal in all columns, numbered in the order of their values."""
     size = len(columns[0])
     if not size:
         return Groups(np.zeros(0, np.int64), 0)
@@ -72,7 +72,7 @@ def group(columns: Sequence[Ints]) -> Groups:
 
 
 def sorted_rows(groups: Groups, *columns: Any) -> Ints:
-    """Positions of the rows by group, then by these columns (Arrow or numpy, no nested ones)."""
+    """Positions of the rows sorted by group, then by these columns (Arrow or numpy, not nested)."""
     columns = tuple(_in_numpy(column) for column in columns)
     if all(isinstance(column, np.ndarray) for column in columns):
         return np.lexsort((*reversed(columns), groups.of))
@@ -82,7 +82,7 @@ def sorted_rows(groups: Groups, *columns: Any) -> Ints:
 
 
 def _in_numpy(column: Any) -> Any:
-    """Numbers in numpy, floats in the order over kinds: Arrow has 0.0 and -0.0 as equal."""
+    """Numbers in numpy. Floats get the order over kinds: for Arrow 0.0 and -0.0 are equal."""
     if not isinstance(column, pa.Array) or column.null_count:
         return column
     if pa.types.is_float64(column.type):
@@ -91,12 +91,12 @@ def _in_numpy(column: Any) -> Any:
 
 
 def float_order(values: Any) -> Ints:
-    """Floats as integers that lie in their order, -0.0 before 0.0 and NaN, of one kind, last."""
+    """Floats as integers in the same order: -0.0 before 0.0, and one NaN last."""
     return _flipped(np.where(np.isnan(values), np.nan, values).view(np.int64))
 
 
 def from_float_order(numbers: Ints) -> Any:
-    """The floats again."""
+    """The floats from the integers of `float_order`."""
     return _flipped(numbers).view(np.float64)
 
 
@@ -105,7 +105,7 @@ def _flipped(bits: Ints) -> Ints:
 
 
 def runs(sorted_of: Ints) -> Ints:
-    """Where each run of equal numbers begins."""
+    """The position at which each run of equal numbers begins."""
     if not len(sorted_of):
         return np.zeros(0, np.int64)
     return np.concatenate(([0], np.flatnonzero(np.diff(sorted_of)) + 1))

@@ -17,7 +17,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hash_column(values: pa.Array) -> Hashes:
-    """The hash of each value of a column, typed or of cells; that of a null is 0."""
+    """The hash of each value of a column, typed or of cells. The hash of null is 0."""
     kind = values.type
     if values.null_count and not pa.types.is_null(kind):
         found = np.zeros(len(values), np.uint64)
@@ -40,11 +40,11 @@ _SALTS = {
     kind: np.uint64(n * 0x9E3779B97F4A7C15 & 2**64 - 1)
     for n, kind in enumerate((int, float, bool, str, bytes, list))
 }
-"""Values of two kinds are two values."""
+"""A seed per kind, because equal values of two kinds are different values."""
 
 
 def _hash_cells(cells: pa.Array) -> Hashes:
-    """The same hashes as typed columns give: values of each kind together."""
+    """The hashes of cells, equal to those of typed columns. Values of one kind go together."""
     found = np.zeros(len(cells), np.uint64)
     rows_of: dict[type, list[int]] = {}
     values = values_in(cells)
@@ -54,7 +54,7 @@ def _hash_cells(cells: pa.Array) -> Hashes:
             kind = list
         rows_of.setdefault(kind, []).append(row)
     for kind, rows in rows_of.items():
-        if kind is list:  # of no type: by the bytes of the cells
+        if kind is list:  # kinds without a typed column: hash the bytes of the cells
             raw = cells.take(pa.array(rows)).cast(pa.binary())
             found[rows] = mixed(_hash_bytes(raw) ^ _SALTS[list])
         else:
@@ -72,7 +72,7 @@ def mixed(numbers: Hashes) -> Hashes:
 
 
 def _hash_bytes(values: pa.Array) -> Hashes:
-    """Eight bytes of every value at a time; long ones go more rounds."""
+    """Hashes eight bytes of every value per round; longer values need more rounds."""
     _, offset_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32)
     offsets = offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)

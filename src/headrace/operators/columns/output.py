@@ -1,7 +1,7 @@
-"""Rows that operators send: as a table where every column is of one type, else as values.
+"""Rows that operators send: as a table if every column has one type, otherwise as values.
 
-Both mean the same further down. So a row is what its own key made of it, whatever the rows of
-other keys beside it hold.
+Both forms mean the same to later steps. So a row does not depend on the rows of other keys that
+are sent with it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ Column: TypeAlias = "pa.Array | list[Any]"
 
 
 def send(ctx: TableContext, columns: dict[str, Column], **options: Any) -> None:
-    """A row per position of the columns; `options` are those of `ctx.produce_table`.
+    """Sends one row per position of the columns. `options` are those of `ctx.produce_table`.
 
-    A null or an empty list in a column has the type of its neighbours, so such rows go as values.
+    In a column, a null or an empty list would get the type of other rows, so such rows are sent as
+    values.
     """
     arrays = {name: shown(column) for name, column in columns.items()}
     if all(array is not None and _is_typed_alone(array) for array in arrays.values()):
@@ -39,7 +40,7 @@ def send(ctx: TableContext, columns: dict[str, Column], **options: Any) -> None:
 
 
 def _is_typed_alone(array: pa.Array) -> bool:
-    """Whether each cell would have its type without the others, too."""
+    """Whether each cell alone would have the same type."""
     if array.null_count:
         return False
     if pa.types.is_struct(array.type):
@@ -51,7 +52,7 @@ def _is_typed_alone(array: pa.Array) -> bool:
 
 
 def send_dicts(ctx: TableContext, values: Sequence[dict[str, Any]], **options: Any) -> None:
-    """A row per dict, each with its own names."""
+    """Sends one row per dict, each with its own names."""
     names = list(values[0]) if values else []
     if names and all(list(value) == names for value in values) and _all_text(names):
         send(ctx, {name: [value[name] for value in values] for name in names}, **options)
@@ -64,7 +65,7 @@ def _all_text(names: list[Any]) -> bool:
 
 
 def shown(column: Column) -> pa.Array | None:
-    """A column as it can stand in a table, if it can."""
+    """A column in the form for a table; None if it has no such form."""
     if isinstance(column, pa.Array):
         if not is_cells(column):
             return column
@@ -85,7 +86,7 @@ def in_python(column: Column) -> list[Any]:
 
 
 def behind(above: Column, below: Column) -> Column:
-    """Two columns, one behind the other."""
+    """Two columns, concatenated."""
     if isinstance(above, pa.Array) and isinstance(below, pa.Array):
         if pa.types.is_null(above.type):
             above = pa.nulls(len(above), below.type)
@@ -109,7 +110,7 @@ def parts_of(names: Sequence[str], keys: Sequence[Any], rows: Ints) -> dict[str,
 
 
 def _taken(keys: Sequence[Any], rows: Ints) -> Column:
-    if len(rows) < len(keys):  # only those that are asked for
+    if len(rows) < len(keys):  # decode only the keys that are needed
         used, rows = np.unique(rows, return_inverse=True)
         keys = [keys[i] for i in used.tolist()]
     array = _key_array(keys)
@@ -134,7 +135,7 @@ def _key_array(keys: Sequence[Any]) -> pa.Array | None:
 
 
 def _in_a_column(key: Any) -> Any:
-    """A key as it stands in a row: a tuple as a struct of `part_0`, `part_1`, ..."""
+    """A key in the form for a row: a tuple becomes a struct of `part_0`, `part_1`, ..."""
     if isinstance(key, tuple):
         return {f"part_{i}": _in_a_column(part) for i, part in enumerate(key)}
     return key

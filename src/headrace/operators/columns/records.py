@@ -1,7 +1,7 @@
-"""The records that an operator gets: whose and when, and the columns that it reads.
+"""The records that an operator gets: their keys and times, and the columns that it reads.
 
-Records come columnar or packed, and mean the same in both forms. Only the columns that are
-asked for are made, each typed or as cells; a whole record stays packed. A record that is no
+Records are columnar or packed, and mean the same in both forms. Only the columns that an operator
+asks for are created, each typed or as cells; a whole record stays packed. A record that is not a
 dict has one column, `value`.
 """
 
@@ -25,26 +25,26 @@ from headrace.operators.columns.cells import column_of, of_arrow, typed_array
 from headrace.operators.columns.groups import Ints
 
 VALUE = "value"
-"""The column of records that are no dicts."""
+"""The column of records that are not dicts."""
 
 _DICTS = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
-"""With what MessagePack begins a dict."""
+"""The first bytes of a dict in MessagePack."""
 
 Refuse = Callable[[int, Exception], None]
-"""Called with the position of a record that cannot be taken, and why."""
+"""Called with the position of a record that cannot be accepted, and the reason."""
 
 Numbers = list[tuple[Any, int, Ints]]
-"""(numbers in numpy, their kind as in `Sum`, which records they are of)."""
+"""(numbers in numpy, their kind as in `Sum`, the positions of their records)."""
 
 FLOAT, DECIMAL = 1, 2
 """Kinds of sums."""
 
 _DIGITS_MAX = 10_000
-"""A decimal beyond 10 to this power would fill the memory where it is added."""
+"""A decimal beyond 10 to this power would need too much memory in a sum."""
 
 
 class Refused(Exception):
-    """Some records cannot be taken: by their position, why."""
+    """Some records cannot be accepted: the reason for each, by position."""
 
     def __init__(self, errors: dict[int, Exception]) -> None:
         super().__init__(f"{len(errors)} records")
@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class Records:
-    """Rows with the key of each, by its position among the keys."""
+    """Rows, each with the position of its key among the keys."""
 
     __slots__ = ("_columns", "_values", "key", "positions", "rows")
 
@@ -60,7 +60,7 @@ class Records:
         self.rows = rows
         self.key: Ints = np.asarray(key, np.int64)
         self.positions = np.arange(len(rows)) if positions is None else positions
-        """Where each of them stands among those that came."""
+        """The position of each record among all records that arrived."""
         self._values: list[Any] | None = None
         self._columns: dict[str, pa.Array] = {}
 
@@ -69,16 +69,16 @@ class Records:
 
     @property
     def times(self) -> Ints:
-        """When they happened."""
+        """The timestamps of the records."""
         return self.rows.timestamps
 
     def without(self, refused: dict[int, Exception]) -> Records:
-        """All but these."""
+        """The records except those at these positions."""
         kept = np.delete(np.arange(len(self)), list(refused))
         return Records(self.rows.take(kept), self.key[kept], self.positions[kept])
 
     def column(self, name: str) -> pa.Array:
-        """A column, typed or as cells; null where a record does not have it."""
+        """A column, typed or as cells; null if a record does not have it."""
         found = self._columns.get(name)
         if found is None:
             if self.rows.packed is not None:
@@ -90,7 +90,7 @@ class Records:
         return found
 
     def present(self, name: str) -> Any:
-        """Which records have a value there."""
+        """A mask of the records that have a value in the column."""
         if self.rows.packed is not None:
             cells = self.raw(name)
             return np.fromiter((cell is not None for cell in cells), np.bool_, len(cells))
@@ -100,7 +100,7 @@ class Records:
         return np.asarray(one_array(column).is_valid())
 
     def raw(self, name: str) -> list[Any]:
-        """A column as the records have it, in Python."""
+        """A column as unchanged Python values."""
         if self.rows.packed is None:
             column = self.rows.column(name)
             return [None] * len(self) if column is None else python_list(one_array(column))
@@ -124,7 +124,7 @@ class Records:
         return self._values
 
     def packed(self, chosen: Ints) -> list[bytes]:
-        """Some of the records as bytes of dicts."""
+        """Some of the records as encoded dicts."""
         if self.rows.packed is None:
             return [packed_exactly(value) for value in self.dicts(chosen)]
         cells = self.rows.packed.take(pa.array(chosen)).to_pylist()
@@ -136,7 +136,7 @@ class Records:
     # Numbers ------------------------------------------------------------------
 
     def numbers(self, name: str, what: str) -> Numbers:
-        """The numbers of a column, by kind. Refuses records that have something else there."""
+        """The numbers of a column, by kind. Refuses records with another value in it."""
         if self.rows.packed is not None:
             return self._sorted_out(self.raw(name), name, what)
         column = self.rows.column(name)
@@ -205,7 +205,7 @@ _TIMES = (datetime, date, time, timedelta)
 
 
 def _taken(cell: Any, name: str, what: str) -> tuple[Any, int | str]:
-    """A number, and with which others it can be added in numpy."""
+    """A number, and the group of numbers with which numpy can add it."""
     kind = type(cell)
     if kind is float:
         return cell, FLOAT
@@ -235,7 +235,7 @@ def _no_number(cell: Any, name: str, what: str) -> TypeError:
 
 
 def as_floats(numbers: Numbers) -> tuple[Any, Ints]:
-    """Numbers of all kinds as floats; what is too large is infinite."""
+    """Numbers of all kinds as floats; a number that is too large is infinite."""
     values, rows = [np.zeros(0)], [np.zeros(0, np.int64)]
     for given, kind, mine in numbers:
         if given.dtype != object and kind < DECIMAL:

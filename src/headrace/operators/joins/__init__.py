@@ -1,1 +1,1 @@
-"""Joins of two streams by key: by window, by interval, as of a time, over the whole history."""
+"""Joins of two streams by key: by window, by interval, as of a time, over all records."""

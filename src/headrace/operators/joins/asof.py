@@ -1,8 +1,8 @@
-"""The as-of join: each left record with the newest right one that is not after it.
+"""The as-of join: joins each left record with the newest right record that is not after it.
 
-It is ordered: records wait for the watermark and come by time, a right one before
-a left one of the same instant. So the newest right row is all there is to keep,
-and the answer is exact.
+It is an ordered computation: records wait for the watermark and arrive in time order, a right
+record before a left record of the same instant. So it keeps only the newest right row of each key,
+and the result is exact.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """A row of the table, as the bytes that it would travel in."""
+    """A row of the table, in encoded form."""
 
     row: bytes
     timestamp: int = 0
 
     @staticmethod
     def of(row: Mapping[str, Any], timestamp: int) -> Kept:
-        """A row to keep."""
+        """Encodes a row, to keep it."""
         return Kept(packed_exactly(row), timestamp)
 
     def columns(self) -> Mapping[str, Any]:
-        """The row again."""
+        """The decoded row."""
         return decode_value(self.row)
 
 
@@ -55,14 +55,14 @@ class AsOfJoin(Computation, ordered=True):
         self.calls_users = pairing.calls_users
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """A new version of the table's row, or a record that looks it up."""
+        """Handles a new version of the table's row, or a record that looks it up."""
         time, row = record.timestamp, self.pairing.row(record.value)
         newest = self.newest
         if record.stream != self.left_stream:
             if is_unequal(ctx.key):
-                return  # nobody will look it up
+                return  # no record will look it up
             if newest is not None and time < newest.timestamp:
-                return  # a late one: a newer version is known
+                return  # a late row: a newer version is known
             self.newest = Kept.of(row, time)
             if self.tolerance_us is not None:
                 ctx.set_timer(at=min(time + self.tolerance_us + 1, END), hold=END)
@@ -81,5 +81,5 @@ class AsOfJoin(Computation, ordered=True):
         ctx.produce(msgspec.Raw(self.pairing.packed(self.pairing(left, right, ctx.key))))
 
     def process_timer(self, timer: Timer, ctx: Context) -> None:
-        """The newest version is too old for whatever may come."""
+        """Removes the newest version, because it is too old for all later records."""
         self.newest = None

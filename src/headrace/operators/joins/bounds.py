@@ -1,4 +1,4 @@
-"""`interval("-5s", "10s")`: the bounds of an interval join, as users write them."""
+"""`interval("-5s", "10s")`: how users write the bounds of an interval join."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.model.values.time import Duration, duration
 
 @dataclass(frozen=True)
 class Interval:
-    """How far a right record's time may lie from a left one's, both ends included."""
+    """How far a right record's time may be from a left record's time, both ends included."""
 
     lower_us: int
     upper_us: int

@@ -1,8 +1,9 @@
-"""`ChunkedJoin`: what the columnar joins share: chunks of both sides in state, and their timers.
+"""`ChunkedJoin`: the common base of columnar joins: chunks of both sides in state, and timers.
 
-A chunk is what one key got on one side in one epoch, and perhaps in one window or stretch of time
-(`SideRows.chunks`). Its place, the key of its map entry, begins with when it is done with, where
-the join knows that. A join says which rows match, and when rows are done with.
+A chunk has the rows that one key got on one side in one epoch; some joins also cut chunks by window
+or time range (`SideRows.chunks`). Its place is the key of its map entry. If the join knows when a
+chunk is no longer needed, its place begins with that time. A subclass decides which rows match, and
+when rows are no longer needed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SIDES = ("left", "right")
 Chunks = tuple[list[int], list[bytes], Any]
-"""Of each chunk its key and place, and the column of their rows."""
+"""The keys and places of chunks, and the column of their rows."""
 
 NONE: Ints = np.zeros(0, np.int64)
 
@@ -34,7 +35,7 @@ NONE: Ints = np.zeros(0, np.int64)
 class ChunkedJoin(Computation):
     """Keeps rows of both sides in chunks."""
 
-    reads_values = False  # it takes each side for itself
+    reads_values = False  # it reads each side separately
 
     left: Map[bytes, bytes] = state()
     """Place -> rows of a chunk."""
@@ -44,7 +45,7 @@ class ChunkedJoin(Computation):
         self.pairing = pairing
         self.left_stream = left_stream
         self.outer = (how in ("left", "full"), how == "full")
-        """Of which sides rows without a partner come out, too."""
+        """For each side, whether rows without a partner are sent too."""
 
     def _chunks(
         self, ctx: TableContext, side: int, keys: Any
@@ -62,9 +63,9 @@ class ChunkedJoin(Computation):
         groups: Groups,
         places_of: Callable[[Ints], list[bytes]],
     ) -> tuple[Ints, list[bytes]]:
-        """Stores a chunk per group, and gives the position of its first row, and its place.
+        """Stores a chunk per group; returns the position of its first row, and its place.
 
-        `places_of` makes places of such positions.
+        `places_of` computes places from such positions.
         """
         first, chunks = rows.chunks(groups)
         places = places_of(first)
@@ -78,7 +79,7 @@ class ChunkedJoin(Computation):
         ctx.put_entries(SIDES[side], keys, places, [None] * len(places))
 
     def _earliest(self, ctx: TableContext, tag: str, key: Ints, at: Ints) -> tuple[Ints, Ints]:
-        """Each key once, with its earliest time, or that of its timer where that is earlier."""
+        """Each key once, with its earliest time, or the time of its timer if that is earlier."""
         keys = group([key])
         owners = key[keys.one_row()]
         before = ctx.timers(tag).take(pa.array(owners)).fill_null(END).to_numpy()

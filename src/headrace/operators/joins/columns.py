@@ -1,4 +1,4 @@
-"""Columns of joined rows: parts of keys, nulls of a side that is missing, and `select=`."""
+"""Columns of joined rows: parts of keys, nulls for a missing side, and `select=`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WHOLE = (int, float, str, bytes, bool, type(None))
 
 
 def copy_row(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A row for one pair alone: a function may keep or change what it gets."""
+    """A copy of a row for one pair, because a user function may keep or change it."""
     if row is None:
         return None
     return {n: v if type(v) in _WHOLE else copy.deepcopy(v) for n, v in row.items()}
 
 
 def are_own_windows(columns: Mapping[str, pa.Array], windows: Mapping[str, Ints]) -> bool:
-    """Whether no row names another window than the one in which it is joined."""
+    """Whether the window columns of rows, if there are any, name the window of the join."""
     return all(
         columns[name].type == pa.int64()
         and pc.all(pc.equal(columns[name], pa.array(window)), min_count=0).as_py()
@@ -39,7 +39,7 @@ def are_own_windows(columns: Mapping[str, pa.Array], windows: Mapping[str, Ints]
 
 
 def other_window(where: str) -> InvalidRecord:
-    """The error for a row that does."""
+    """The error for a row that names another window."""
     return InvalidRecord(
         f"{where}: joined rows have columns window_start and window_end of their window, but the "
         "records have such columns of another window: rename those in select=, or join by "
@@ -48,7 +48,7 @@ def other_window(where: str) -> InvalidRecord:
 
 
 def is_unequal(key: Any) -> bool:
-    """Whether a key has a part that is missing: that equals nothing, as NULL in SQL."""
+    """Whether a part of a key is missing: such a key equals no key, as NULL in SQL."""
     return type(key) is tuple and None in key
 
 
@@ -57,13 +57,13 @@ def key_parts(names: tuple[str, ...], key: Any) -> dict[str, Any]:
         return dict(zip(names, key, strict=True))
     if len(names) != 1:
         return {}
-    # As in rows of windows: a function gave a key of several parts and one name.
+    # As in rows of windows: a function returned a key of several parts under one name.
     several = isinstance(key, tuple)
     return {names[0]: {f"part_{i}": part for i, part in enumerate(key)} if several else key}
 
 
 def key_columns(names: tuple[str, ...], ctx: TableContext, key: Ints) -> dict[str, pa.Array] | None:
-    """The parts of the keys at these positions; None where they do not fit columns as they are."""
+    """The parts of the keys at these positions; None if they do not fit columns unchanged."""
     if not names:
         return {}
     used, of = np.unique(key, return_inverse=True)
@@ -78,7 +78,7 @@ def key_columns(names: tuple[str, ...], ctx: TableContext, key: Ints) -> dict[st
 
 
 def is_key(keys: Mapping[str, Any], *rows: Mapping[str, Any]) -> bool:
-    """Whether rows have nothing else under the name that the key is to have beside them."""
+    """Whether a row's value under the name of the key, if there is one, equals the key."""
     for name, part in keys.items():
         for row in rows:
             if name not in row:
@@ -93,7 +93,7 @@ def is_key(keys: Mapping[str, Any], *rows: Mapping[str, Any]) -> bool:
 
 
 def other_key(names: Iterable[str], where: str) -> InvalidRecord:
-    """The error for a row that has."""
+    """The error for a row whose value under the name of the key differs from the key."""
     shown = ", ".join(map(repr, names))
     return InvalidRecord(
         f"{where}: its key is a function and comes out as the column {shown}, but the "
@@ -108,7 +108,7 @@ def nulls(
     row: Mapping[str, Any],
     count: int,
 ) -> dict[str, pa.Array]:
-    """Nulls for the columns of a side, where they are known; a schema gives them types."""
+    """Nulls for the known columns of a side. A schema gives them types."""
     return {n: pa.nulls(count, kinds.get(n, pa.null())) for n in names or () if n not in row}
 
 

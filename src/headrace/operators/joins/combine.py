@@ -1,12 +1,12 @@
-"""How two rows become one: the columns of both, a selection, or a function of both.
+"""Combines two rows into one: the columns of both, a selection, or a function of both.
 
-Key columns that both sides have under one name appear once. Any other name on
-both sides is a clash: found when the pipeline is built where the columns are
-known, else an error of each pair that has it.
+Key columns that both sides have under one name appear once. Any other name on both sides is a
+clash. If the columns are known, it is found when the pipeline is built; otherwise it is an error of
+each pair that has it.
 
-A row without a partner has nulls for the columns of the other side that are known when
-the pipeline is built, by a schema, a `select` step or `select=`, and no others: what rows
-have shown so far depends on the cut.
+A row without a partner has nulls for the columns of the other side that are known when the pipeline
+is built (from a schema, a `select` step or `select=`). It has no nulls for other columns, because
+the columns of the rows so far depend on how the input is cut.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ Columns = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One input of a join: a stream, its key and, where they are known, its columns."""
+    """One input of a join: a stream, its key and, if they are known, its columns."""
 
     stream: str
     key: KeyGiven
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] = ()
-    """How the parts of the key are called where it is a function."""
+    """The names of the key's parts, if the key is a function."""
     kinds: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """The types of columns, where a schema gives them."""
+    """The types of columns, if a schema gives them."""
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns that make the key; none where it is a function."""
+        """The columns of the key; none if it is a function."""
         if isinstance(self.key, str):
             return (self.key,)
         return self.key if isinstance(self.key, tuple) else ()
 
 
 class Pairing:
-    """Makes the joined row of a left and a right one, either of which may be missing."""
+    """Combines a left and a right row, of which one may be missing, into the joined row."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Pairing:
         where: str,
         shared: tuple[str, ...] = (),
     ) -> None:
-        """`shared`: further columns that both sides may have, being equal."""
+        """`shared`: further columns that both sides may have, with equal values."""
         self.where = where
         self._one_column = isinstance(left.key, str) or isinstance(right.key, str)
         self._keys = left.key_columns
@@ -115,7 +115,7 @@ class Pairing:
         self._checked = left.columns is not None and right.columns is not None
 
     def unequal(self, ctx: TableContext) -> Any:
-        """A mask of the keys that equal no key, not even themselves: see `is_unequal`."""
+        """A mask of the keys that equal no key, not even themselves (see `is_unequal`)."""
         if self._one_column:
             return None
         mask = np.fromiter(map(is_unequal, ctx.keys()), np.bool_)
@@ -123,13 +123,13 @@ class Pairing:
 
     @property
     def calls_users(self) -> bool:
-        """Whether a function makes the rows."""
+        """Whether a user function creates the rows."""
         return self._function is not None
 
     def new_rows(
         self, ctx: TableContext, left_stream: str, outer: tuple[bool, bool]
     ) -> list[SideRows]:
-        """An epoch's rows of both sides, but those that can have no partner: they go at once."""
+        """An epoch's rows of both sides, without rows that cannot match: these are sent at once."""
         new = [SideRows.empty(), SideRows.empty()]
         for given in ctx.inputs():
             new[0 if given.stream == left_stream else 1] = self.side_rows(ctx, given)
@@ -143,7 +143,7 @@ class Pairing:
         return [side.take(~unequal[side.key]) for side in new]
 
     def side_rows(self, ctx: TableContext, given: Input) -> SideRows:
-        """What came from one input; what has no columns goes by the policy for errors."""
+        """The rows of one input. Records without columns go by the error policy."""
         rows, keys = given.rows, given.key_index
         if rows.columns is not None:
             return SideRows.of(keys, rows, self.row)
@@ -160,7 +160,7 @@ class Pairing:
         return SideRows.of_objects(keys, times, objects)
 
     def columns(self) -> tuple[str, ...] | None:
-        """The columns of joined rows, where they are known."""
+        """The columns of joined rows, if they are known."""
         if self._chosen is not None:
             return tuple(name for name, _, _ in self._chosen)
         if self._function or self._left_columns is None or self._right_columns is None:
@@ -168,7 +168,7 @@ class Pairing:
         return tuple(dict.fromkeys([*self._added, *self._left_columns, *self._right_columns]))
 
     def row(self, value: Any) -> Columns:
-        """A record's value as the columns that are kept of it."""
+        """The columns of a record's value that are kept."""
         return as_columns(value, where=self.where)
 
     def __call__(self, left: Columns | None, right: Columns | None, key: Any) -> Any:
@@ -187,7 +187,7 @@ class Pairing:
         if left is not None:
             return {**keys, **left, **missing_columns(self._right_columns, left)}
         alone = right or {}
-        # As with USING in SQL, the key of a row without a left one is the right one's.
+        # As with USING in SQL: without a left row, the key comes from the right row.
         keys = key_parts(self._keys or self._added, key)
         return {**missing_columns(self._left_columns, alone), **keys, **alone}
 
@@ -203,7 +203,7 @@ class Pairing:
         to: str | None = None,
         more: Mapping[str, Ints] | None = None,
     ) -> None:
-        """Sends the joined rows of these positions of both sides; a side may have none."""
+        """Sends the joined rows of these positions of both sides. A position may be missing."""
         if not len(times):
             return
         side = 0 if at[0] is not None else 1
@@ -242,7 +242,7 @@ class Pairing:
         at: tuple[Ints | None, Ints | None],
         key: Ints,
     ) -> dict[str, pa.Array] | None:
-        """The joined columns; None where pairs are to be made one by one."""
+        """The joined columns; None if pairs must be combined one by one."""
         if self._function is not None:
             return None
         for i in (0, 1):
@@ -262,7 +262,7 @@ class Pairing:
         if left is not None:
             if right is not None:
                 if not self._checked and self._clash(left, right) is not None:
-                    return None  # each pair fails, by the policy
+                    return None  # each pair fails, and goes by the error policy
                 return {**keys, **left, **right}
             known = nulls(self._right_columns, self._kinds[1], left, len(key))
             return {**keys, **left, **known}
@@ -285,7 +285,7 @@ class Pairing:
             elif column in columns:
                 made[name] = columns[column].take(rows)
             else:
-                return None  # each row of this side fails, by the policy
+                return None  # each row of this side fails, and goes by the error policy
         return made
 
     def _one_by_one(
@@ -297,7 +297,7 @@ class Pairing:
         times: Ints,
         more: Mapping[str, Ints],
     ) -> tuple[list[Any], Ints]:
-        """Values, still encoded, and of which positions: a pair that fails leaves only a letter."""
+        """Encoded values and their positions. A pair that fails becomes a dead letter only."""
         shown, none = ctx.keys(), [None] * len(key)
         found = [[] if rows is None else side.dicts() for side, rows in zip(sides, at, strict=True)]
         lists = [
@@ -322,7 +322,7 @@ class Pairing:
         return values, np.array(made, np.int64)
 
     def packed(self, value: Any) -> bytes:
-        """A joined row as bytes: what records held stays what it is."""
+        """A joined row as bytes. Values keep their types exactly."""
         pack = packed_exactly if self._function is None else packed
         return pack(value, what="the joined value")
 
@@ -345,7 +345,7 @@ class Pairing:
         return made
 
     def _clash(self, left: Iterable[str], right: Container[str]) -> str | None:
-        """What is wrong with two rows of these columns, if they cannot be one."""
+        """The message for two rows of these columns that cannot be combined; None if they can."""
         clash = [name for name in left if name in right and name not in self._shared]
         if not clash:
             return None
@@ -358,7 +358,7 @@ class Pairing:
 
 
 def _can_stand(columns: Mapping[str, pa.Array], declared: bool) -> bool:
-    """Whether rows go on as columns: a null without a type is for values."""
+    """Whether rows can be sent as columns: a null without a type must be sent as a value."""
     if declared:
         return not any(pa.types.is_null(column.type) for column in columns.values())
     return not any(column.null_count for column in columns.values())

@@ -1,12 +1,12 @@
-"""The join of two streams by key over all that ever came.
+"""The join of two streams by key over all records that ever arrived.
 
-Every pair is produced once, when the second of the two arrives, stamped with the
-later time. As all rows of a key match all rows of its other side, a row is
-unmatched exactly while the other side has none; with `how="left"` or "full" it
-then holds the output watermark at its own time, and comes out at the very end.
+Every pair is produced once, when the second of the two records arrives, with the later of both
+times. All rows of a key match all rows of the other side, so a row is unmatched exactly while the
+other side has no rows. With `how="left"` or "full", an unmatched row holds the output watermark at
+its time, and is sent at the end of the input.
 
-An epoch's rows of all keys are paired at once, in columns. A row reads the other side's
-chunks only; its own side's are never touched again.
+An epoch's rows of all keys are paired at once, in columns. New rows read only the chunks of the
+other side; the chunks of their own side are never changed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class HistoryJoin(ChunkedJoin):
     """Keeps every row of both sides; the place of a chunk is its epoch."""
 
     oldest: int = state(END)
-    """Of the rows that wait without any partner."""
+    """The time of the oldest row without a partner."""
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """Pairs an epoch's rows with all of the other side."""
+        """Pairs an epoch's rows with all rows of the other side."""
         new = self.pairing.new_rows(ctx, self.left_stream, self.outer)
         stored = [self._stored(ctx, i, np.unique(new[1 - i].key)) for i in (0, 1)]
         both = (SideRows.concat([stored[0], new[0]]), SideRows.concat([stored[1], new[1]]))
@@ -64,7 +64,7 @@ class HistoryJoin(ChunkedJoin):
         for i in (0, 1):
             if self.outer[i]:
                 np.minimum.at(oldest, new[i].key, new[i].time)
-        # Of a key with new rows of one side, what is known of the other is all that there is.
+        # For a key with new rows of one side, all rows of the other side were read.
         counts = [np.bincount(side.key, minlength=len(oldest)) for side in both]
         oldest[(counts[0] > 0) & (counts[1] > 0)] = END
         met = np.flatnonzero((before != END) & (oldest == END))
@@ -74,12 +74,12 @@ class HistoryJoin(ChunkedJoin):
         ctx.write(oldest=oldest)
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """The end: what has found no partner never will."""
+        """At the end of the input: sends the rows that have no partner."""
         keys = np.unique(table.column("key_index").to_numpy())
         sides = (self._stored(ctx, 0, keys), self._stored(ctx, 1, keys))
         for i in (0, 1):
             self.pairing.produce_alone(ctx, sides, i)
-            # Feedback may still come, but these have come out as having no partner.
+            # Feedback may still arrive, but these rows were already sent as unmatched.
             self._drop(ctx, i, *self._chunks(ctx, i, keys)[:2])
         ctx.write(oldest=np.full(len(ctx.keys()), END))
 

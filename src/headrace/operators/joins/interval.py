@@ -1,14 +1,15 @@
 """The interval join: `left.time + lower <= right.time <= left.time + upper`.
 
-State is bounded. A row's last possible partner is known, and when the watermark
-has passed that, the row goes:
+State is bounded. The time of a row's last possible partner is known. When the watermark has passed
+it, the row is removed:
 
-- which rows of an outer side are unmatched stands beside them. The key has a timer for
-  the first of those to go, which holds the output watermark at the oldest one's time;
-- all other rows go by sweeps, at most `SWEEPS` to the length of the interval.
+- For an outer side, the state also has the positions of unmatched rows. The key has a timer for the
+  first of them that must be sent. This timer holds the output watermark at the time of the oldest
+  unmatched row.
+- All other rows are removed by sweeps, at most `SWEEPS` in the length of the interval.
 
-Everything is in columns. A chunk holds a key's rows of one side, epoch and sweep. Under the
-final watermark everything is due at once, so that no timer need set another.
+Everything is in columns. A chunk has a key's rows of one side, epoch and sweep. Under the final
+watermark all rows are due at once, so that no timer has to set another timer.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 SWEEPS = 8
 SWEEP, LEAVE = "sweep", "leave"
-"""Tags: chunks are past; an unmatched row has no partner to come."""
+"""Tags of timers: chunks have expired; an unmatched row can have no partner any more."""
 _PLACE = struct.Struct(">qq")
-"""Entries: when the chunk is swept, and its epoch."""
+"""The place of a chunk: when it is swept, and its epoch."""
 
 Chunk = tuple[int, int, bytes]
 """A chunk's key, side and place."""
@@ -54,25 +55,25 @@ _decode = msgspec.msgpack.Decoder(UnmatchedRows).decode
 
 
 class IntervalJoin(ChunkedJoin):
-    """Keeps rows of both sides until their last possible partner is in.
+    """Keeps rows of both sides until their last possible partner has arrived.
 
     The place of a chunk is (sweep, epoch).
     """
 
     waiting: Map[bytes, bytes] = state()
-    """Of an outer side, the side in one byte and the place of the chunk -> `UnmatchedRows`."""
+    """For outer sides: the side in one byte and the place of the chunk -> `UnmatchedRows`."""
 
     def __init__(self, pairing: Pairing, left_stream: str, within: Interval, how: str) -> None:
         super().__init__(pairing, left_stream, how)
         self.lower_us, self.upper_us = within.lower_us, within.upper_us
         self.sweep_us = max(1, (within.upper_us - within.lower_us) // SWEEPS)
         self.last_us = (within.upper_us, -within.lower_us)
-        """How long after a row of either side its last partner may be."""
+        """For each side: how long after a row its last partner may be."""
 
     # Records --------------------------------------------------------------
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """Pairs an epoch's rows with the partners that are here, and keeps them for others."""
+        """Pairs an epoch's rows with partners that have arrived, and keeps them for later ones."""
         new = self.pairing.new_rows(ctx, self.left_stream, self.outer)
         stored, chunks = [], []
         for i in (0, 1):
@@ -106,7 +107,7 @@ class IntervalJoin(ChunkedJoin):
     def _find(
         self, both: tuple[SideRows, SideRows], lefts: Ints, rights: Ints
     ) -> tuple[Ints, Ints]:
-        """Pairs of a key whose times lie within the interval."""
+        """The pairs of rows of one key whose times are within the interval."""
         key, time = both[1].key[rights], both[1].time[rights]
         times = np.unique(time)
         size = len(times) + 1
@@ -126,10 +127,10 @@ class IntervalJoin(ChunkedJoin):
         left: Ints,
         right: Ints,
     ) -> tuple[Ints, Ints]:
-        """Those pairs of which neither was past when the other came.
+        """The pairs in which neither row had expired when the other one arrived.
 
-        Only a late row can meet a past one, in a chunk that has not been swept yet; whether it
-        has must not show.
+        Only a late row can find an expired row, in a chunk that was not swept yet. The result must
+        not depend on whether the sweep has run.
         """
         kept = np.ones(len(left), np.bool_)
         for i, of in ((0, left), (1, right)):
@@ -139,13 +140,13 @@ class IntervalJoin(ChunkedJoin):
         return left[kept], right[kept]
 
     def _expires(self, side: int, time: Ints) -> Ints:
-        """From which watermark on nobody can match the rows of these times any more."""
+        """The watermark from which on no row can match the rows of these times."""
         return np.minimum(_later(time, self.last_us[side]), END - 1) + 1
 
     def _stored(
         self, ctx: TableContext, side: int, keys: Ints
     ) -> tuple[SideRows, list[tuple[Chunk, int, int]]]:
-        """A side's rows of these keys, and the chunks in which they lie, with their spans."""
+        """A side's rows of these keys, and their chunks, each with its range of rows."""
         if not len(keys):
             return SideRows.empty(), []
         owners, places, data = self._chunks(ctx, side, keys)
@@ -166,13 +167,13 @@ class IntervalJoin(ChunkedJoin):
         stored: int,
         waiting: dict[Chunk, UnmatchedRows],
     ) -> tuple[Ints, Ints]:
-        """Keeps new rows for whom somebody may still come; sends the others out, if alone.
+        """Keeps new rows whose partner may still arrive; sends other rows that are unmatched.
 
-        Gives keys, and when their chunks are swept.
+        Returns keys, and the times at which their chunks are swept.
         """
         rows = both[side]
         expires = self._expires(side, rows.time)
-        # All that comes on time up to the new watermark is in this very table.
+        # This table has all rows on time up to the new watermark.
         stays = expires > ctx.watermark_after
         new = np.arange(len(rows)) >= stored
         if self.outer[side]:
@@ -197,7 +198,7 @@ class IntervalJoin(ChunkedJoin):
     # Rows of an outer side that have no partner yet -----------------------
 
     def _waiting(self, ctx: TableContext, keys: Ints) -> dict[Chunk, UnmatchedRows]:
-        """Who waits, of these keys."""
+        """The unmatched rows of these keys, by chunk."""
         found = ctx.entries("waiting", keys)
         columns = [found.column(name).to_pylist() for name in ("key_index", "entry", "value")]
         return {
@@ -240,7 +241,7 @@ class IntervalJoin(ChunkedJoin):
         chunks: list[tuple[Chunk, int, int]],
         matched: Any,
     ) -> None:
-        """Stored rows that have found somebody wait no more."""
+        """Removes stored rows that now have a partner from the unmatched rows."""
         changed: dict[Chunk, UnmatchedRows] = {}
         for chunk, start, end in chunks:
             found = waiting.get(chunk)
@@ -275,7 +276,7 @@ class IntervalJoin(ChunkedJoin):
     def _set_leaving(
         self, ctx: TableContext, keys: Ints, waiting: dict[Chunk, UnmatchedRows]
     ) -> None:
-        """When the first row of each key leaves unmatched, and the time of the oldest."""
+        """Sets each key's timer for its first unmatched row; it holds at the oldest row's time."""
         first: dict[int, tuple[int, int]] = {}
         for (key, side, _), found in waiting.items():
             oldest = min(found.times)
@@ -294,7 +295,7 @@ class IntervalJoin(ChunkedJoin):
         ctx.set_timers(owners, at, tag=SWEEP, hold=np.full(len(at), END))
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """The watermark has passed somebody's last possible partner."""
+        """Handles rows whose last possible partner the watermark has passed."""
         keys, tags = table.column("key_index").to_numpy(), table.column("tag").to_pylist()
         leaving = np.unique(keys[np.array(tags) == LEAVE])
         if len(leaving):
@@ -304,7 +305,7 @@ class IntervalJoin(ChunkedJoin):
             self._sweep(ctx, sweeping)
 
     def _leave(self, ctx: TableContext, keys: Ints) -> None:
-        """Rows that stay alone come out."""
+        """Sends the unmatched rows that can have no partner any more."""
         waiting = self._waiting(ctx, keys)
         changed: dict[Chunk, UnmatchedRows] = {}
         gone: dict[Chunk, list[int]] = {}
@@ -321,7 +322,7 @@ class IntervalJoin(ChunkedJoin):
             rows, chunks = self._stored(ctx, i, mine)
             sides.append(rows)
             places.append([start + row for c, start, _ in chunks for row in gone.get(c, ())])
-            # Where all of a chunk leaves, it need not wait for the sweep.
+            # If all rows of a chunk are sent, the chunk need not wait for the sweep.
             empty = [c for c, start, end in chunks if len(gone.get(c, ())) == end - start]
             self._drop(ctx, i, [c[0] for c in empty], [c[2] for c in empty])
         for i in (0, 1):
@@ -332,7 +333,7 @@ class IntervalJoin(ChunkedJoin):
             self._set_leaving(ctx, keys, waiting)
 
     def _sweep(self, ctx: TableContext, keys: Ints) -> None:
-        """Chunks go that nobody can match any more."""
+        """Removes the chunks whose rows can have no partner any more."""
         left: list[tuple[int, int]] = []
         for i in (0, 1):
             owners, places, _ = self._chunks(ctx, i, keys)
@@ -350,11 +351,11 @@ class IntervalJoin(ChunkedJoin):
 
 
 def _later(time: Ints, by: int) -> Ints:
-    """Times so much later, as far as time goes: a production may have any time of 64 bits."""
+    """Times plus an offset, without overflow: a production may have any 64-bit time."""
     return np.minimum(time, END - by) + by if by > 0 else np.maximum(time, -END - by) + by
 
 
 def _but(found: UnmatchedRows, gone: Iterable[int]) -> list[tuple[int, int]]:
-    """Who waits on, when these have left."""
+    """The unmatched rows without these rows."""
     left = set(gone)
     return [(r, t) for r, t in zip(found.rows, found.times, strict=True) if r not in left]

@@ -1,12 +1,13 @@
 """Rows of one side of a join, in columns: as they arrive, and in state, in chunks.
 
-A side is *columnar*, a column per name, or, where its records have not all the same
-columns and types, a list of dicts: then pairs are made one by one. Columns are *declared* if
-they came as such; others were made of records of one form here, and a null in them has no type.
+A side is *columnar* (a column per name) or, if its records do not all have the same columns and
+types, a list of dicts; then pairs are combined one by one. Columns are *declared* if they arrived
+as columns. Other columns were created here from records of one form, and a null in them has no
+type.
 
-A chunk is what one key (and window, or stretch of time) got in one epoch: the rows'
-times, their shape, and a list of cells per column, as MessagePack. Columns of types
-that MessagePack does not know travel as Arrow inside.
+A chunk has the rows of one key (and window, or time range) in one epoch: the rows' times, their
+shape, and a list of cells per column, as MessagePack. Columns of types that MessagePack does not
+know are stored inside as Arrow.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ _OBJECTS = msgspec.Raw(msgspec.msgpack.encode(None))
 
 @dataclass
 class SideRows:
-    """Whose rows, of which times, and what they hold: `columns`, or else `objects`."""
+    """Rows: their keys, their times, and their content as `columns` or as `objects`."""
 
     key: Ints
     time: Ints
     columns: dict[str, pa.Array] | None
     objects: Sequence[Mapping[str, Any]] = ()
     declared: bool = True
-    """Whether the columns' types were given."""
+    """Whether the rows arrived as columns, with types."""
 
     def __len__(self) -> int:
         return len(self.key)
 
     @staticmethod
     def empty() -> SideRows:
-        """No rows, of no known columns."""
+        """No rows, without known columns."""
         return SideRows(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
 
     @staticmethod
@@ -145,7 +146,7 @@ class SideRows:
 
     @staticmethod
     def of_chunks(key: Sequence[int], data: Sequence[bytes]) -> tuple[SideRows, Ints]:
-        """Rows of chunks again, and from which chunk each comes."""
+        """The rows of chunks, and the chunk of each row."""
         shaped: dict[bytes, list[tuple[int, list[int], list[Any]]]] = {}
         for i, chunk in enumerate(data):
             times, raw, cells = _chunks.decode(chunk)
@@ -173,7 +174,7 @@ class SideRows:
 
 
 def matching(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """All pairs of positions whose numbers are equal, by left position."""
+    """All pairs of positions whose numbers are equal, sorted by left position."""
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     return expand(
@@ -182,7 +183,7 @@ def matching(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 
 
 def expand(low: Ints, high: Ints, order: Ints) -> tuple[Ints, Ints]:
-    """Position i with each of `order[low[i]:high[i]]`."""
+    """Pairs of position i with each position of `order[low[i]:high[i]]`."""
     counts = np.maximum(high - low, 0)
     left = np.repeat(np.arange(len(low)), counts)
     at = np.arange(len(left)) + np.repeat(low - np.cumsum(counts) + counts, counts)
@@ -192,9 +193,9 @@ def expand(low: Ints, high: Ints, order: Ints) -> tuple[Ints, Ints]:
 def new_pairs(
     find: Callable[[Ints, Ints], tuple[Ints, Ints]], left: tuple[int, int], right: tuple[int, int]
 ) -> tuple[Ints, Ints]:
-    """Pairs of which one is new. `left` and `right` say how many are stored, and new behind them.
+    """Pairs with at least one new row. `left` and `right` are (stored rows, new rows after them).
 
-    `find` gives the pairs among some left and some right positions, as positions in those.
+    `find` returns the pairs among some left and some right positions, as indexes of those.
     """
     stored_left, all_left = np.arange(left[0]), np.arange(sum(left))
     all_right = np.arange(sum(right))
@@ -210,12 +211,12 @@ def new_pairs(
 
 
 def uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
-    """Columns of dicts that all have the same, each of one plain type; else None."""
+    """Columns of dicts, if all have the same names, and each column one plain type; else None."""
     names = tuple(rows[0]) if rows else ()
     if not names or any(tuple(row) != names for row in rows):
         return None
     if not all(type(name) is str for name in names):
-        return None  # dicts may have other names, columns may not
+        return None  # names in dicts may be other than text, names of columns may not
     columns: dict[str, pa.Array] = {}
     for name in names:
         cells = [row[name] for row in rows]
@@ -225,14 +226,14 @@ def uniform(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array] | None:
         try:
             columns[name] = pa.array(cells)
         except (pa.ArrowException, OverflowError, UnicodeError):
-            return None  # a number too large, perhaps
+            return None  # for example a number that is too large
         if kinds == {int} and columns[name].type != pa.int64():
             return None
     return columns
 
 
 def _united(parts: Sequence[dict[str, pa.Array] | None]) -> dict[str, pa.Array] | None:
-    """One column for all parts of each, where they agree; a part may have nothing but nulls."""
+    """Concatenates the parts of each column, if their types agree. A part may be all nulls."""
     if any(part is None for part in parts):
         return None
     given: list[dict[str, pa.Array]] = [part for part in parts if part is not None]
@@ -254,7 +255,7 @@ def _without_dictionary(array: pa.Array) -> pa.Array:
 
 
 def _name(kind: pa.DataType) -> str:
-    """How a shape calls a type."""
+    """The name of a type in a shape."""
     if pa.types.is_timestamp(kind):
         return f"{_TIME}{kind.unit} {kind.tz or ''}"
     return str(kind) if str(kind) in _SIMPLE else f"{_ARROW}{kind}"

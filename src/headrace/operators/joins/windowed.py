@@ -1,12 +1,11 @@
-"""The window join: rows of one key pair up if they fall into the same window.
+"""The window join: rows of one key match if they are in the same window.
 
-Joined rows are stamped `window_end - 1`, as all rows of windows are. Pairs come
-out at once; what found no partner comes out, for an outer side, when the window
-closes: when the watermark passes its end and the grace.
+Joined rows have the timestamp `window_end - 1`, as all rows of windows. Pairs are sent at once.
+Unmatched rows of an outer side are sent when the window closes: when the watermark passes its end
+plus the grace.
 
-Everything is in columns: an epoch's rows of all keys of a slot are paired at once, with
-each other and with the chunks that their windows have stored. One timer per key says
-when its next window closes.
+Everything is in columns: an epoch's rows of all keys of a slot are paired at once, with each other
+and with the stored chunks of their windows. One timer per key fires when its next window closes.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 
 CLOSE = "close"
 FAR = 2**62
-"""A produced record may have any time of 64 bits; windows are cut from minus this on."""
+"""A produced record may have any 64-bit time; windows start at minus this number."""
 _PLACE = struct.Struct(">qqq")
-"""Entries: (end, start) of the window, and the epoch."""
+"""The place of a chunk: (end, start) of the window, and the epoch."""
 
 
 class WindowJoin(ChunkedJoin):
@@ -95,14 +94,14 @@ class WindowJoin(ChunkedJoin):
             self._set_timers(ctx, key, end)
 
     def _windows(self, rows: SideRows) -> tuple[Ints, Ints, Ints]:
-        """(position of the row, start, end) of each window that a row falls into."""
+        """(position of the row, start, end) for each window of each row."""
         if self.window.columns:
             start, end = (np.array(_cells(rows, name), np.int64) for name in self.window.columns)
             return np.arange(len(rows)), start, end
         return self.window.windows_of(np.clip(rows.time, -FAR, END))
 
     def _with_windows(self, ctx: TableContext, stream: str, rows: SideRows) -> SideRows:
-        """The rows that carry a window; all others go by the policy for errors."""
+        """The rows that have a window in their columns. Other rows go by the error policy."""
         cells = zip(*(_cells(rows, name) for name in self.window.columns), strict=True)
         good = np.array([is_time(a) and is_time(b) for a, b in cells], np.bool_)
         if good.all():
@@ -161,7 +160,7 @@ class WindowJoin(ChunkedJoin):
     def _stored(
         self, ctx: TableContext, side: int, others: SideRows, start: Ints, end: Ints
     ) -> tuple[SideRows, Ints, Ints]:
-        """Rows of a side whose windows the other side's new rows fall into."""
+        """The stored rows of a side in the windows of the other side's new rows."""
         if not len(others):
             return SideRows.empty(), NONE, NONE
         wanted = set(zip(others.key.tolist(), end.tolist(), start.tolist(), strict=True))
@@ -171,9 +170,9 @@ class WindowJoin(ChunkedJoin):
     def _keep(
         self, ctx: TableContext, side: int, rows: SideRows, start: Ints, end: Ints
     ) -> tuple[Ints, Ints]:
-        """Stores rows; gives the keys and ends of their windows."""
+        """Stores rows; returns the keys and ends of their windows."""
         if not self.outer[0]:
-            # Windows that this epoch closes are done with: their pairs are out.
+            # Windows that this epoch closes need no storage: their pairs were sent.
             stays = self._closes(end) > ctx.watermark_after
             if not stays.all():
                 rows, start, end = rows.take(stays), start[stays], end[stays]
@@ -188,16 +187,16 @@ class WindowJoin(ChunkedJoin):
         return rows.key[first], end[first]
 
     def _set_timers(self, ctx: TableContext, key: Ints, end: Ints) -> None:
-        """Each key's next window; the key's other windows may close earlier."""
+        """Sets each key's timer for its next window. Other windows of the key may close earlier."""
         owners, at = self._earliest(ctx, CLOSE, key, self._closes(end))
-        # Rows of the window that closes first are stamped first.
+        # The window that closes first has the earliest timestamp.
         ctx.set_timers(owners, at, tag=CLOSE, hold=np.maximum(at - self.grace_us - 1, 0))
 
     def _closes(self, end: Ints) -> Ints:
         return self.window.closes(end, self.grace_us)
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """Windows close."""
+        """Closes windows: sends their unmatched rows, and removes their chunks."""
         keys = np.unique(table.column("key_index").to_numpy())
         found = [self._chunks(ctx, i, keys) for i in (0, 1)]
         closing: list[set[tuple[int, int, int]]] = []
@@ -229,7 +228,7 @@ class WindowJoin(ChunkedJoin):
 
 
 def _cells(rows: SideRows, name: str) -> list[Any]:
-    """The cells that say where rows' windows begin or end."""
+    """The cells with the starts or ends of rows' windows."""
     if rows.columns is not None:
         column = rows.columns.get(name)
         return [None] * len(rows) if column is None else python_list(column)
@@ -237,7 +236,7 @@ def _cells(rows: SideRows, name: str) -> list[Any]:
 
 
 def _decoded(chunks: Chunks, wanted: Any) -> tuple[SideRows, Ints, Ints]:
-    """Rows of the chunks whose (key, end, start) is wanted, and their starts and ends."""
+    """The rows of the chunks with a wanted (key, end, start), and their starts and ends."""
     owners, places, column = chunks
     keys, windows, chosen = [], [], []
     for i, (key, place) in enumerate(zip(owners, places, strict=True)):

@@ -1,1 +1,1 @@
-"""Look-ups in a bounded table that every task has."""
+"""Look-ups in a bounded table. Every task has the whole table."""

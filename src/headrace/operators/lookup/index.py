@@ -1,8 +1,8 @@
-"""Finds rows of a side input by some of its columns: for columns at once, or cell by cell.
+"""Finds rows of a side input by some of its columns: for whole columns, or cell by cell.
 
-What is equal: numbers by value, text, bytes, truth values and times each among themselves.
-A cell of another kind is an error, not a cell that matches nothing: somebody forgot to
-parse a column. Null matches nothing.
+Numbers are equal by value. Text, bytes, truth values and times are compared only with their own
+kind. A cell of another kind is an error, not a cell without a match: probably a column was not
+parsed. Null matches nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[type, str], ...] = (
 
 
 def kind_of(given: pa.DataType) -> str | None:
-    """What cells of a column are, in words; None where a column is no use in a look-up."""
+    """The kind of a column's cells, as a word; None if the column cannot be used in a look-up."""
     types = pa.types
     if types.is_boolean(given):
         return "a truth value"
@@ -85,7 +85,7 @@ class LookupIndex:
     def find(self, columns: list[pa.Array]) -> tuple[Ints, Ints] | None:
         """(index of the row that looks up, row of the table) of each match, in order.
 
-        None where the columns are not of the same types as the table's.
+        None if the columns do not have the same types as the table's.
         """
         columns = [lookup_form(column) for column in columns]
         if any(c.type != v.type for c, v in zip(columns, self._values, strict=True)):
@@ -101,7 +101,7 @@ class LookupIndex:
         return np.repeat(asking, counts), self._rows[offsets]
 
     def _codes(self, columns: list[Any]) -> Ints:
-        """One number per row for its cells together; -1 where one is null or unknown."""
+        """One number per row for all its cells; -1 if a cell is null or unknown."""
         codes = np.zeros(len(columns[0]) if columns else 0, np.int64)
         for column, values in zip(columns, self._values, strict=True):
             found = pc.index_in(column, value_set=values, skip_nulls=True)
@@ -124,12 +124,12 @@ class LookupIndex:
                     f"{where}: column {name!r} is {_kind_of_cell(cell)} ({shown(cell, 60)}), the "
                     f"side input's column {theirs!r} is {kind}: make them alike before"
                 )
-            # A side input without any value there matches nothing, whatever the cell is.
+            # If the side input has no values in the column, no cell matches.
             wanted.append(None if kind == "nothing" else _canonical(cell))
         return [] if None in wanted else self._by_cells.get(tuple(wanted), [])
 
     def cells(self, name: str) -> list[Any]:
-        """A column of the table as objects, made once."""
+        """A column of the table as Python objects, created once."""
         if name not in self._cells:
             cells = python_list(one_array(self._table.column(name)))
             if is_packed(self._table.schema.field(name)):
@@ -147,7 +147,7 @@ class LookupIndex:
 
 
 PACKED = {b"headrace": b"packed"}
-"""Says of a field that its cells are values as MessagePack: they fit no Arrow type together."""
+"""Metadata of a field whose cells are MessagePack values, because they fit no Arrow type."""
 
 
 def is_packed(field: pa.Field) -> bool:
@@ -156,7 +156,7 @@ def is_packed(field: pa.Field) -> bool:
 
 
 def _canonical(cell: Any) -> Any:
-    """What equals in a look-up is equal here, and hashes alike."""
+    """A form in which cells that match in a look-up are equal and have equal hashes."""
     return "not a number" if isinstance(cell, float | Decimal) and cell != cell else cell
 
 

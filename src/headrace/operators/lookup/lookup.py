@@ -1,8 +1,8 @@
-"""Look-up in a side input: a keyless step, column by column, in the task that makes its input.
+"""Look-up in a side input: a keyless step on columns, in the task that produces its input.
 
-Rows keep their order; several matches follow each other in the order of the side
-input. A null never matches, as in SQL. Records that have not all the same columns and
-types are looked up one by one, so that they look the same however the input is cut.
+Rows keep their order; several matches of a row are in the order of the side input. A null never
+matches, as in SQL. Records that do not all have the same columns and types are looked up one by
+one, so that results do not depend on how the input is cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
 _indexes: dict[tuple[str, tuple[str, ...]], LookupIndex] = {}
-"""By content and columns: built once per process."""
+"""Indexes by content and columns, each built once per process."""
 
 
 def index_of(side: LookupTable, columns: tuple[str, ...]) -> LookupIndex:
@@ -41,18 +41,18 @@ def index_of(side: LookupTable, columns: tuple[str, ...]) -> LookupIndex:
 class Lookup(Computation):
     """Adds the columns of a side input's matching row."""
 
-    reads_values = False  # it takes the records as they are
+    reads_values = False  # it reads the records unchanged
 
     def __init__(self, side: LookupTable, on: Mapping[str, str], how: str, where: str) -> None:
         self.side = side
-        self.content = side.digest  # a fingerprint sees text: another content, another pipeline
+        self.content = side.digest  # part of the fingerprint: other content makes another pipeline
         self.on = tuple(on.items())
         self.how = how
         self.where = where
         self.added = tuple(n for n in side.table.column_names if n not in on.values())
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Looks up all rows of a task."""
         index = index_of(self.side, tuple(column for _, column in self.on))
         (given,) = ctx.inputs()
         rows = given.rows
@@ -78,12 +78,12 @@ class Lookup(Computation):
             else:
                 made[name] = one_array(self.side.table.column(name).take(matched))
         if values is not None:
-            # A null has no type here, and neighbours must not give it one.
+            # A null has no type here, and other rows must not give it one.
             made = {n: c if isinstance(c, list) else canonical(c) for n, c in made.items()}
         produce(ctx, made, rows.timestamps[asking], asking)
 
     def _with_unmatched(self, count: int, asking: Ints, rows: Ints) -> tuple[Ints, pa.Array]:
-        """The pairs and, with `how="left"`, those who found nothing, in their places."""
+        """The pairs and, with `how="left"`, the rows without a match, at their positions."""
         if self.how != "left":
             return asking, pa.array(rows)
         alone = np.setdiff1d(np.arange(count), asking)
@@ -104,7 +104,7 @@ class Lookup(Computation):
                 row = as_columns(value, where=self.where)
                 if clash := self._clash(row):
                     raise InvalidRecord(clashing(self.where, clash))
-                # A column that a record lacks, as in sparse JSON, is null: it matches nothing.
+                # A column that is missing in a record, as in sparse JSON, is null: no match.
                 cells = [(name, row.get(name)) for name, _ in self.on]
                 found = index.rows_of(cells, self.where)
             except InvalidRecord as error:
@@ -123,7 +123,7 @@ class Lookup(Computation):
 
 
 def clashing(where: str, names: list[str]) -> str:
-    """What is wrong with a column that the stream and the side input both have."""
+    """The message for a column that both the stream and the side input have."""
     return (
         f"{where}: the stream and the side input both have a column {names[0]!r}: rename or drop "
         "it in the side input"

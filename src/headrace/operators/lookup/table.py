@@ -1,11 +1,12 @@
 """A side input: a bounded table that every task has, for look-ups.
 
-It is read when the pipeline is built, and belongs to it from then on: it travels
-with the pipeline, is known by the digest of its content, which is part of the
-pipeline's fingerprint, and is unpacked once per worker process.
+It is read when the pipeline is built, and is part of the pipeline from then on: it is pickled with
+the pipeline, identified by the digest of its content (which is part of the pipeline's fingerprint),
+and unpacked once per worker process.
 
-Of dicts, a column whose cells fit no Arrow type as they are (numbers beside text, lists,
-integers of more than 64 bits) keeps them packed; one that is looked up by must fit.
+If a table is built from dicts, and the cells of a column fit no Arrow type unchanged (numbers and
+text, lists, integers of more than 64 bits), the cells are kept packed. Columns that are used for
+look-ups must fit an Arrow type.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _loaded: dict[str, pa.Table] = {}
 
 
 class LookupTable:
-    """An Arrow table that is unpacked once per process, however often it arrives."""
+    """An Arrow table that is unpacked once per process, even if it is received several times."""
 
     __slots__ = ("digest", "table")
 
@@ -54,7 +55,7 @@ class LookupTable:
 def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable:
     """The rows of a pandas, Polars, Arrow or Spark frame, a dict, a list of dicts or a source.
 
-    A dict maps a key to a dict of columns, or to a single value, which is then called `value`.
+    A dict maps a key to a dict of columns, or to a single value, which becomes the column `value`.
     """
     try:
         table = _table(given, key, where)
@@ -67,7 +68,7 @@ def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable
         raise InvalidPipeline(f"{where}: two columns are called {repeated[0]!r}")
     table = table.replace_schema_metadata(None)
     for i, field in enumerate(table.schema):
-        # Every form of text is text: tasks see one.
+        # Arrow has several types of text: convert them to one.
         if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
             table = table.set_column(i, field.name, lookup_form(table.column(i)))
     return LookupTable(table.combine_chunks())
@@ -98,7 +99,7 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
         given = given.collect()
     if module == "polars" and hasattr(given, "to_arrow"):
         level = importlib.import_module("polars").CompatLevel.oldest()
-        return given.to_arrow(compat_level=level)  # its newest forms of text are Polars' own
+        return given.to_arrow(compat_level=level)  # only Polars knows its newest types of text
     if hasattr(given, "__arrow_c_stream__") or isinstance(given, pa.RecordBatch):
         return pa.table(given)
     raise InvalidPipeline(
@@ -108,7 +109,7 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
 
 
 def _of_dicts(rows: Sequence[Any], key: tuple[str, ...], where: str) -> pa.Table:
-    """A column for each name that occurs in any of them; Arrow would take the first one's."""
+    """One column for each name in any of the dicts; Arrow would use the names of the first dict."""
     odd = [row for row in rows if not isinstance(row, Mapping)]
     if odd:
         raise InvalidPipeline(f"{where}: rows of a side input are dicts, not {odd[0]!r:.80}")
@@ -133,17 +134,17 @@ def _of_dicts(rows: Sequence[Any], key: tuple[str, ...], where: str) -> pa.Table
 
 
 def _column(cells: list[Any], *, looked_up: bool) -> pa.Array | list[bytes | None]:
-    """Cells as a column; as packed values, where Arrow would change them."""
+    """Cells as a column; as packed values, if Arrow would change them."""
     kinds = set(map(type, cells)) - {type(None)}
     if looked_up:
-        return pa.array(cells)  # numbers are equal by value there
+        return pa.array(cells)  # mixed numbers are fine, because look-ups compare them by value
     if len(kinds) < 2 and not kinds & {list, tuple, dict, set, frozenset}:
         try:
             array = pa.array(cells)
             if kinds <= _PLAIN or python_list(array) == cells:
                 return array
         except (pa.ArrowException, OverflowError, TypeError):
-            pass  # an integer too wide, for one
+            pass  # for example an integer that is too wide
     return [None if cell is None else packed_exactly(cell) for cell in cells]
 
 
@@ -158,7 +159,7 @@ def _entry(key: Any, value: Any, names: tuple[str, ...], where: str) -> dict[str
 
 
 def _read(source: Source, key: tuple[str, ...], where: str) -> pa.Table:
-    """All records of a bounded source, read here and now."""
+    """Reads all records of a bounded source now."""
     if not source.bounded:
         raise InvalidPipeline(
             f"{where}: {source.describe()} never ends, so it is no side input; use join_asof"
