@@ -319,7 +319,7 @@ def test_a_file_rewritten_after_the_plan_is_refused(name: str, tmp_path: Path) -
     path.write_bytes(old)
     assert records_of(source.read(split, planned))
     path.unlink()
-    with pytest.raises(SourceError, match=f"{path.name} is gone"):
+    with pytest.raises(SourceError, match=f"{path.name} is missing"):
         source.read(split, planned)
 
 

@@ -180,25 +180,25 @@ SCHEDULES = {
         r"driver \d+ says: leading as generation",
         r"driver (?P=d) stops: Fenced",
     ),
-    "patience: the store is away and comes back": (
-        r"/checkpoint is away",
+    "retry: the store has an outage and comes back": (
+        r"/checkpoint has an outage",
         r"says: paused: the checkpoint has been unavailable",
         r"/checkpoint is back",
         r"says: the checkpoint is back",
     ),
-    "patience: the store vanishes and comes back": (
+    "retry: the store vanishes and comes back": (
         r"/checkpoint has vanished",
         r"says: paused: the checkpoint has been unavailable",
         r"/checkpoint is back",
         r"epoch \d+ is committed",
     ),
-    "patience: a sink is away and comes back": (
-        r"/out is away",
+    "retry: a sink has an outage and comes back": (
+        r"/out has an outage",
         r"says: paused: the sink has been unavailable",
         r"/out is back",
         r"says: the sink is back",
     ),
-    "patience: a run gives up, and the next goes on": (
+    "retry: a run gives up, and the next goes on": (
         r"stops: S(tore|ink)Error: .*given up",
         r"driver \d+ starts",
     ),

@@ -23,10 +23,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 _EXPLANATION = (
     "What you just saw: small Python classes, one object per query or region, run on Spark with "
     "their state kept in a checkpoint and every search counted exactly once. Spikes were reported "
-    "with the very search that made them one, while their hour still ran. Dips were reported when "
-    "the low watermark proved that nothing was still on its way, which is why the delayed flurry "
-    "fooled nobody. Each query's own day was learned as it went by, so mornings and nights are no "
-    "news. Give it a --dir, kill it half-way, go on with --resume: the answer is the same."
+    "with the search that exceeded the limit, before their hour was over. Dips were reported when "
+    "the low watermark proved that no more searches could arrive, so the delayed flurry caused no "
+    "false dip. The daily cycle of each query was learned from the stream, so mornings and nights "
+    "are not reported. Use --dir, kill the run, continue with --resume: the answer is the same."
 )
 
 
@@ -35,7 +35,7 @@ def opening_lines(log: SearchLog, files: int) -> list[str]:
     text = (
         f"Zeitgeist: {len(log):,} searches over {DAYS} simulated days, for {len(QUERIES)} queries "
         f"from {len(REGIONS)} regions, in {files} files in order of arrival. Which of them are "
-        f"suddenly asked much more, or much less, than usual? The first day is for learning."
+        f"suddenly much more, or much less, frequent than usual? The first day is for learning."
     )
     return [fill(text, WIDTH), ""]
 

@@ -80,7 +80,7 @@ class Csv(FileSink):
             if surplus := row.keys() - set(names):
                 name = min(surplus, key=str)
                 raise SinkError(
-                    f"a row has a column {name!r} that the first row of its file has not: "
+                    f"a row has a column {name!r} that the first row of its file does not have: "
                     "name all columns with columns="
                 )
         return names

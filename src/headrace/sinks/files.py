@@ -283,8 +283,8 @@ class FileSink(Sink):
         except OSError as error:
             if self._system.files.exists(target):
                 raise SinkError(
-                    f"epoch {epoch} cannot be published: {target} is there, and not by this "
-                    "delivery. Move it away; the epoch is committed and will be delivered again"
+                    f"epoch {epoch} cannot be published: {target} exists, and this delivery did "
+                    "not make it. Move it away; the epoch is committed and is delivered again"
                 ) from error
             raise
         self._store.sync("")

@@ -80,7 +80,7 @@ class Foreach(AtLeastOnceSink):
 
     def deliver(self, delivery: Delivery) -> None:
         if self.sql is not None and delivery.spark is None:
-            raise SinkError(f"foreach({self.name}): sql= needs Spark, and this runs without")
+            raise SinkError(f"foreach({self.name}): sql= needs Spark, but this run has no Spark")
         super().deliver(delivery)
 
     def hand_over(self, parts: Sequence[Rows], delivery: Delivery) -> None:

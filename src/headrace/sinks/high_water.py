@@ -49,7 +49,7 @@ class HighWaterMark(msgspec.Struct, frozen=True):
         raise IncompatibleState(
             f"{where} has epoch {epoch} from another copy of this checkpoint (id "
             f"{self.checkpoint}). That copy lies, or lay, at {theirs}; this one, at {mine}, has "
-            "gone its own way since, and would lose or repeat rows there. Let that copy go on and "
+            "other commits since then, and would lose or repeat rows there. Keep that copy and "
             "delete this one, or give this one another place to write to"
         )
 

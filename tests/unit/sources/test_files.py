@@ -253,7 +253,7 @@ def test_a_file_that_unpacks_to_more_than_its_positions_is_refused(tmp_path: Pat
     planned = source.plan("a.gz", 0, 10)
     assert planned is not None
     source.format.unpacked_bytes_max = 7
-    with pytest.raises(SourceError, match="unpacks to 8 bytes.*cut it into several"):
+    with pytest.raises(SourceError, match="unpacks to 8 bytes.*split it into several"):
         source.read("a.gz", planned)
 
 

@@ -152,7 +152,7 @@ def open_file(path: str) -> Iterator[int]:
         raise unreadable_error(path, error) from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SourceError(f"{path} is not a regular file and cannot be read: take it away")
+            raise SourceError(f"{path} is not a regular file and cannot be read: remove it")
         yield descriptor
     except OSError as error:
         raise unreadable_error(path, error) from error
@@ -173,7 +173,7 @@ def has_bytes(path: str) -> bool:
 def unreadable_error(path: str, error: Exception) -> SourceError:
     """The error for a file that cannot be opened or decoded."""
     if isinstance(error, FileNotFoundError):
-        return SourceError(f"the file {path} is gone, but is not yet read to its end: put it back")
+        return SourceError(f"the file {path} is missing and not yet read to its end: put it back")
     if isinstance(error, PermissionError):
         return SourceError(f"the file {path} cannot be read: permission denied for this user")
     return SourceError(f"the file {path} cannot be read: {error}")

@@ -132,9 +132,9 @@ class LineFormat(FileFormat):
                 data = _unpack(path)
                 if len(data) > self.unpacked_bytes_max:
                     raise SourceError(
-                        f"the file {path} unpacks to {len(data)} bytes, and "
-                        f"{self.unpacked_bytes_max} are the most that one file may have: cut it "
-                        "into several, or unpack it"
+                        f"the file {path} unpacks to {len(data)} bytes, but one compressed file "
+                        f"may have at most {self.unpacked_bytes_max}: split it into several, or "
+                        "unpack it"
                     )
                 return Lines(data, name, start, self.quote, sums)
             data = read_bytes(descriptor, start, end)

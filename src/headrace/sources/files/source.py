@@ -196,7 +196,7 @@ class OrderedFileSource(SequenceSource):
         if unknown and self._pages and self.bounded:
             raise SourceError(
                 f"{self.describe()}: {unknown[0]} was not there, or empty, when this checkpoint "
-                "was started, and a fixed set read by name cannot grow: take it away, use "
+                "was started, and a fixed set read by name cannot grow: remove it, use "
                 "watch=True, or start a new checkpoint"
             )
         self._append(unknown)

@@ -228,7 +228,7 @@ class Copies:
             return
         if not ended:
             if not _may_both_be_refused(*histories.values()):
-                raise Violation("both copies were refused, and nobody goes on")
+                raise Violation("both copies were refused, and no driver continues")
             return
         self._check_published(ended[0], histories[ended[0]])
         if self._is_admitted(next(side.root for side in sides if not side.finished)):

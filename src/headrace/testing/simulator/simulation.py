@@ -135,7 +135,7 @@ class Simulation:
         life = self._interference.running
         driver = life.follower.driver if life is not None and life.follower is not None else None
         if life is None or driver is None:
-            raise Violation("a sink is handed an epoch, and no driver is at work")
+            raise Violation("a sink is handed an epoch, but no driver is running")
         return life.number, driver.log.generation, driver._deliverer.undelivered
 
     def _clock_s(self) -> float:
@@ -284,7 +284,7 @@ class Simulation:
 
     def _lose_power(self) -> None:
         self.outages.end(all_of_them=True)
-        self.chance.note("the power fails: all drivers die, and what was not synced is gone")
+        self.chance.note("the power fails: all drivers die, and what was not synced is lost")
         self._kill_all()
         self.system.files.late.clear()
         self.disk.lose_power(self.chance.random)
@@ -323,9 +323,9 @@ class Simulation:
                 self.time_passes(1_000_000)
                 self.around.threads_run()
             else:
-                raise Violation(f"driver {life.number} finds no end")
+                raise Violation(f"driver {life.number} does not end")
         if not self.lives[-1].finished:
-            raise Violation("the last driver did not come to the end")
+            raise Violation("the last driver did not read all input")
 
     def _outcome(self) -> SimulationOutcome:
         self.log.catch_up()
@@ -334,7 +334,7 @@ class Simulation:
         self.deliveries.check_lost()
         meant = skips(self.topology.graph) or bool(getattr(self.workload, "stops_with", ""))
         if self.log.voids and self.chance.only_the_outside and not meant:
-            raise Violation(f"only things were away, and a plan was voided: {self.log.voids[0][1]}")
+            raise Violation(f"only outages, but a plan was voided: {self.log.voids[0][1]}")
         hooks = []
         for commit in self.log.commits:
             made: list[Hook] = []

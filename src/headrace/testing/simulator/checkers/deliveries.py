@@ -53,15 +53,15 @@ class Deliveries:
         own = self._log.committed_by[epoch - 1] == generation
         if own and place not in self._handed:
             raise Violation(
-                f"sink {sink}: driver {number} passes over epoch {epoch}, its own, though nobody "
-                "has begun to deliver it"
+                f"sink {sink}: driver {number} skips epoch {epoch}, which it committed itself, "
+                "although no delivery of it has begun"
             )
         self.passed_over.add(place)
         expected = self._told.setdefault(number, {})
         expected[place] = rows
         if told != sum(expected.values()):
             raise Violation(
-                f"driver {number} has passed over {sum(expected.values())} rows and told of {told}"
+                f"driver {number} has skipped {sum(expected.values())} rows and reported {told}"
             )
 
     def check_lost(self) -> None:
@@ -72,5 +72,5 @@ class Deliveries:
                 strong = any(f["rows"] for f in commit["staged"] if f["sink"] == name)
                 if strong and epoch not in output.epochs and (name, epoch) not in self.passed_over:
                     raise Violation(
-                        f"sink {name}: epoch {epoch} never appeared, and nobody was told"
+                        f"sink {name}: epoch {epoch} never appeared, and no driver reported it"
                     )

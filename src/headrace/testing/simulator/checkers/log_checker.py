@@ -85,7 +85,7 @@ class LogChecker:
                 names = home.names if isinstance(home, Directory) else {}
             found = names.get(f"{position:020d}")
             if found is not known and not self._trimmed(position):
-                what = "is gone" if found is None else "was overwritten"
+                what = "was deleted" if found is None else "was overwritten"
                 raise Violation(f"log position {position} {what}")
         while (file := self._file(len(self._files) + 1)) is not None:
             text = file.data.split(b"\n", 1)[1]
@@ -100,7 +100,7 @@ class LogChecker:
             kept -= 1
         if kept < self.promised:
             raise Violation(
-                f"log position {self.promised} was reported as written, and a power loss took it"
+                f"log position {self.promised} was reported as written, but a power loss removed it"
             )
         self._files, self._entries = self._files[:kept], self._entries[:kept]
         self._reset()
@@ -212,13 +212,13 @@ class LogChecker:
             return
         for segment in sorted(self._windows[-1]) if self._windows else ():
             if self._disk.find(f"{self._root}/{segment}") is None:
-                raise Violation(f"epoch {len(self.commits)} counts on {segment}, which is gone")
+                raise Violation(f"epoch {len(self.commits)} needs {segment}, which is missing")
 
     def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
         """No driver deletes what is still needed. `delivered`: sink -> its last epoch."""
         name = path.removeprefix(f"{self._root}/")
         if self.needs(name):
-            raise Violation(f"{name} is deleted, but a commit of the window counts on it")
+            raise Violation(f"{name} is deleted, but a retained commit needs it")
         last = delivered() if name.startswith("staged/") else {}
         for commit in self.commits if last else ():
             for file in commit["staged"]:

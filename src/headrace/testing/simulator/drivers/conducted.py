@@ -138,7 +138,7 @@ class ConductedLife(Life):
             kind == "away" and at >= self._refused_since for at, kind, _ in self._notices
         )
         if self._waits > _HICCUPS and not announced:
-            raise Violation(f"driver {self.number} waits for what is away and tells nobody why")
+            raise Violation(f"driver {self.number} waits for an outage and does not announce it")
         away_s = now - max(self._refused_since, self._progress_at, self.woke_at)
         if self.give_up_s is not None and away_s > self.give_up_s + _SLACK_S:
             raise Violation(
@@ -155,7 +155,7 @@ class ConductedLife(Life):
             self._refused_since = now  # refused again just when it reported the end of the outage
         self._waits = self._waits + 1 if self._refused_since is not None else 0
         if self._waits > _HICCUPS and self.give_up_s is None and seconds < 1.0:
-            raise Violation(f"driver {self.number} tries again every {seconds:.2f} s, on and on")
+            raise Violation(f"driver {self.number} retries every {seconds:.2f} s without backoff")
 
     def _excused(self, error: BaseException) -> bool:
         """A run that retries does not end because of an outage."""

@@ -235,7 +235,7 @@ class Life:
         if isinstance(error, Fenced):
             # A driver that was overtaken during its start may find that the log was trimmed.
             if not self.is_zombie and self.took_over:
-                raise Violation(f"driver {self.number} was fenced by nobody: {error}")
+                raise Violation(f"driver {self.number} was fenced, but none took over: {error}")
             return
         if isinstance(error, HeadraceError) and self.is_zombie:
             return

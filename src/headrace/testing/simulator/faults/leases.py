@@ -143,7 +143,7 @@ class Leases:
             return
         last = self._looks[life.number][-1]
         if last.lease is None or last.lease["state"] != "done":
-            raise Violation(f"driver {life.number} ends though nobody told it that all is done")
+            raise Violation(f"driver {life.number} ends, but no lease said that all is done")
 
     def _note(self, life: Life, data: bytes, *, spoilt: bool = False) -> None:
         if not isinstance(life, ConductedLife) or not life.standby or life.leads:

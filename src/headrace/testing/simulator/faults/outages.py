@@ -47,7 +47,7 @@ class Outages:
             if place == self._root and may_vanish and self._chance.random.random() < 0.5:
                 self._vanish(until)
             else:
-                self._chance.note(f"{place} is away: every call is refused")
+                self._chance.note(f"{place} has an outage: every call is refused")
                 self._until[place] = until
 
     def refuses(self, path: str) -> bool:
@@ -78,7 +78,7 @@ class Outages:
         name = self._root.strip("/")
         if (made := self._disk.root.names.get(name)) is not None:
             inside = sorted(getattr(made, "names", ()))
-            raise Violation(f"{self._root} was made anew while it was away, with {inside}")
+            raise Violation(f"{self._root} was created again while it had vanished, with {inside}")
         self._disk.root.names[name] = node
         self._vanished = None
         self.log.away = False

@@ -301,7 +301,7 @@ class Calls:
                 last[call] = max(last.get(call, (0, "")), (int(turn), reply))
             for call, (_, reply) in last.items():
                 if reply not in waiting:
-                    raise Violation(f"{call} says {reply}, and nobody published that")
+                    raise Violation(f"{call} says {reply}, but that was not published")
                 waiting.remove(reply)
 
 
