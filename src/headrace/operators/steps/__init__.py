@@ -1,1 +1,1 @@
-"""Steps that take one record at a time, and those that reduce by key."""
+"""Steps that handle one record at a time, and steps that reduce by key."""

@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 @dataclass
 class Passed:
-    """The times that have passed, by key: sorted, one key's behind the other's."""
+    """The times of records that were passed on: sorted, key after key."""
 
     times: Ints
     counts: Ints
 
     @property
     def starts(self) -> Ints:
-        """Where each key's begin."""
+        """The position at which the times of each key begin."""
         return np.cumsum(self.counts) - self.counts
 
     @staticmethod
     def of_cells(cells: Sequence[bytes]) -> Passed:
-        """What `cells` made."""
+        """The times from the bytes of `cells`."""
         counts = np.fromiter(map(len, cells), np.int64, len(cells)) // 8
         return Passed(np.frombuffer(b"".join(cells), "<i8").astype(np.int64), counts)
 
     def cells(self) -> list[bytes]:
-        """Each key's as it is stored."""
+        """The times of each key in stored form."""
         raw = self.times.astype("<i8").tobytes()
         ends = (np.cumsum(self.counts) * 8).tolist()
         return [raw[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     def with_more(self, owners: Ints, times: Ints, *, since: int) -> Passed:
-        """These and others, without those before `since`."""
+        """These times and others, without times before `since`."""
         size = len(self.counts)
         whose = np.concatenate([np.repeat(np.arange(size), self.counts), owners])
         every = np.concatenate([self.times, times])
@@ -54,34 +54,34 @@ class Passed:
         return Passed(every[order], np.bincount(whose, minlength=size))
 
     def newest(self) -> Ints:
-        """Each key's newest; 0 where it has none."""
+        """The newest time of each key; 0 if it has none."""
         last = np.where(self.counts > 0, np.cumsum(self.counts) - 1, 0)
         return np.where(self.counts > 0, self.times[last] if len(self.times) else 0, 0)
 
 
 ROUNDS_MAX = 16
-"""So many records of an id may pass in one epoch before the others are looked at one by one."""
+"""If more records of an id than this pass in one epoch, the others are handled one by one."""
 
 
 class DedupWithin(Computation):
     """Passes on the first record of an id; further ones within the time are dropped and counted.
 
-    "First" is the first to arrive. A record is a duplicate if one of its id has passed whose time
-    differs from its own by `within_us` at most, so it does not matter how the input is cut.
-    Times that have passed are remembered until no record that is still judged can be that near;
-    a record older than the watermark by more than `within_us` is not, and is dropped as late.
+    "First" means the first to arrive. A record is a duplicate if a record of its id was passed on
+    whose time differs by at most `within_us`. So results do not depend on how the input is cut. The
+    times of passed records are remembered as long as a duplicate may arrive. A record that is older
+    than the watermark by more than `within_us` is not checked; it is dropped as late.
     """
 
     reads_values = False
     prompt = True
     passed: bytes = state(b"")
-    """The times of records that have passed, of eight bytes each."""
+    """The times of records that were passed on, in eight bytes each."""
 
     def __init__(self, within_us: int) -> None:
         self.within_us = within_us
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All records of a slot."""
+        """Passes on the first records of a slot's ids."""
         owners = table.column("key_index").to_numpy().astype(np.int64)
         times = record_times(table)
         old = times < ctx.watermark - self.within_us
@@ -95,13 +95,13 @@ class DedupWithin(Computation):
         known = known.with_more(owners[chosen], times[chosen], since=ctx.watermark - reach)
         ctx.write(passed=known.cells())
         keys = np.unique(owners[chosen])
-        # From then on nothing that is not too late itself can be a duplicate of the newest.
+        # After this time, every duplicate of the newest record is too late itself.
         until = np.minimum(known.newest()[keys], END - reach - 1) + reach + 1
         ctx.set_timers(keys, until, hold=np.full(len(keys), END))
         ctx.pass_on(chosen)
 
     def _apart_from(self, known: Passed, rows: Ints, owners: Ints, times: Ints) -> Ints:
-        """The rows that are no duplicates of what has passed before."""
+        """The rows that are not duplicates of records passed on in earlier epochs."""
         for nth in range(int(known.counts.max(initial=0))):
             mine = owners[rows]
             has = known.counts[mine] > nth
@@ -110,7 +110,7 @@ class DedupWithin(Computation):
         return rows
 
     def _first_of_each(self, rows: Ints, owners: Ints, times: Ints) -> Ints:
-        """Who of these passes, in the order of arrival."""
+        """The rows among these that are passed on, in the order of arrival."""
         chosen: list[Ints] = []
         for _ in range(ROUNDS_MAX):
             if not len(rows):
@@ -125,14 +125,15 @@ class DedupWithin(Computation):
         return np.sort(np.concatenate(chosen))
 
     def _one_by_one(self, rows: Ints, owners: Ints, times: Ints) -> list[int]:
-        """The same for ids that have passed many times already, and so are far apart."""
+        """The same, row by row, for ids of which many records have passed in this epoch."""
         chosen: list[int] = []
         cells: dict[int, dict[int, int]] = {}
         size = self.within_us + 1
         for i, owner, time in zip(
             rows.tolist(), owners[rows].tolist(), times[rows].tolist(), strict=True
         ):
-            # Who passed is alone in its stretch of time; who is near lies there or beside it.
+            # At most one passed record is in each cell of time, so a near one is in the same
+            # cell or in a neighbour.
             known, cell = cells.setdefault(owner, {}), time // size
             around = (known.get(cell + step) for step in (-1, 0, 1))
             if all(other is None or abs(other - time) > self.within_us for other in around):
@@ -141,7 +142,7 @@ class DedupWithin(Computation):
         return chosen
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """The time has passed."""
+        """Forgets the id: no duplicate can arrive any more."""
         passed = ctx.read().column("passed").to_pylist()
         for key in np.unique(table.column("key_index").to_numpy()).tolist():
             passed[key] = b""

@@ -1,8 +1,8 @@
 """`map_table`: a user's function over tables of records.
 
-Records that are columns come as one table. Of records without a schema, each run of records
-that have the same columns of the same kinds is a table, so that order is kept and nobody's
-types depend on who else is in the epoch.
+Columnar records are one table. For records without a schema, each run of records with the same
+columns of the same kinds is a table. So the order is kept, and the types of a record do not depend
+on the other records of the epoch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _TIMES = "the times of these records"
 
 
 class _Raised(Exception):
-    """What the function raised, told from what is wrong with its result."""
+    """Wraps an error of the function, to distinguish it from an error in its result."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
 
 
 class MapTable(Computation):
-    """A table out for each table in, by a user's function."""
+    """Calls a user function that returns a table for each table."""
 
     reads_values = False  # it takes the records as they are
 
@@ -44,7 +44,7 @@ class MapTable(Computation):
         self.function = function
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Calls the function for all rows of a task."""
         records = InputRecords(ctx.inputs()[0].rows)
         bad: dict[int, Exception] = {}
         made: list[tuple[Ints, Rows]] = []
@@ -57,7 +57,7 @@ class MapTable(Computation):
         one_for_one = all(len(rows) == len(part) for rows, part in made)
         every = np.concatenate([rows for rows, _ in made]) if made and one_for_one else None
         at = 0
-        # Each form by itself: what a schema makes of a row must not depend on the next one's.
+        # Each form separately: the cast of a row to a schema must not depend on other rows.
         for part in Rows.joined([part for _, part in made]):
             causes = None if every is None else every[at : at + len(part)]
             at += len(part)
@@ -101,7 +101,7 @@ def _runs(records: InputRecords, bad: dict[int, Exception]) -> Iterator[tuple[In
     codes = np.zeros(len(records), np.int64)
     """The number of each record's form."""
     places = np.zeros(len(records), np.int64)
-    """Its place among the records of the same columns."""
+    """The position of each record among the records with the same columns."""
     of_code: list[Forms] = []
     for names, rows in shapes.items():
         odd = [name for name in names if type(name) is not str]
@@ -123,7 +123,7 @@ def _runs(records: InputRecords, bad: dict[int, Exception]) -> Iterator[tuple[In
 
 
 def _of_frame(made: Any) -> pa.Table:
-    """A table of a pandas or Polars frame; a pandas index is no column."""
+    """A table of a pandas or Polars frame. A pandas index does not become a column."""
     module = type(made).__module__.split(".")[0]
     if module == "pandas" and hasattr(made, "columns"):
         return pa.Table.from_pandas(made, preserve_index=False).replace_schema_metadata(None)

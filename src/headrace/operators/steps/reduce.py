@@ -1,4 +1,4 @@
-"""`reduce`: streaming MapReduce. A function takes a value and the key's state, and gives both."""
+"""`reduce`: a function of a value and the key's state returns the new state and an output."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 
 
 KEPT_KINDS = (tuple, set, frozenset)
-"""Encoded without their type they would come back as lists."""
+"""Types whose values would decode as lists if the type was not declared."""
 
 
 class Reduce(Computation):
     """Folds a key's values, in arrival order, into its state.
 
-    The function gets (value, state) and returns the new state, or a pair (new state,
-    output) where `outputs` is set; an output of None is not sent. Without outputs, each
-    new state is sent.
+    The function gets (value, state) and returns the new state or, with `outputs`, a pair (new
+    state, output); an output of None is not sent. Without `outputs`, each new state is sent.
     """
 
     folded: Any = state(None)
@@ -50,8 +49,8 @@ class Reduce(Computation):
         self.kept = str(ttl)
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One value."""
-        # Each key has its own: a function may change it in place.
+        """Folds one value."""
+        # Each key gets its own copy, because the function may change it in place.
         before = copy.deepcopy(self.initial) if self.folded is None else self.folded
         try:
             made = self.function(record.value, before)
@@ -87,7 +86,7 @@ class Reduce(Computation):
 
 
 class ReduceOrdered(Reduce, ordered=True):
-    """The same in the order of time."""
+    """Folds a key's values in time order."""
 
     prompt = False
 
@@ -101,7 +100,7 @@ def reducer(
     *,
     where: str,
 ) -> Reduce:
-    """The computation of a `reduce`: its class says how long state is kept, and of what type."""
+    """The computation of a `reduce`. Its class declares the TTL and the type of the state."""
     try:
         packed(initial, what="initial=")
     except InvalidRecord as error:
@@ -112,7 +111,7 @@ def reducer(
     kind = type(initial)
     body: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
     if kind in KEPT_KINDS or issubclass(kind, msgspec.Struct) or is_dataclass(kind):
-        # Encoded without its type it would come back as a list or a dict.
+        # Without its type, the state would decode as a list or a dict.
         body |= {"folded": state(None), "__annotations__": {"folded": kind | None}}
     if len(body) > 2 or kept:
         cls = types.new_class(cls.__name__, (cls,), kept, lambda space: space.update(body))

@@ -1,11 +1,11 @@
-"""`sql`: one SELECT over each record, run by DuckDB in the task that makes the records.
+"""`sql`: one SELECT over each record, run by DuckDB in the task that produces the records.
 
-Rows are treated one by one: what would depend on how records are cut into tables
-(aggregates, ORDER BY, DISTINCT, joins, subqueries) or on the moment (random(), now()) is
-refused while building. Windows and aggregates are the business of `key_by`.
+Each row is treated separately. Queries whose results would depend on how records are cut into
+tables (aggregates, ORDER BY, DISTINCT, joins, subqueries) or on the time of the run (random(),
+now()) are refused while building. For windows and aggregates use `key_by`.
 
-DuckDB sees records by form, each with its own kinds (see `forms`), and of them the columns
-that expressions use. A column that is only named, and `*`, are handed through as they are.
+DuckDB gets records by form, each with its own kinds (see `forms`), and only the columns that
+expressions use. Columns that are only named, and `*`, pass unchanged.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
 _WIDE = pa.decimal128(38, 0)
-"""DuckDB's integers of 128 bits."""
+"""The Arrow type of DuckDB's 128-bit integers."""
 
 Part = tuple[Ints, dict[str, Cells]]
-"""Rows that a query took, and the columns that it computed for them."""
+"""Rows that a query selected, and the columns that it computed for them."""
 
 
 class Sql(Computation):
@@ -65,11 +65,11 @@ class Sql(Computation):
         self.query = checked_query(query, stream)
 
     def setup(self) -> None:
-        """A connection per worker; one thread keeps rows in their order."""
+        """Opens a connection per worker, with one thread, so that rows keep their order."""
         self.connection = duckdb_for("sql").connect(config={"threads": 1})
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Runs the query over all rows of a task."""
         records = InputRecords(ctx.inputs()[0].rows, wide=_WIDE, any_case=True)
         bad: dict[int, Exception] = {}
         rows, parts = np.arange(len(records)), []
@@ -120,7 +120,7 @@ class Sql(Computation):
         return tuple(name for name in names if type(name) is str)
 
     def _with_missing(self, table: pa.Table, records: InputRecords, rows: Ints) -> pa.Table:
-        """With the columns that the query names and these records do not have."""
+        """The table, with nulls for columns that the query names and these records do not have."""
         for name in self.query.names:
             if same_column(name, table.schema.names) is None:
                 its_time = name.lower() == RECORD_TIME
@@ -132,7 +132,7 @@ class Sql(Computation):
         connection = self.connection.cursor()
         connection.register(self.query.table, given)
         made = connection.sql(self.query.text).to_arrow_table()
-        # A star stands for the engine's column, too; its own comes last.
+        # A star includes the engine's column too; the requested one comes last.
         names = made.schema.names
         kept = [i for i, name in enumerate(names) if name not in (NUMBER, OUT)]
         check_once([names[i] for i in kept])
@@ -143,7 +143,7 @@ class Sql(Computation):
     def _assembled(
         self, records: InputRecords, rows: Ints, parts: list[Part], bad: dict[int, Exception]
     ) -> tuple[dict[str, Cells | Kinds] | list[Any], Ints]:
-        """The columns of these rows, or their values where they do not have the same."""
+        """The columns of these rows, or their values if they do not have the same columns."""
         items = self.query.items
         if items is None:
             names = [list(columns) for _, columns in parts]
@@ -179,7 +179,7 @@ class Sql(Computation):
         made: list[tuple[str, Cells | Kinds | None]],
         bad: dict[int, Exception],
     ) -> tuple[dict[str, Cells | Kinds] | list[Any], Ints]:
-        """The same where a star stands for the columns of each record."""
+        """The values of these rows, if a star stands for the columns of each record."""
         if records.columns is not None:
             shape = tuple(records.columns.schema.names)
         else:

@@ -1,6 +1,6 @@
-"""Queries of `sql`, taken apart: what DuckDB does, and what is handed through.
+"""Parses queries of `sql`: which parts DuckDB computes, and which columns pass unchanged.
 
-What does not go record by record is refused.
+A query that does not treat each record separately is refused.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import RECORD_TIME, check_column
 
 NUMBER, OUT = "record number", "record number out"
-"""What goes with each row through the query: its column there, and in the result."""
+"""The columns of the row's number: in the query's input, and in its result."""
 STAR, COLUMN, COMPUTED = "star", "column", "computed"
 _MOMENTS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
 _EMPTY = ("modifiers", "group_expressions", "group_sets", "having", "qualify", "sample")
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A checked query: what DuckDB does of it, and what is handed through."""
+    """A checked query: the part that DuckDB computes, and the columns that pass unchanged."""
 
     table: str
-    """How it calls the stream."""
+    """The name of the stream in the query."""
     text: str
-    """For DuckDB: the expressions, and each row's number; empty where there are none."""
+    """The query for DuckDB: the expressions and each row's number; empty without expressions."""
     names: tuple[str, ...]
-    """Columns that expressions use: null where a record has none."""
+    """Columns that expressions use; null if a record does not have the column."""
     told: tuple[str, ...] = ()
-    """The same, but these may also be the query's own names for something."""
+    """Columns that expressions use, but whose names may also be names that the query defines."""
     items: tuple[tuple[str, str, str], ...] | None = None
-    """(what it is, the column, its new name) of each item. None: DuckDB does it all."""
+    """(kind, column, new name) of each item. None: DuckDB computes all of them."""
 
 
 def check_once(names: list[str]) -> None:
@@ -44,7 +44,7 @@ def check_once(names: list[str]) -> None:
 
 
 def checked_query(query: str, stream: str) -> Query:
-    """The query, taken apart; what does not go row by row is refused."""
+    """The parsed query. Refuses a query that does not treat each row separately."""
     where = f"{stream}.sql"
     if type(query) is not str or not query.strip():
         raise InvalidPipeline(f"{where} takes a query such as SELECT * FROM stream, not {query!r}")
@@ -93,7 +93,7 @@ def checked_query(query: str, stream: str) -> Query:
 
 
 def _items(node: dict[str, Any]) -> tuple[tuple[str, str, str], ...] | None:
-    """What each item of a query is; None where only DuckDB can tell."""
+    """The kind of each item of a query; None if only DuckDB can know it."""
     every = list(_expressions([node["select_list"], node["where_clause"]]))
     own = [item for item in node["select_list"] if item["class"] == "STAR"]
     if any(one["class"] in ("LAMBDA", "POSITIONAL_REFERENCE") for one in every):
@@ -116,7 +116,7 @@ def _items(node: dict[str, Any]) -> tuple[tuple[str, str, str], ...] | None:
         alias = item["alias"]
         first, *way = item["column_names"] if item["class"] == "COLUMN_REF" else ("",)
         column = first if not way else way[0] if way[1:] == [] and first.lower() in tables else ""
-        # A new name that an expression may mean is made where the expressions are.
+        # DuckDB computes a new name to which an expression may refer.
         if column and not (alias and alias.lower() in meant):
             found.append((COLUMN, column, alias or column))
         else:
@@ -154,7 +154,7 @@ def _sort(
 
 
 def _meant(expression: dict[str, Any], tables: set[str]) -> Iterator[tuple[str, bool]]:
-    """The name that a reference means, and whether it can only be a column's."""
+    """The name that a reference means, and whether it can only be the name of a column."""
     if expression["class"] == "COLUMN_REF":
         first, *rest = expression["column_names"]
         if rest and first.lower() in tables:
@@ -164,12 +164,12 @@ def _meant(expression: dict[str, Any], tables: set[str]) -> Iterator[tuple[str, 
 
 
 def _tables(node: dict[str, Any]) -> set[str]:
-    """How a query may call the stream."""
+    """The names under which a query may refer to the stream."""
     return {node["from_table"][name].lower() for name in ("table_name", "alias")} - {""}
 
 
 def query_columns(query: str, known: tuple[str, ...] | None, where: str) -> tuple[str, ...] | None:
-    """The columns that a checked query makes, where that is plain to see.
+    """The columns of a checked query's result, if they can be derived from its text.
 
     Refuses names that are not among the known columns.
     """
@@ -199,10 +199,10 @@ def _select(query: str, where: str) -> dict[str, Any]:
 
 
 def _named_columns(node: dict[str, Any]) -> tuple[str, ...] | None:
-    """The stream's columns that a query names; None where they cannot be told apart."""
+    """The stream's columns that a query names; None if they cannot be distinguished."""
     every = list(_expressions([node["select_list"], node["where_clause"]]))
     if any(one["class"] == "LAMBDA" for one in every):
-        return None  # it has names of its own
+        return None  # it defines names itself
     tables = _tables(node)
     own = {item["alias"].lower() for item in node["select_list"]}
     found: dict[str, None] = {}
@@ -216,7 +216,7 @@ def _named_columns(node: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def _narrowed(star: dict[str, Any]) -> bool:
-    """Whether a star stands for other columns than all."""
+    """Whether a star stands for less than all columns, or for changed ones."""
     return any(value for name, value in star.items() if name.endswith("_list")) or bool(
         star.get("columns") or star.get("expr") or star.get("relation_name")
     )
@@ -257,7 +257,7 @@ def _expressions(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def duckdb_for(where: str) -> Any:
-    """DuckDB, or an error that says how to get it."""
+    """The DuckDB module, or an error that says how to install it."""
     try:
         import duckdb
     except ImportError:

@@ -1,6 +1,7 @@
-"""Steps without a key: they run fused, in the task that makes their input.
+"""Steps without a key. They run fused, in the task that produces their input.
 
-Expressions see records by form, each with its own kinds; see `forms`.
+Expressions are evaluated for records of one form at a time, with the kinds of that form (see
+`columns/forms`).
 """
 
 from __future__ import annotations
@@ -34,32 +35,32 @@ if TYPE_CHECKING:
     from headrace.model.record import Record
 
 TIME_BESIDE_VALUES = "record_timestamp"
-"""The column of the records' times where the values have a column `timestamp` of their own."""
+"""The column of the records' times, if the values have a column `timestamp` themselves."""
 
 
 class MapRecords(Computation):
-    """One value out for each value in."""
+    """Sends one value for each value."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One record."""
+        """Sends the function's value for one record."""
         ctx.produce(self.function(record.value))
 
 
 _ONE_VALUE = (str, bytes, dict)
-"""What can be walked through, but is meant as one value."""
+"""Types that can be iterated, but that are meant as one value."""
 
 
 class FlatMapRecords(Computation):
-    """Any number of values out for each value in."""
+    """Sends any number of values for each value."""
 
     def __init__(self, function: Callable[[Any], Iterable[Any]]) -> None:
         self.function = function
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One record."""
+        """Sends the function's values for one record."""
         made = self.function(record.value)
         if made is None:
             raise TypeError("flat_map: the function returned None; let it give values, or []")
@@ -73,23 +74,23 @@ class FlatMapRecords(Computation):
 
 
 class FilterRecords(Computation):
-    """Passes on the values for which the function holds."""
+    """Passes on the values for which the function is true."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One record."""
+        """Passes one record on if the function is true."""
         if self.function(record.value):
             ctx.produce(record.value)
 
 
 _REFUSALS = (pa.ArrowException, TypeError)
-"""How an expression says that it cannot take a record."""
+"""The errors of an expression that cannot handle a record."""
 
 
 class FilterTable(Computation):
-    """Passes on the rows for which an Arrow expression holds, as they are."""
+    """Passes on, unchanged, the rows for which an Arrow expression is true."""
 
     reads_values = False  # it takes the records as they are
 
@@ -99,7 +100,7 @@ class FilterTable(Computation):
         self.names = columns_read(expression)
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Filters all rows of a task."""
         records = InputRecords(ctx.inputs()[0].rows)
         bad: dict[int, Exception] = {}
         every = np.arange(len(records))
@@ -117,14 +118,14 @@ class Select(Computation):
         self.columns = dict(columns)
         self.text = str({name: str(given) for name, given in columns.items()})
         self.named = {name: of for name, given in columns.items() if (of := is_column(given))}
-        """Columns that are handed through, whatever they hold."""
+        """Columns that pass unchanged, of any type."""
         self.computed = {n: given for n, given in columns.items() if n not in self.named}
         self.names = tuple(
             dict.fromkeys(name for e in self.computed.values() for name in columns_read(e))
         )
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Selects columns of all rows of a task."""
         records = InputRecords(ctx.inputs()[0].rows)
         bad: dict[int, Exception] = {}
         good = np.arange(len(records))
@@ -159,24 +160,24 @@ class Select(Computation):
 
 
 class PassOn(Computation):
-    """Sends everything on as it is: the stream after a union."""
+    """Passes on all records unchanged: the stream after a union."""
 
     reads_values = False
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Passes on all rows of a task."""
         ctx.pass_on(np.ones(table.num_rows, np.bool_))
 
 
 class SplitRecords(Computation):
-    """Sends each value to the first port whose function holds."""
+    """Sends each value to the first port whose function is true."""
 
     def __init__(self, ports: Mapping[str, Callable[[Any], Any] | None]) -> None:
         self.ports = tuple(ports)
         self.functions = tuple(ports.values())
 
     def process_record(self, record: Record[Any], ctx: Context) -> None:
-        """One record."""
+        """Sends one record to its port."""
         for port, function in zip(self.ports, self.functions, strict=True):
             if function is None or function(record.value):
                 ctx.produce(record.value, to=port)
@@ -184,7 +185,7 @@ class SplitRecords(Computation):
 
 
 class SplitTable(Computation):
-    """The same by Arrow expressions."""
+    """Sends each row to the first port whose Arrow expression is true."""
 
     reads_values = False  # it takes the records as they are
 
@@ -195,7 +196,7 @@ class SplitTable(Computation):
         self.names = tuple(() if e is None else columns_read(e) for e in self.expressions)
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task."""
+        """Sends all rows of a task to their ports."""
         records = InputRecords(ctx.inputs()[0].rows)
         bad: dict[int, Exception] = {}
         left = np.ones(len(records), np.bool_)
@@ -220,7 +221,7 @@ def holding(
     rows: Ints,
     bad: dict[int, Exception],
 ) -> np.ndarray[Any, Any]:
-    """For which of the rows an expression is true; null is not."""
+    """The rows for which an expression is true. Null is not true."""
     mask = np.zeros(len(records), np.bool_)
     for at, found in evaluated(records, {"holds": expression}, names, rows, bad, step):
         mask[at] = pc.fill_null(found.column("holds"), False).to_numpy()
@@ -235,7 +236,7 @@ def evaluated(
     bad: dict[int, Exception],
     condition: str | None = None,
 ) -> Iterator[tuple[Ints, pa.Table]]:
-    """What expressions give, form by form; rows that they cannot take go into `bad`."""
+    """The results of expressions, form by form. Rows for which they fail go into `bad`."""
 
     def result(table: pa.Table) -> pa.Table:
         made = evaluate(table, columns)
@@ -246,7 +247,7 @@ def evaluated(
 
 
 def _checked(made: pa.Table, columns: Mapping[str, Any], step: str) -> pa.Table:
-    """A condition's result, which is true, false or null."""
+    """The result of a condition, after a check that it is true, false or null."""
     kind = made.column("holds").type
     if pa.types.is_null(kind):
         return pa.table({"holds": pa.nulls(made.num_rows, pa.bool_())})
@@ -258,6 +259,6 @@ def _checked(made: pa.Table, columns: Mapping[str, Any], step: str) -> pa.Table:
 
 
 def record_times(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The times of a table's records, whatever their values call `timestamp`."""
+    """The times of a table's records, even if their values have a column `timestamp`."""
     name = TIME_BESIDE_VALUES if TIME_BESIDE_VALUES in table.schema.names else "timestamp"
     return table.column(name).to_numpy()

@@ -1,11 +1,11 @@
-"""`top` over rows that replace each other: the latest row of each id counts. In two phases.
+"""`top` over rows that replace each other, in two phases. The latest row of each id counts.
 
-A row goes to one of a few buckets by the hash of its id. A bucket keeps the latest row of
-every id and its own best n; only when those change it sends them on. The second phase puts
-the buckets' lists together. So no slot sees all rows, and the last one sees few.
+A row goes to one of a few buckets by the hash of its id. A bucket keeps the latest row of every id
+and its own best n rows; it sends them on only when they change. The second phase merges the
+buckets' lists. So no slot sees all rows, and the last slot sees few.
 
-The latest is the one with the newest time, of equal times the one that came last. Which times
-ids have is remembered as long as an older row may come that is not late.
+The latest row is the one with the newest time; among equal times, the one that arrived last. The
+time of an id's row is remembered as long as an older row that is not late may arrive.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BUCKETS = 16
 BUCKET, BEST = "_bucket", "_best"
 
 Ranked = tuple[bytes, bytes, bytes]
-"""(the score's place in the order over kinds, id, row): the largest first, then by id and row."""
+"""(score in the order over kinds, id, row). Sorted by largest score, then by id and row."""
 
 _ranked = msgspec.msgpack.Decoder(list[Ranked])
 _times = msgspec.msgpack.Decoder(dict[bytes, int])
 
 
 class Bucketed(Computation):
-    """Keyless: puts the id's bucket beside each row."""
+    """A keyless step that adds the bucket of the id to each row."""
 
     def __init__(self, id: tuple[str, ...], columns: tuple[str, ...]) -> None:
         self.id, self.columns = id, columns
@@ -52,7 +52,7 @@ class Bucketed(Computation):
     reads_values = False
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All rows of a task; those without a key or an id are refused, each by itself."""
+        """Adds buckets to all rows of a task. Each row without a key or an id is refused."""
         (given,) = ctx.inputs()
         records = Records(given.rows, given.key_index)
         ids = [records.column(name) for name in self.id]
@@ -69,7 +69,7 @@ class Bucketed(Computation):
         self._deal(records, np.flatnonzero(~(nameless | keyless)), buckets, ctx)
 
     def _keyless(self, records: Records) -> Any:
-        """Rows without a usable key; beside a bucket it would pass, as a part may be null."""
+        """Rows without a usable key. With a bucket it would pass, as a part may be null."""
         doubtful = np.zeros(len(records), np.bool_)
         for column in map(records.column, self.columns):
             if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -104,7 +104,7 @@ class Bucketed(Computation):
 
 
 def _no_key(value: Any, columns: tuple[str, ...]) -> Exception | None:
-    """Why a row has no key; None where it has one."""
+    """Why a row has no key; None if it has one."""
     given = columns[0] if len(columns) == 1 else columns
     try:
         encode_key(KeySpec(given, where="top").extract(value))
@@ -114,22 +114,22 @@ def _no_key(value: Any, columns: tuple[str, ...]) -> Exception | None:
 
 
 class BucketTop(Computation):
-    """The latest row of each id of a bucket, and the best n of them."""
+    """Keeps the latest row of each id of a bucket, and the best n of them."""
 
     prompt = True
     reads_values = False
     rows: Map[bytes, bytes] = state()
     best: bytes = state(b"")
     recent: bytes = state(b"")
-    """The times of ids' latest rows, of those that the watermark has not passed."""
+    """The times of the latest rows of ids, if the watermark has not passed them."""
     ranking: str = state("")
-    """What the rows are ranked by."""
+    """Identifies the ranking: n, the ranked column and the id."""
 
     def __init__(self, n: int, by: str, id: tuple[str, ...]) -> None:
         self.n, self.by, self.id = n, by, id
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """New rows replace those of their ids; sends what changed among the best."""
+        """Replaces the rows of ids by new rows; sends the best n if they changed."""
         (given,) = ctx.inputs()
         records = Records(given.rows, given.key_index)
         times, owners = records.times, records.key.tolist()
@@ -148,7 +148,7 @@ class BucketTop(Computation):
         if others:
             raise IncompatibleState(
                 "the rows in the checkpoint were ranked by another n, by= or id= than it has now. "
-                'Give the step another name, .named("..."), under which it begins anew'
+                'Give the step another name, .named("..."), under which it starts without state'
             )
         before = stored.column("best").to_pylist()
         after = list(before)
@@ -160,7 +160,7 @@ class BucketTop(Computation):
             after[owner] = packed(best)
             if after[owner] != before[owner]:
                 changed.append(owner)
-        passed = ctx.watermark_after  # what comes in later epochs and is not late is as new
+        passed = ctx.watermark_after  # rows of later epochs that are not late are at least as new
         left = [{n: t for n, t in sorted(known.items()) if t > passed} for known in recent]
         ranked_by = [ranking] * len(after)
         ctx.write(
@@ -183,7 +183,7 @@ class BucketTop(Computation):
     def _ranked(
         self, records: Records, rows: dict[tuple[int, bytes], int]
     ) -> dict[int, dict[bytes, Ranked | None]]:
-        """By owner and id: the row as it is ranked, or None if it has nothing to be ranked by."""
+        """By owner and id: the row in the form for ranking, or None if it has no score."""
         scores = records.raw(self.by)
         values = records.dicts(np.fromiter(rows.values(), np.int64, len(rows)))
         found: dict[int, dict[bytes, Ranked | None]] = {}
@@ -200,7 +200,7 @@ class BucketTop(Computation):
         kept = {row[1]: row for row in best}
         for name, row in new.items():
             if name in kept and len(best) >= self.n and (row is None or _below(row, kept[name])):
-                # One of the best fell: who follows them is known by all rows only.
+                # One of the best became worse: only all rows together show which row follows.
                 every = ctx.entries("rows", [owner]).column("value").to_pylist()
                 rows = [msgspec.msgpack.decode(cell, type=Ranked) for cell in every]
                 return ranked(rows, self.n)
@@ -213,9 +213,9 @@ class BucketTop(Computation):
 
 
 class MergeTop(Computation):
-    """The best of all buckets; sends the list anew, with ranks, when it has changed.
+    """Merges the best rows of all buckets; sends the whole list, with ranks, when it has changed.
 
-    Ranks that a shorter list no longer has come with nothing but key and rank.
+    If the list becomes shorter, rows with only key and rank are sent for the removed ranks.
     """
 
     prompt = True
@@ -227,11 +227,11 @@ class MergeTop(Computation):
         self.n, self.columns = n, columns
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """New lists of some buckets."""
+        """Merges new lists of some buckets."""
         (given,) = ctx.inputs()
         records = Records(given.rows, given.key_index)
         times, owners = records.times, records.key.tolist()
-        numbers = records.raw(f"k{len(self.columns)}")  # behind the parts of the key
+        numbers = records.raw(f"k{len(self.columns)}")  # after the parts of the key
         ctx.put_entries("buckets", owners, numbers, records.raw(BEST))
         sent = ctx.read().column("sent").to_pylist()
         found = ctx.entries("buckets")
@@ -270,7 +270,7 @@ class MergeTop(Computation):
 
 
 def ranked(rows: list[Ranked], n: int) -> list[Ranked]:
-    """The n best, each id once."""
+    """The n best rows, with each id once."""
     rows.sort(key=lambda row: row[1:])
     rows.sort(key=lambda row: row[0], reverse=True)
     return rows[:n]

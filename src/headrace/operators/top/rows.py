@@ -21,16 +21,16 @@ from headrace.operators.windows.partials import Partials
 from headrace.operators.windows.withdrawals import WITHDRAWN, Replaced
 
 Ranked = tuple[bytes, bytes]
-"""(the score's place in the order over kinds, the row)."""
+"""(score in the order over kinds, row)."""
 
 _ranked = msgspec.msgpack.Decoder(list[Ranked])
 
 
 @dataclass(frozen=True)
 class TopRows(Aggregate):
-    """The n rows with the largest `column`; of equal ones those whose bytes come first.
+    """The n rows with the largest `column`; among equal rows, those whose bytes sort first.
 
-    `ties` keeps all that are equal to the n-th. Part: the rows, as [score, bytes] pairs.
+    `ties` keeps all rows that are equal to the n-th. Part: the rows, as [score, bytes] pairs.
     """
 
     n: int = 1
@@ -46,7 +46,7 @@ class TopRows(Aggregate):
         of = groups.of[order]
         starts = runs(of)
         lengths = np.diff(np.append(starts, len(of)))
-        # All that reach the n-th value of their group: which of equals stay is decided by bytes.
+        # Keep all rows that reach the n-th value of their group; bytes decide among equal ones.
         ranked = values.take(pa.array(order))
         codes = _codes(ranked)
         nth = np.minimum(starts + self.n, starts + lengths) - 1
@@ -95,7 +95,7 @@ def _row(pair: Ranked) -> bytes:
 
 
 class WindowTop(WindowAggregate):
-    """Sends the rows themselves, with their rank; equal values have equal ranks."""
+    """Sends the rows themselves, with their rank. Equal values have equal ranks."""
 
     def _send(
         self,
@@ -137,4 +137,4 @@ class WindowTop(WindowAggregate):
 
 
 class CombinedTop(WindowTop, CombinedAggregate):
-    """The same, with the best of each task chosen before the shuffle."""
+    """`WindowTop` that selects the best rows of each task before the shuffle."""

@@ -1,1 +1,1 @@
-"""Windows of time: which records belong together, and when a window is emitted."""
+"""Windows of time: which records they contain, and when they are emitted."""

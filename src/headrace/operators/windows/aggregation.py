@@ -1,10 +1,9 @@
 """Windows and aggregates on `process_table`: merge partials into state, emit by timers.
 
-Before the shuffle records become partials per (key, window) (`combine_rows`). In the slot
-these are merged with what the key has stored, one entry per open window, and one timer
-per key says when its next window is due. Rows are stamped `end - 1`; the output watermark
-stays `grace` behind the input's (`lag_us`), so no row is late downstream, corrections
-included.
+Before the shuffle, records become partials per (key, window) (`combine_rows`). In the slot these
+are merged with the key's stored partials, one entry per open window. One timer per key fires when
+its next window is due. Rows have the timestamp `end - 1`. The output watermark stays `grace` behind
+the input watermark (`lag_us`), so no row, and no correction, is late downstream.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ from headrace.operators.windows.window import Every, Window
 from headrace.operators.windows.withdrawals import Replaced, Standing, withdraws
 
 AFTER_THE_END = "late after the end"
-"""A metric: records for windows that had closed because all input was read, in an earlier run."""
+"""A metric: records for windows that closed in an earlier run, because its input had ended."""
 
 CLOSE, TICK, FLUSH = "close", "tick", "flush"
-"""Tags: a window of the key is due; time to emit what changed; the input has ended."""
+"""Tags of timers: a window of the key is due; time to emit changes; the input has ended."""
 
 
 @dataclass
 class Arrived:
-    """The group of each record that was taken, and its position among those that came."""
+    """The group of each accepted record, and its position among all that arrived."""
 
     groups: Groups
     positions: Ints
 
 
 class WindowAggregate(Computation):
-    """Aggregates per key and window. `late` sends records that are too late to that port."""
+    """Aggregates per key and window. Records that are too late go to the port `late`."""
 
     open: Map[bytes, bytes] = state()
     """(end, start) of a window -> its counts and accumulators; see `Partials`."""
 
-    reads_values = False  # it takes the columns that it needs from the records themselves
+    reads_values = False  # it reads the columns that it needs from the records themselves
 
     in_panes: ClassVar[bool] = False
-    """Whether entries are pieces of windows, put together when one is due."""
+    """Whether entries are pieces of windows, which are merged when a window is due."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class WindowAggregate(Computation):
         self.combined = False
         self.forms = partials.forms_of(self.aggregates)
         self.maker = self._checksum(by)
-        """Stands for all that gives stored cells their meaning."""
+        """A checksum of everything that decides what stored cells mean."""
 
     def _checksum(self, by: str) -> int:
         meanings = [self.window.meaning(), by, *(a.meaning() for a in self.aggregates)]
@@ -92,7 +91,7 @@ class WindowAggregate(Computation):
     # Records --------------------------------------------------------------
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """Merges what came with what is stored."""
+        """Merges new records with the stored partials."""
         rows, arrived = self._arrived(ctx)
         if not len(rows):
             return  # all of them were refused
@@ -115,7 +114,7 @@ class WindowAggregate(Computation):
             self._changed(rows, ctx)
 
     def _arrived(self, ctx: TableContext) -> tuple[Partials, Arrived | None]:
-        """Rows per key and window, and whose the records are where records came."""
+        """Partials per key and window and, if records arrived, the group of each record."""
         (given,) = ctx.inputs()
         if self.combined:
             key = given.key_index.astype(np.int64)
@@ -133,7 +132,7 @@ class WindowAggregate(Computation):
         return rows, Arrived(groups, taken)
 
     def _place(self, rows: Partials, now: int) -> None:
-        """Processing time: all records of an epoch have its time."""
+        """For processing time: gives all records of an epoch the time of the epoch."""
         start, end = self.window.pieces(np.array([now]))
         rows.start = np.full(len(rows), start[0])
         rows.end = np.full(len(rows), end[0])
@@ -147,7 +146,7 @@ class WindowAggregate(Computation):
     def _aside(
         self, counts: Ints, arrived: Arrived | None, too_late: Any, ctx: TableContext
     ) -> None:
-        """Records whose windows have all closed; `too_late` says of which groups."""
+        """Sends records aside whose windows have all closed. `too_late` is a mask of groups."""
         ctx.count("late", int(counts.sum()))
         if ctx.watermark_before == END:
             ctx.count(AFTER_THE_END, int(counts.sum()))
@@ -155,7 +154,7 @@ class WindowAggregate(Computation):
             ctx.pass_on(arrived.positions[too_late[arrived.groups.of]], to="late")
 
     def _merge_stored(self, rows: Partials, ctx: TableContext) -> Partials:
-        """New rows with the stored rows of the same windows."""
+        """Merges new rows with the stored rows of the same windows."""
         if not len(rows):
             return rows
         rows = self._merge(rows, group([rows.end, rows.start, rows.key]), ctx)
@@ -169,14 +168,14 @@ class WindowAggregate(Computation):
     def _merge_touching(
         self, new: Partials, arrived: Arrived | None, ctx: TableContext, before: int
     ) -> Partials:
-        """New rows with the stored windows that they touch; what was merged away is removed."""
+        """Merges new rows with the stored windows that they touch; removes the merged windows."""
         stored = self._stored(ctx, np.unique(new.key))
         rows = new.followed_by(stored)
         chains = partials.touching(rows)
         fresh = np.zeros(chains.count, np.bool_)
         fresh[chains.of[: len(new)]] = True
         merged = self._merge(rows, chains, ctx)
-        # Merged first and judged then: a record may be late alone, but not in its merged window.
+        # Merge before checking lateness: a record may be late alone, but not in a merged window.
         too_late = fresh & (self._closes(merged.end) <= before)
         if too_late.any():
             mine = too_late[chains.of[: len(new)]]
@@ -188,13 +187,13 @@ class WindowAggregate(Computation):
 
     def _merge(self, rows: Partials, groups: Groups, ctx: TableContext) -> Partials:
         def failed(merged: Partials, row: int, error: Exception) -> None:
-            # Its window has no row from now on; those of other keys and windows do.
+            # Its window has no row from now on. Other keys and windows are not affected.
             self._unfinished(merged, row, error, ctx)
 
         return partials.merge(self.aggregates, rows, groups, failed)
 
     def _unfinished(self, rows: Partials, row: int, error: Exception, ctx: TableContext) -> None:
-        """A dead letter for a key and window that a user's function cannot be had for."""
+        """Sends a dead letter for a key and window for which a user function failed."""
         told: dict[str, Any] = {"records": int(rows.count[row])}
         if not self.window.endless:
             told |= {"window_start": int(rows.start[row]), "window_end": int(rows.end[row])}
@@ -203,7 +202,7 @@ class WindowAggregate(Computation):
     def _stored(
         self, ctx: TableContext, keys: Any, wanted: set[tuple[int, bytes]] | None = None
     ) -> Partials:
-        """Stored rows of these keys, all or only the wanted ones."""
+        """The stored rows of these keys: all, or only the wanted ones."""
         table = ctx.entries("open", keys)
         owners = table.column("key_index").to_pylist()
         if not owners:
@@ -219,7 +218,7 @@ class WindowAggregate(Computation):
         return Partials.of_cells(key, chosen, data, self.forms, self.maker)
 
     def _changed(self, rows: Partials, ctx: TableContext) -> None:
-        """Emits what this mode emits at once, stores the rows and sees to the timers."""
+        """Emits the rows that this mode emits at once, stores the rows and sets timers."""
         if self.emit == "changes":
             out = np.ones(len(rows), np.bool_)
         elif self.emit == "on_time":
@@ -237,7 +236,7 @@ class WindowAggregate(Computation):
     # Timers ---------------------------------------------------------------
 
     def _next(self, rows: Partials) -> Ints:
-        """When each row is due next."""
+        """The next time at which each row is due."""
         if not self.by_event:
             return rows.end
         closes = self._closes(rows.end)
@@ -245,12 +244,13 @@ class WindowAggregate(Computation):
 
     def _set_timers(self, rows: Partials, ctx: TableContext) -> None:
         if self.window.endless and self.emit == "changes":
-            return  # it never closes, and all of it is out
+            return  # it never closes, and all its rows were emitted
         keys = group([rows.key])
         owners = rows.key[keys.one_row()]
         at = -keys.newest(-self._next(rows))
         clock = "event" if self.by_event else "wall"
-        # The key's other windows may be due earlier. A timer too early finds nothing and moves on.
+        # The key's other windows may be due earlier. A timer that is too early only sets itself
+        # again.
         set_before = ctx.timers(CLOSE, clock).take(pa.array(owners))
         at = np.minimum(at, set_before.fill_null(END).to_numpy())
         hold = self._hold(at)
@@ -258,15 +258,15 @@ class WindowAggregate(Computation):
             hold = keys.newest(rows.newest)
         ctx.set_timers(owners, at, tag=CLOSE, clock=clock, hold=hold)
         if not self.by_event:
-            # So that the end of the input ends the last windows too.
+            # The end of the input must close the last windows too.
             ctx.set_timers(owners, np.full(len(owners), END), tag=FLUSH, hold=hold)
 
     def _hold(self, at: Ints) -> Ints:
-        """Where the rows of windows that close at these times will be stamped.
+        """The hold for windows that close at these times: the timestamp of their rows.
 
-        Where the input has a bound, the lag keeps the output further back than that. Where it has
-        none (a source that has ended, or is idle), nothing else would: a join further down would
-        let another stream's time pass, and call these rows late.
+        If the input watermark has a bound, the lag keeps the output watermark further back. If it
+        has none (a source that has ended or is idle), only this hold does. Without it, a later
+        join would advance with the time of its other stream, and these rows would be late.
         """
         if not self.by_event or self.emit == "changes":
             return np.full(len(at), END)
@@ -283,7 +283,7 @@ class WindowAggregate(Computation):
         )
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """Windows that are due: emits them, closes them, sets the next timer of their key."""
+        """Emits and closes the windows that are due, and sets the next timer of their key."""
         owners = table.column("key_index").to_numpy()
         ticking = np.unique(owners[np.array(table.column("tag").to_pylist()) == TICK])
         rows = self._stored(ctx, np.unique(owners))
@@ -307,7 +307,7 @@ class WindowAggregate(Computation):
     # Rows -----------------------------------------------------------------
 
     def _emit(self, rows: Partials, out: Any, ctx: TableContext) -> None:
-        """Sends the rows that `out` chooses, and notes that they were."""
+        """Sends the rows that the mask `out` selects, and records that they were sent."""
         if not out.any():
             return
         replaced = Replaced.by(rows, out) if self.withdraws else None
@@ -321,7 +321,7 @@ class WindowAggregate(Computation):
         replaced: Replaced | None = None,
         failures: Failures | None = None,
     ) -> None:
-        """Results as rows: key columns, window, aggregates; before them what they replace."""
+        """Sends results as rows: key columns, window, aggregates. Withdrawn rows come first."""
         rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
         rows, columns = self._results(rows, ctx, failures or {})
         times, keys = self._times(rows, ctx), rows.key
@@ -336,7 +336,7 @@ class WindowAggregate(Computation):
     def _results(
         self, rows: Partials, ctx: TableContext, failures: Failures
     ) -> tuple[Partials, dict[str, Column]]:
-        """The row of each result, and its columns. What has none is a dead letter."""
+        """The rows that have results, and the columns. Other rows become dead letters."""
         made, at = [], 0
         for aggregate in self.aggregates[: len(self.names)]:
             made.append(aggregate.finish(rows.parts[at : at + aggregate.parts]))
@@ -350,7 +350,7 @@ class WindowAggregate(Computation):
         }
         if bad:
             for row in sorted(bad):
-                # Without a reason it was told when its accumulators were merged.
+                # Without a reason: it was reported when the accumulators were merged.
                 error = bad[row] or failures.get(int(rows.key[row]))
                 if error is not None:
                     self._unfinished(rows, row, error, ctx)
@@ -376,19 +376,19 @@ class WindowAggregate(Computation):
             return rows.end - 1
         if self.emit in ("final", "on_time"):
             return rows.newest
-        # Never late for whoever is next, nor at the end of the input; after that nothing is late.
+        # Not late for the next step, even at the end of the input; after it no record is late.
         before = ctx.watermark_before
         return np.maximum(rows.newest, before if before < END else 0)
 
 
 class CombinedAggregate(WindowAggregate):
-    """The same, with partials made before the shuffle."""
+    """`WindowAggregate` that creates partials before the shuffle."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.combined = True
 
     def combine_rows(self, records: Records, refuse: Refuse) -> tuple[Ints, Rows]:
-        """A task's records as one row per (key, window); their keys and the rows."""
+        """Combines a task's records to one row per (key, window); returns keys and rows."""
         rows, _, _ = partials.start(self.aggregates, self.window, records, self.by_event, refuse)
         return rows.to_rows()

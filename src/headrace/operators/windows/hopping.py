@@ -1,10 +1,9 @@
-"""Hopping windows: of one size, one begins every so often, so a record is in several of them.
+"""Hopping windows: windows of one size that begin at a fixed step, so a record is in several.
 
-Where they are emitted once, the state holds panes. A record would be part of size / every
-windows; it changes one pane instead. When the watermark passes the end of a window, the panes
-inside are merged and emitted. A pane stays until the last window that contains it has closed.
-Which windows were emitted already needs no memory: those that the watermark of the epoch before
-had passed.
+If windows are emitted once, the state has panes. A record is part of size / every windows, but it
+changes only one pane. When the watermark passes the end of a window, its panes are merged and
+emitted. A pane stays until the last window that contains it has closed. The state need not say
+which windows were emitted: these are the windows that the previous epoch's watermark had passed.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from headrace.operators.windows.tumbling import cut_evenly
 from headrace.operators.windows.window import Assigned, Every, Window, positive
 
 HOPS_MAX = 100_000
-"""How many hopping windows a record may be in: each of them becomes a row."""
+"""The maximum number of hopping windows of a record. Each of them becomes a row."""
 
 
 @dataclass(frozen=True)
 class Hopping(Window):
-    """Windows of one size that begin every so often, aligned to 1970 UTC."""
+    """Windows of one size that begin at a fixed step, aligned to 1970 UTC."""
 
     size_us: int
     every_us: int
@@ -47,11 +46,11 @@ class Hopping(Window):
         of = np.repeat(np.arange(len(times)), most)
         kept = starts > times[of] - self.size_us
         starts = starts[kept]
-        # A time may be any number of 64 bits: the last window ends with time itself.
+        # A time may be any 64-bit number: the last window ends at the largest time.
         return of[kept], starts, np.minimum(starts, END - self.size_us) + self.size_us
 
     def windows_of(self, times: Ints) -> Assigned:
-        return self.assign(times)  # which is right, and needs no check
+        return self.assign(times)  # known to be correct, so it needs no check
 
     def pieces(self, times: Ints) -> tuple[Ints, Ints]:
         starts = times // self.pane_us * self.pane_us
@@ -65,16 +64,16 @@ class Hopping(Window):
 
     @property
     def pane_us(self) -> int:
-        """The largest piece of time that lies wholly inside or outside of every window."""
+        """The length of the largest range of time that no window cuts."""
         return math.gcd(self.size_us, self.every_us)
 
     def computations(self, by: str, emit: str | Every) -> tuple[type[Any], type[Any]] | None:
-        """Panes where windows are emitted once, by event time."""
+        """Computations with panes, if windows are emitted once, by event time."""
         return (CombinedPaned, PanedAggregate) if by == "event" and emit == "final" else None
 
 
 def hopping(size: Duration, *, every: Duration) -> Window:
-    """Windows of one size that begin every so often; a record is in several of them."""
+    """Windows of one size that begin at a fixed step. A record is in several of them."""
     size_us, every_us = positive(size, "hopping"), positive(every, "hopping: every=")
     if every_us > size_us:
         raise InvalidPipeline(
@@ -97,7 +96,7 @@ class PanedAggregate(WindowAggregate):
     in_panes = True
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """Merges what came into panes."""
+        """Merges new records into panes."""
         rows, arrived = self._arrived(ctx)
         if not len(rows):
             return  # all of them were refused
@@ -111,7 +110,7 @@ class PanedAggregate(WindowAggregate):
             self._wake(rows, ctx.watermark_before, ctx)
 
     def _first_end(self, rows: Partials, passed: int) -> Ints:
-        """The first window of each pane that `passed` has not closed; may lie behind its last."""
+        """The end of each pane's first window that `passed` has not closed."""
         size, every = self.window.size_us, self.window.every_us
         first = -(-(rows.end - size) // every) * every + size
         open_from = (passed - self.grace_us - size) // every * every + every + size
@@ -126,7 +125,7 @@ class PanedAggregate(WindowAggregate):
         ctx.set_timers(owners, at, tag=CLOSE, hold=self._hold(at))
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """Windows that the watermark has passed in this epoch."""
+        """Emits the windows that the watermark has passed in this epoch."""
         rows = self._stored(ctx, np.unique(table.column("key_index").to_numpy()))
         if not len(rows):
             return
@@ -150,7 +149,8 @@ class PanedAggregate(WindowAggregate):
     def _due(self, rows: Partials, first: Ints, until: Ints, failures: Failures) -> Partials:
         """The windows from each pane's `first` end to its `until`, each of them once.
 
-        Both rise from pane to pane of a key, so a pane adds those behind its forerunner's last.
+        Both rise from pane to pane of a key, so each pane adds the windows after the last window
+        of the pane before it.
         """
         every, size = self.window.every_us, self.window.size_us
         follows = np.zeros(len(rows), np.bool_)
@@ -161,7 +161,7 @@ class PanedAggregate(WindowAggregate):
         who = np.repeat(np.arange(len(rows)), number)
         nth = np.arange(len(who)) - np.repeat(np.cumsum(number) - number, number)
         ends, keys = first[who] + nth * every, rows.key[who]
-        # Panes end where windows do or inside them, so a window is a run of whole panes.
+        # No window cuts a pane, so a window is a range of whole panes.
         low = rows_up_to(rows.key, rows.end, keys, ends - size)
         high = rows_up_to(rows.key, rows.end, keys, ends)
         merged = merge_runs(self.aggregates, rows, low, high - low, failures)
@@ -170,4 +170,4 @@ class PanedAggregate(WindowAggregate):
 
 
 class CombinedPaned(PanedAggregate, CombinedAggregate):
-    """The same, with partials made before the shuffle."""
+    """`PanedAggregate` that creates partials before the shuffle."""

@@ -1,4 +1,4 @@
-"""Sends late records aside before the shuffle, so that the others can still be combined there."""
+"""Sends late records aside before the shuffle, so that the other records can be combined."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class LateAside(Computation):
-    """Keyless: sends records all of whose windows have closed to the port `late`.
+    """A keyless step: sends records whose windows have all closed to the port `late`.
 
-    It has the same inputs as the window behind it and so the same watermark. It is not for
-    windows that merge: whether one of those is still open is known in its slot only.
+    It has the same inputs as the window after it, and so the same watermark. It cannot be used for
+    windows that merge: only their slot knows whether they are still open.
     """
 
     def __init__(self, window: Window, grace_us: int) -> None:
@@ -28,7 +28,7 @@ class LateAside(Computation):
     reads_values = False
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
-        """All records of a task."""
+        """Separates the late records of a task from the others."""
         (given,) = ctx.inputs()
         records = Records(given.rows, given.key_index)
         while True:

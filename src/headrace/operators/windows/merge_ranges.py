@@ -1,7 +1,7 @@
-"""Windows that overlap, as runs of rows that lie in the order of key and time.
+"""Merges overlapping windows, given as ranges of rows that are sorted by key and time.
 
-A record is in many of them, so merging each window's rows one by one would cost the square
-of a hot key's records, in time and in memory.
+A record is in many windows. Merging the rows of each window one by one would take time and memory
+quadratic in the number of a hot key's records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.operators.windows import partials
 from headrace.operators.windows.partials import Partials
 
 Failures = dict[int, Exception]
-"""Key -> why rows of it could not be merged."""
+"""Key -> the reason why its rows could not be merged."""
 
 
 def merge_runs(
@@ -26,11 +26,11 @@ def merge_runs(
     lengths: Ints,
     failures: Failures,
 ) -> Partials:
-    """Merges runs of rows that overlap each other: those from `first`, so many each.
+    """Merges overlapping ranges of rows, each given by its `first` row and its length.
 
-    Row by row a hot key would cost the square of its records. So blocks of 2, 4, 8 ... rows are
-    merged once, of two halves each, and a run is put together from one block for each bit of
-    its length. A block that cannot be merged leaves its key's reason in `failures`.
+    Row by row, the cost would be quadratic in a hot key's records. So blocks of 2, 4, 8 ... rows
+    are each merged once, from two halves, and a range is merged from one block for each bit of its
+    length. If a block cannot be merged, the reason is stored in `failures` under its key.
     """
 
     def failed(merged: Partials, row: int, error: Exception) -> None:
@@ -67,7 +67,7 @@ def merge_runs(
 
 
 def rows_up_to(keys: Ints, times: Ints, whose: Ints, until: Ints) -> Ints:
-    """How many of the rows, which lie in the order of key and time, come up to each (key, time)."""
+    """For each (key, time), the number of rows up to it. Rows are sorted by key and time."""
     asked = np.repeat([False, True], [len(keys), len(whose)])
     order = np.lexsort((asked, np.concatenate([times, until]), np.concatenate([keys, whose])))
     found = np.empty(len(order), np.int64)

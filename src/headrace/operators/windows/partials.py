@@ -1,4 +1,4 @@
-"""Partial aggregates per (key, window), in columns: made of records, merged, stored, read back."""
+"""Partial aggregates per (key, window), in columns: created from records, merged, stored, read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.operators.columns.records import Records, Refuse, Refused
 from headrace.operators.windows.window import Window
 
 _SIGN = np.uint64(1 << 63)
-"""Flipped, so that negative numbers sort before the others."""
+"""The sign bit. It is flipped, so that negative numbers sort before the others."""
 
 WINDOW_BYTES = 16
 """A window as bytes: its end and its start."""
@@ -30,8 +30,8 @@ WINDOW_BYTES = 16
 
 @dataclass
 class Partials:
-    """A row per (key, window): whose, which, how many records, how many of them were emitted
-    already, the newest time, and the accumulators' cells."""
+    """A row per (key, window): key, window, number of records, number of records already emitted,
+    newest time, and the cells of the accumulators."""
 
     key: Ints
     start: Ints
@@ -61,10 +61,10 @@ class Partials:
         return Partials._of(numbers, [part.take(chosen) for part in self.parts])
 
     def to_rows(self) -> tuple[Ints, Rows]:
-        """As they travel, with the keys of the rows; none of them was emitted yet.
+        """The rows in the form in which they are sent, with their keys. None was emitted yet.
 
-        Where a part is no typed column they are packed, as they are stored: beside those of
-        another task they may have to be, and cells would lose their type.
+        If a part is not a typed column, rows are packed in their stored form: together with rows of
+        another task they may have to be packed, and then cells would lose their type.
         """
         if any(map(is_cells, self.parts)):
             numbers = [self.start.tolist(), self.end.tolist(), self.count.tolist()]
@@ -80,7 +80,7 @@ class Partials:
 
     @staticmethod
     def from_rows(rows: Rows, key: Ints, forms: Sequence[Form]) -> Partials:
-        """What `to_rows` made, in one task or in several."""
+        """Partials from the rows of `to_rows`, of one task or several."""
         zeros = np.zeros(len(rows), np.int64)
         if rows.packed is None:
             table: Any = rows.columns
@@ -96,14 +96,14 @@ class Partials:
         return Partials._of([key, *times, zeros, rows.timestamps], parts)
 
     def cells(self, maker: int) -> list[bytes]:
-        """Each row's counts and accumulators as they are stored, with the mark of who made them."""
+        """Each row's counts and accumulators in stored form, with the checksum of their maker."""
         columns = [self.count.tolist(), self.emitted.tolist(), self.newest.tolist()]
         columns += [to_stored(part) for part in self.parts]
         rows = zip([maker] * len(self), *columns, strict=True)
         return [packed(row, what="an accumulator") for row in rows]
 
     def windows(self) -> list[bytes]:
-        """Each row's window as the key of a map: its end and start, as bytes that sort alike."""
+        """Each row's window as the key of a map: its end and start, as bytes in the same order."""
         pairs = np.stack([self.end, self.start], axis=1).view(np.uint64) ^ _SIGN
         raw = pairs.astype(">u8").tobytes()
         return [raw[at : at + WINDOW_BYTES] for at in range(0, len(raw), WINDOW_BYTES)]
@@ -116,13 +116,13 @@ class Partials:
         forms: Sequence[Form],
         maker: int,
     ) -> Partials:
-        """What `windows` and `cells` stored; a cell that somebody else made is refused."""
+        """Partials from stored `windows` and `cells`. A cell of another maker is refused."""
         rows = [decode_value(cell) for cell in cells]
         if any(row[0] != maker for row in rows):
             raise IncompatibleState(
                 "the open windows in the checkpoint were made by another window or by other "
                 "aggregates than it has now. Let the old pipeline run until they have closed, or "
-                'give the step another name, .named("..."), under which it begins anew'
+                'give the step another name, .named("..."), under which it starts without state'
             )
         columns = list(zip(*rows, strict=True))[1:] if rows else [()] * (3 + len(forms))
         numbers = [np.array(c, np.int64) for c in (key, *window_times(windows), *columns[:3])]
@@ -130,7 +130,7 @@ class Partials:
         return Partials._of(numbers, parts)
 
     def followed_by(self, other: Partials) -> Partials:
-        """These rows and others behind them."""
+        """These rows, followed by others."""
         if not len(other):
             return self
         if not len(self):
@@ -142,7 +142,7 @@ class Partials:
 
 
 def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
-    """The starts and ends that `Partials.windows` made bytes of."""
+    """The starts and ends from the bytes of `Partials.windows`."""
     pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN
     times = pairs.view(np.int64)
     return times[:, 1], times[:, 0]
@@ -159,9 +159,9 @@ def merge(
     groups: Groups,
     failed: Callable[[Partials, int, Exception], None],
 ) -> Partials:
-    """One row per group. Windows of a group are equal, or are of a kind that merges and touch.
+    """One row per group. The windows of a group are equal, or they touch and their kind merges.
 
-    A user's function may fail over one of them: `failed` is called with that row.
+    If a user function fails for a row, `failed` is called with that row.
     """
     if groups.count == len(rows):
         order = np.empty(len(rows), np.int64)
@@ -193,13 +193,13 @@ def start(
     by_time: bool,
     refuse: Refuse,
 ) -> tuple[Partials, Groups, Ints]:
-    """Records as one row per (key, window), the group of each, and the positions of those taken.
+    """One row per (key, window), the group of each record, and the positions of accepted records.
 
-    Each record is judged alone: `refuse` is called with the position of one that cannot be taken,
-    and the others go on without it.
+    Each record is judged alone: `refuse` is called with the position of a record that cannot be
+    accepted, and the other records are processed without it.
 
-    `by_time` off puts all records of a key together: their window is known later. Windows that
-    overlap are cut into pieces here, which `spread` deals out to the windows.
+    Without `by_time` all records of a key are one group: their window is known later. Windows that
+    overlap are cut into pieces here; `spread` assigns the pieces to the windows.
     """
     while True:
         try:
@@ -228,11 +228,11 @@ def _started(
 
 
 def touching(rows: Partials) -> Groups:
-    """Windows of one key that overlap, directly or through others."""
+    """Groups of windows of one key that overlap, directly or through other windows."""
     size = len(rows)
     order = np.lexsort((rows.start, rows.key))
     key, starts, ends = rows.key[order], rows.start[order], rows.end[order]
-    # The running maximum of ends, begun anew with each key: ends by rank, keys above them.
+    # The running maximum of ends, separately for each key: ranks of ends, plus an offset per key.
     values, rank = np.unique(ends, return_inverse=True)
     span = len(values)
     highest = np.maximum.accumulate((key - key.min()) * span + rank)
@@ -245,7 +245,7 @@ def touching(rows: Partials) -> Groups:
 
 
 def spread(rows: Partials, window: Window) -> Partials:
-    """Pieces dealt out to the windows that contain them."""
+    """Assigns pieces to all windows that contain them."""
     of, starts, ends = window.windows_of(rows.start)
     found = rows.take(of)
     found.start, found.end = starts, ends

@@ -1,4 +1,4 @@
-"""The window that rows carry already, because they come from a window themselves."""
+"""The window that rows name in their columns, because they come from a window themselves."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class SameWindow(Window):
         raise InvalidPipeline("same_window() takes windows from columns, not from times")
 
     def pieces_of(self, records: Records) -> tuple[Ints, Ints]:
-        """Refuses rows that carry no window."""
+        """The windows of rows. Refuses rows that name no window."""
         ends, starts = (_times_in(records, name) for name in reversed(WINDOW_COLUMNS))
         return starts, ends
 
 
 def same_window() -> Window:
-    """The window that the rows carry already, as `window_start` and `window_end`."""
+    """The window that the rows name in their columns `window_start` and `window_end`."""
     return SameWindow()
 
 
 def is_time(cell: Any) -> bool:
-    """Whether a cell can be the start or end of a window: a whole number of 64 bits."""
+    """Whether a cell can be the start or end of a window: a 64-bit integer."""
     return type(cell) is int and -(2**63) <= cell < 2**63
 
 
 def _times_in(records: Records, name: str) -> Ints:
-    """The start or end of the window that rows carry; refuses those that carry none."""
+    """The start or end of the window that rows name. Refuses rows that name none."""
     column = records.column(name)
     if pa.types.is_int64(column.type) and not column.null_count:
         return column.to_numpy()

@@ -1,4 +1,4 @@
-"""Sessions: records of one key that follow each other closely."""
+"""Sessions: records of one key with only short gaps between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.operators.windows.window import Assigned, Window, positive
 
 @dataclass(frozen=True)
 class Session(Window):
-    """A record alone is a session of the length `gap_us`; sessions that overlap become one."""
+    """A single record is a session of the length `gap_us`. Sessions that overlap become one."""
 
     gap_us: int
 
@@ -40,6 +40,6 @@ class Session(Window):
 def session(gap: Duration) -> Window:
     """Records that follow each other within less than `gap`; the window ends `gap` after the last.
 
-    A record that lies between two sessions merges them.
+    A record between two sessions may merge them.
     """
     return Session(positive(gap, "session"))

@@ -1,8 +1,8 @@
-"""Sliding windows: one that ends with each record, put together from what lies before it.
+"""Sliding windows: one window ends with each record, and contains the records before it.
 
-An entry of the state is the aggregate of one key's records at one instant. When the
-watermark has passed it, the entries of the window that ends there are merged and
-emitted; it stays until no window can contain it any more.
+An entry of the state is the aggregate of one key's records at one instant. When the watermark has
+passed the entry, the entries of the window that ends there are merged and emitted. The entry stays
+until no window can contain it any more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.operators.windows.window import Assigned, Every, Window, positive
 
 @dataclass(frozen=True)
 class Sliding(Window):
-    """The window of a record is the time up to it; records before it count in it, too."""
+    """The window of a record is the time up to the record. It includes earlier records."""
 
     size_us: int
 
@@ -47,7 +47,7 @@ class Sliding(Window):
 
 
 def sliding(size: Duration) -> Window:
-    """A window that ends with each record: everything of the key in the `size` up to it.
+    """A window that ends with each record: all records of the key in the last `size`.
 
     For a record at t it is [t + 1 - size, t + 1), in microseconds. Records of one key
     with the same timestamp share it.
@@ -56,7 +56,7 @@ def sliding(size: Duration) -> Window:
 
 
 class SlidingAggregate(WindowAggregate):
-    """Aggregates over the time before each record."""
+    """Aggregates over the window that ends with each record."""
 
     window: Sliding
 
@@ -66,7 +66,7 @@ class SlidingAggregate(WindowAggregate):
         return np.where(rows.emitted == 0, closes, np.minimum(closes, END - size) + size)
 
     def process_timers(self, table: pa.Table, ctx: TableContext) -> None:
-        """Windows that are due, and entries that no window needs any more."""
+        """Emits windows that are due, and removes entries that no window needs any more."""
         rows = self._stored(ctx, np.unique(table.column("key_index").to_numpy()))
         if not len(rows):
             return
@@ -96,4 +96,4 @@ class SlidingAggregate(WindowAggregate):
 
 
 class CombinedSliding(SlidingAggregate, CombinedAggregate):
-    """The same, with partials made before the shuffle."""
+    """`SlidingAggregate` that creates partials before the shuffle."""

@@ -20,7 +20,7 @@ class Tumbling(Window):
 
     def assign(self, times: Ints) -> Assigned:
         starts = times // self.size_us * self.size_us
-        # A time may be any number of 64 bits: the last window ends with time itself.
+        # A time may be any 64-bit number: the last window ends at the largest time.
         return np.arange(len(times)), starts, np.minimum(starts, END - self.size_us) + self.size_us
 
     def cut(self, records: Records) -> tuple[Groups, Ints, Ints]:
@@ -33,7 +33,7 @@ def tumbling(size: Duration) -> Window:
 
 
 def cut_evenly(records: Records, size_us: int) -> tuple[Groups, Ints, Ints]:
-    """`Window.cut` for pieces of one size: groups by small numbers, which is fast."""
+    """`Window.cut` for pieces of one size. It groups by small numbers, which is fast."""
     number = records.times // size_us
     groups = group([number, records.key])
     starts = number[groups.one_row()] * size_us

@@ -1,6 +1,6 @@
-"""`Window`: what a kind of window is. Each kind is one class in a file of its own.
+"""`Window`: the contract of a kind of window. Each kind is one class in its own file.
 
-The rows of a window are stamped `end - 1`, so they fall into their own window downstream.
+The rows of a window have the timestamp `end - 1`, so downstream they belong to the same window.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from headrace.operators.columns.groups import Groups, Ints, group
 from headrace.operators.columns.records import Records
 
 WINDOW_COLUMNS = ("window_start", "window_end")
-"""The columns that say of which window a row is."""
+"""The columns that name the window of a row."""
 
 Assigned: TypeAlias = tuple[Ints, Ints, Ints]
-"""Of each (time, window): the position of the time, the window's start, its end."""
+"""For each (time, window): the position of the time, the window's start, its end."""
 
 
 @dataclass(frozen=True)
 class Every:
-    """Emit what changed every so many microseconds, or every so many records of a window."""
+    """Emit changes at a period in microseconds, or after a number of records of a window."""
 
     micros: int = 0
     records: int = 0
 
 
 def every(what: Duration | int) -> Every:
-    """Emit what changed every so often ("5s", by the window's own time), or every n records."""
+    """Emit changes at a period ("5s", in the window's kind of time), or every n records."""
     if isinstance(what, int) and not isinstance(what, bool):
         if what < 1:
             raise InvalidPipeline(f"every({what!r}): a number of records from 1 on")
@@ -45,33 +45,33 @@ class Window(ABC):
 
     To write a kind of your own, derive from this class and implement `assign`:
 
-    - It gives the windows of each time, in microseconds since 1970 UTC, and every time lies in
-      its windows: `start <= time < end`.
-    - It is a function of the times alone: no clock, no random numbers, and no influence of the
-      other times that it is given. Records are assigned in any task, and again after a crash.
-    - Two windows are the same if start and end are.
-    - Parameters are attributes, set in `__init__`, whose `repr` is the same in every process: it
-      is stored beside open windows, so that a changed kind is noticed (see `meaning`).
+    - It returns the windows of each time, in microseconds since 1970 UTC. Every time is inside its
+      windows: `start <= time < end`.
+    - The windows of a time depend only on that time: not on a clock, on random numbers, or on the
+      other times of the call. Records are assigned in any task, and again after a crash.
+    - Two windows are the same if start and end are equal.
+    - Parameters are attributes, set in `__init__`, whose `repr` is the same in every process. It is
+      stored beside open windows, so that a changed kind is detected (see `meaning`).
 
     The class attributes say what the kind can be combined with. The other methods have defaults
-    that work for every kind; a kind overrides them where it knows a faster way.
+    that work for every kind; a kind overrides them if it knows a faster way.
     """
 
     overlapping: ClassVar[bool] = False
-    """Whether a time may lie in several windows. If not, `assign` gives exactly one for each."""
+    """Whether a time may be in several windows. If not, `assign` returns exactly one for each."""
 
     merging: ClassVar[bool] = False
-    """Whether windows of one key that overlap become one. Only the slot then knows a record's
-    window, so whether the record is late is judged there."""
+    """Whether windows of one key that overlap become one. Then only the slot knows a record's
+    window, so the slot decides whether the record is late."""
 
     endless: ClassVar[bool] = False
     """Whether the windows close only with the end of all input. Rows have no window columns."""
 
     columns: ClassVar[tuple[str, ...]] = ()
-    """The columns in which records carry their window, where it does not follow from their time."""
+    """The columns that name the window of a record, if it does not follow from the time."""
 
     event_time_only: ClassVar[bool] = False
-    """Whether it cannot go by ingestion or processing time."""
+    """Whether it cannot use ingestion or processing time."""
 
     final_only: ClassVar[bool] = False
     """Whether its rows are emitted once, when a window closes."""
@@ -84,7 +84,7 @@ class Window(ABC):
 
     @property
     def name(self) -> str:
-        """What messages call it: the class's name in lower case."""
+        """Its name in messages: the class's name in lower case."""
         return type(self).__name__.lower()
 
     @abstractmethod
@@ -97,8 +97,7 @@ class Window(ABC):
         return np.minimum(ends, END - grace_us) + grace_us
 
     def meaning(self) -> str:
-        """Stands for the kind and all its parameters. State that was made under another meaning
-        is refused."""
+        """Identifies the kind and all its parameters. State of another meaning is refused."""
         shown = f"{type(self).__name__}({vars(self)!r})"
         if " at 0x" in shown:
             raise InvalidPipeline(
@@ -110,17 +109,17 @@ class Window(ABC):
     def computations(self, by: str, emit: str | Every) -> tuple[type[Any], type[Any]] | None:
         """The computations that aggregate it: with and without combining before the shuffle.
 
-        None for the usual ones, `CombinedAggregate` and `WindowAggregate`.
+        None means the usual ones, `CombinedAggregate` and `WindowAggregate`.
         """
         return None
 
     # How records are combined ---------------------------------------------
 
     def pieces(self, times: Ints) -> tuple[Ints, Ints]:
-        """Start and end of a piece around each time: all of a piece lies in the same windows.
+        """Start and end of a piece around each time. All times of a piece are in the same windows.
 
-        Records of one piece are aggregated together before they are dealt out to its windows.
-        Where windows do not overlap a piece is a window, and otherwise, by default, an instant.
+        Records of one piece are aggregated together before they are assigned to its windows. If
+        windows do not overlap, a piece is a window; otherwise, by default, an instant.
         """
         if self.overlapping:
             return times, times + 1
@@ -144,7 +143,7 @@ class Window(ABC):
         return groups, starts[one], ends[one]
 
     def windows_of(self, times: Ints) -> Assigned:
-        """What `assign` gives, checked."""
+        """The checked result of `assign`."""
         if not len(times):
             return times, times, times
         of, starts, ends = self.assign(times)
@@ -158,7 +157,7 @@ class Window(ABC):
         return of, starts, ends
 
     def last_ends(self, starts: Ints, ends: Ints) -> Ints:
-        """The end of the last window that each of these pieces is part of."""
+        """The end of the last window that contains each of these pieces."""
         if not self.overlapping:
             return ends
         of, _, window_ends = self.windows_of(starts)

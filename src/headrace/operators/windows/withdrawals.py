@@ -1,9 +1,9 @@
 """Sessions that are emitted early and then grow or merge: their old rows are withdrawn.
 
-The row of a session is known by its key, `window_start` and `window_end`. When a session has
-grown or merged, its next row is about another window, so whoever keeps the old one must
-hear that it no longer holds. Each session therefore remembers which of its rows stand; they
-are withdrawn in the epoch that sends the row in their place, right before it.
+The row of a session is identified by its key, `window_start` and `window_end`. When a session has
+grown or merged, its next row has another window, so a consumer that keeps the old row must learn
+that it is no longer valid. Each session therefore remembers which of its rows are valid. They are
+withdrawn in the epoch that sends the row in their place, directly before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.operators.windows.partials import WINDOW_BYTES, Partials, window_t
 from headrace.operators.windows.window import Every, Window
 
 WITHDRAWN = "withdrawn"
-"""The column that says so; such a row has nothing in its other columns but key and window."""
+"""The column that marks a withdrawn row. Such a row has only its key and window besides."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Standing(Aggregate):
 
 
 def withdraws(window: Window, emit: str | Every) -> bool:
-    """Whether a row that was sent may be replaced by one of another window."""
+    """Whether a row that was sent may be replaced by a row of another window."""
     return window.merging and emit != "final"
 
 
 @dataclass
 class Replaced:
-    """Rows that are withdrawn, and for each of them the row that is sent in its place.
+    """Withdrawn rows, and for each of them the row that is sent in its place.
 
-    It has that row's time: its own may lie behind the watermark by now.
+    A withdrawn row gets the time of that row, because its own time may be behind the watermark.
     """
 
     gone: Partials
@@ -59,7 +59,7 @@ class Replaced:
 
     @staticmethod
     def by(rows: Partials, out: Any) -> Replaced:
-        """What the rows that `out` chooses replace; from now on those stand."""
+        """The rows that the rows selected by `out` replace; the latter are valid from now on."""
         standing, own = rows.parts[-1].to_pylist(), rows.windows()
         owners: list[int] = []
         windows: list[bytes] = []
@@ -76,7 +76,7 @@ class Replaced:
     def before(
         self, columns: dict[str, Column], gone: dict[str, Column], count: int
     ) -> dict[str, Column]:
-        """The columns of withdrawn rows, which have `gone` alone, then those of `count` others."""
+        """The columns of withdrawn rows, which have only `gone`, then those of `count` rows."""
         withdrawn = len(self.gone)
         marks = pa.array([True] * withdrawn + [False] * count, pa.bool_())
         if not withdrawn:
