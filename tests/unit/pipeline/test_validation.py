@@ -122,7 +122,7 @@ WHOLE = {
     "letters in a circle": (_letters_in_a_circle, "in a cycle"),
     "keyless feedback": (_keyless_feedback, "without a key; feedback waits under a key"),
     "feedback that is read": (lambda p: p.stream("in", feedback=True), "cannot be feedback"),
-    "feedback that nothing produces": (lambda p: p.stream("x", feedback=True), "nothing produces it"),
+    "feedback of no producer": (lambda p: p.stream("x", feedback=True), "nothing produces it"),
     "one name for two": (wire(name="in"), "names a computation and a stream"),
 }
 
