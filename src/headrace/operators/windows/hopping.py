@@ -110,7 +110,10 @@ class PanedAggregate(WindowAggregate):
             self._wake(rows, ctx.watermark_before, ctx)
 
     def _first_end(self, rows: Partials, passed: int) -> Ints:
-        """The end of each pane's first window that `passed` has not closed."""
+        """The end of each pane's first window that `passed` has not closed.
+
+        It may be after the end of the pane's last window.
+        """
         size, every = self.window.size_us, self.window.every_us
         first = -(-(rows.end - size) // every) * every + size
         open_from = (passed - self.grace_us - size) // every * every + every + size
