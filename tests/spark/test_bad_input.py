@@ -130,7 +130,7 @@ def test_a_bad_line_stops_the_run_with_its_place_and_once_mended_nothing_is_miss
     said = str(stopped.value)
     assert reason in said, said
     assert "'events'" in said and "events.jsonl" in said, "where"
-    assert "Mend" in said and 'errors=to("dead")' in said, "what to do next"
+    assert "Fix" in said and 'errors=to("dead")' in said, "what to do next"
     assert len(said) < 1000, "a message, not a dump"
     assert len(rows(tmp_path / "out")) == EPOCH_RECORDS, "what came before is out"
     assert "--accept-changed" in said, "the file is half read"

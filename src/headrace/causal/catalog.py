@@ -33,6 +33,6 @@ class ServiceContext(Asker):
 def service_not_prepared(computation: str, what: str) -> InvalidPipeline:
     """The error for a computation that uses a service but does not mention it in its code."""
     return InvalidPipeline(
-        f"{computation!r} uses ctx.{what}, but its class does not mention it, so nothing was made "
-        "ready for it: p.compute(..., services=True)"
+        f"{computation!r} uses ctx.{what}, but its class does not mention it, so it was not "
+        "prepared for it: p.compute(..., services=True)"
     )

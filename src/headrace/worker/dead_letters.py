@@ -101,8 +101,8 @@ def send(
     if policy.limit is not None and sent > policy.limit:
         raise UserCodeError(
             f"{owner!r} sent more than {counted(policy.limit, 'record')} to "
-            f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. Nothing of "
-            "this epoch has happened: mend the input, or raise limit="
+            f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. This "
+            "epoch had no effect: fix the input, or raise limit="
         )
     rows = Rows.of([_sendable(letter)], [timestamp])
     rows.origins = pa.array([origin], pa.binary())

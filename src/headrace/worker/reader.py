@@ -360,6 +360,6 @@ def _reject(emitter: Emitter, injector: Injector, read: ReadTask, bad: Rejected)
         return
     raise SourceError(
         f"stream {read.stream!r}, split {read.split!r}, position {bad.position}: {bad.reason}: "
-        f"{bad.raw[:200]}. Mend the input (a file that is half read then needs --accept-changed), "
+        f"{bad.raw[:200]}. Fix the input (a file that is half read then needs --accept-changed), "
         'or send such lines aside: p.read(..., errors=to("dead"))'
     )

@@ -83,7 +83,7 @@ def test_a_call_whose_failure_stopped_the_run_is_asked_again_at_the_next_start(w
     with Harness(one(Charge)) as h:
         h.send("in", at(1))
         for _ in range(2):
-            with pytest.raises(UserCodeError, match="Once the service is well, start again"):
+            with pytest.raises(UserCodeError, match="When the service works, start again"):
                 h.settle()
             start_again(h)
         assert h.read("out") == [["a", 3]]

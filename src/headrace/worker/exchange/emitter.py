@@ -159,7 +159,7 @@ class Emitter:
         except SinkError as error:
             raise SinkError(
                 f"{self.host!r} makes rows of {stream!r} that its sink {outlet.sink.identity()} "
-                f"does not take: {error}. Nothing of this epoch has happened: mend the rows, or "
+                f"does not take: {error}. This epoch had no effect: fix the rows, or "
                 "give the stream or the sink a schema=, and start again"
             ) from error
         digest = digest_of(data)

@@ -97,7 +97,7 @@ def _advice(emitter: Emitter, node: Node, stream: str) -> str:
     graph = emitter.runtime.topology.graph
     makers = [n for n in graph.nodes.values() if stream in n.outputs.values()]
     if not makers:
-        return "Mend the input (a file that is half read then needs --accept-changed) or the key"
+        return "Fix the input (a file that is half read then needs --accept-changed) or the key"
     joined = " (a join: in its select=, also for rows without a partner)"
     return (
         f"{makers[0].name!r} makes these records: keep the key in them"

@@ -41,8 +41,8 @@ class TableCalls(ServiceContext):
         if not question.repeats and (log == BEFORE_USE or question.sends_key):
             raise InvalidPipeline(
                 f"{name!r}: {question.what} must not be made twice, but process_table sees many "
-                "records at once, so nothing lasting names a call from there. Call it in "
-                "process_record, or, where it may repeat, say "
+                "records at once, so a call from there has no durable name. Call it in "
+                "process_record or, if it may repeat, write "
                 f'@service(log="{WITH_COMMIT}") and take no idempotency_key'
             )
         in_plan = f"{name}:{self._emitter.label.encode().hex()}:{self._hook}:{self._called}"

@@ -39,16 +39,16 @@ def describe(node: Node, key: Any, what: str, error: Exception, *, table: bool =
     trace = shortened(error)
     where = f"computation {node.name!r}" + ("" if key is None else f", key {key!r:.100}")
     mend = (
-        "Mend the code, or the records in a step before it, and start again: nothing of this "
-        "epoch has happened"
+        "Fix the code, or the records in a step before it, and start again: this epoch had no "
+        "effect"
         if table
-        else "Mend the code and start again (nothing of this epoch has happened), or send such "
+        else "Fix the code and start again (this epoch had no effect), or send such "
         'records aside: errors=to("dead")'
     )
     if isinstance(error, ServiceError) and error.asked_again:
-        mend = f"Once the service is well, start again: it is asked again. Or catch it. {mend}"
+        mend = f"When the service works, start again: it is asked again. Or catch it. {mend}"
     elif isinstance(error, CallUncertain):
-        mend = f"A start alone asks nothing again. Catch CallUncertain where you know more. {mend}"
+        mend = f"A new start does not repeat the call. Catch CallUncertain if you know more. {mend}"
     lines = [f"{where}, {what}: {type(error).__name__}: {error}", trace, mend]
     return encodable("\n".join(line for line in lines if line))
 
