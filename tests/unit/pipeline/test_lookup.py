@@ -1,4 +1,4 @@
-"""Look-ups in side inputs: against DuckDB, from every kind of frame, with clear mistakes."""
+"""Look-ups in lookup tables: against DuckDB, from every kind of frame, with clear mistakes."""
 
 import pickle
 from collections import Counter
@@ -115,7 +115,7 @@ def test_mistakes_are_found_when_the_pipeline_is_built() -> None:
         run(CITIES, [], on="city", how="full")
     with pytest.raises(InvalidPipeline, match="not int"):
         run(5, [], on="city")
-    with pytest.raises(InvalidPipeline, match="rows of a side input are dicts, not"):
+    with pytest.raises(InvalidPipeline, match="rows of a lookup table are dicts, not"):
         run([("a", 1)], [], on="city")
     with pytest.raises(InvalidPipeline, match="cannot be looked up by 'city', a column of list"):
         run([{"city": ["a"], "country": 1}], [], on="city")

@@ -1,4 +1,4 @@
-"""Finds rows of a side input by some of its columns: for whole columns, or cell by cell.
+"""Finds rows of a lookup table by some of its columns: for whole columns, or cell by cell.
 
 Numbers are equal by value. Text, bytes, truth values and times are compared only with their own
 kind. A cell of another kind is an error, not a cell without a match: probably a column was not
@@ -60,14 +60,14 @@ class LookupIndex:
         for name, kind in zip(columns, self._kinds, strict=True):
             if kind is None:
                 raise InvalidPipeline(
-                    f"a side input cannot be looked up by {name!r}, a column of "
+                    f"a lookup table cannot be looked up by {name!r}, a column of "
                     f"{table.column(name).type}"
                 )
         found = [lookup_form(one_array(table.column(name))) for name in columns]
         self._values = [pc.unique(column).drop_null() for column in found]
         if math.prod(len(values) for values in self._values) >= 2**62:
             raise InvalidPipeline(
-                f"a side input cannot be looked up by {', '.join(columns)} together: they have too "
+                f"a lookup table cannot be looked up by {', '.join(columns)} together: they have too "
                 "many different values; make one column of them"
             )
         codes = self._codes([lookup_form(table.column(name)) for name in columns])
@@ -122,9 +122,9 @@ class LookupIndex:
             if cell is not None and kind not in (_kind_of_cell(cell), "nothing"):
                 raise InvalidRecord(
                     f"{where}: column {name!r} is {_kind_of_cell(cell)} ({shown(cell, 60)}), the "
-                    f"side input's column {theirs!r} is {kind}: make them alike before"
+                    f"lookup table's column {theirs!r} is {kind}: make them alike before"
                 )
-            # If the side input has no values in the column, no cell matches.
+            # If the lookup table has no values in the column, no cell matches.
             wanted.append(None if kind == "nothing" else _canonical(cell))
         return [] if None in wanted else self._by_cells.get(tuple(wanted), [])
 

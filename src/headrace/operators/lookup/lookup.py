@@ -1,6 +1,6 @@
-"""Look-up in a side input: a keyless step on columns, in the task that produces its input.
+"""Look-up in a lookup table: a keyless step on columns, in the task that produces its input.
 
-Rows keep their order; several matches of a row are in the order of the side input. A null never
+Rows keep their order; several matches of a row are in the order of the lookup table. A null never
 matches, as in SQL. Records that do not all have the same columns and types are looked up one by
 one, so that results do not depend on how the input is cut.
 """
@@ -39,7 +39,7 @@ def index_of(side: LookupTable, columns: tuple[str, ...]) -> LookupIndex:
 
 
 class Lookup(Computation):
-    """Adds the columns of a side input's matching row."""
+    """Adds the columns of a lookup table's matching row."""
 
     reads_values = False  # it reads the records unchanged
 
@@ -123,8 +123,8 @@ class Lookup(Computation):
 
 
 def clashing(where: str, names: list[str]) -> str:
-    """The message for a column that both the stream and the side input have."""
+    """The message for a column that both the stream and the lookup table have."""
     return (
-        f"{where}: the stream and the side input both have a column {names[0]!r}: rename or drop "
-        "it in the side input"
+        f"{where}: the stream and the lookup table both have a column {names[0]!r}: rename or drop "
+        "it in the lookup table"
     )

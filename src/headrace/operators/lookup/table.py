@@ -1,4 +1,4 @@
-"""A side input: a bounded table that every task has, for look-ups.
+"""A lookup table: a bounded table that every task has, for look-ups.
 
 It is read when the pipeline is built, and is part of the pipeline from then on: it is pickled with
 the pipeline, identified by the digest of its content (which is part of the pipeline's fingerprint),
@@ -42,7 +42,7 @@ class LookupTable:
         data = ipc_bytes(one_batch(table))
         if len(data) > BYTES_MAX:
             raise InvalidPipeline(
-                f"a side input has at most {BYTES_MAX:,} bytes, this one {len(data):,}: read it "
+                f"a lookup table has at most {BYTES_MAX:,} bytes, this one {len(data):,}: read it "
                 "as a stream and use join_asof"
             )
         self.digest = xxhash.xxh3_128_hexdigest(data)
@@ -92,7 +92,7 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     if hasattr(given, "toArrow"):  # Spark
         if given.isStreaming:
             raise InvalidPipeline(
-                f"{where}: a streaming frame is not a side input; read it and use join_asof"
+                f"{where}: a streaming frame is not a lookup table; read it and use join_asof"
             )
         return given.toArrow()
     if hasattr(given, "collect"):  # a lazy frame of Polars
@@ -103,7 +103,7 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     if hasattr(given, "__arrow_c_stream__") or isinstance(given, pa.RecordBatch):
         return pa.table(given)
     raise InvalidPipeline(
-        f"{where}: a side input is a pandas, Polars, Arrow or Spark frame, a dict, a list of "
+        f"{where}: a lookup table is a pandas, Polars, Arrow or Spark frame, a dict, a list of "
         f"dicts or a bounded source, not {type(given).__name__}"
     )
 
@@ -112,7 +112,7 @@ def _of_dicts(rows: Sequence[Any], key: tuple[str, ...], where: str) -> pa.Table
     """One column for each name in any of the dicts; Arrow would use the names of the first dict."""
     odd = [row for row in rows if not isinstance(row, Mapping)]
     if odd:
-        raise InvalidPipeline(f"{where}: rows of a side input are dicts, not {odd[0]!r:.80}")
+        raise InvalidPipeline(f"{where}: rows of a lookup table are dicts, not {odd[0]!r:.80}")
     names = dict.fromkeys(name for row in rows for name in row)
     fields, arrays = [], []
     for name in names:
@@ -122,7 +122,7 @@ def _of_dicts(rows: Sequence[Any], key: tuple[str, ...], where: str) -> pa.Table
             array = _column([row.get(name) for row in rows], looked_up=name in key)
         except (pa.ArrowException, OverflowError, TypeError, InvalidRecord) as error:
             raise InvalidPipeline(
-                f"{where}: the side input is no table: column {name!r}: {error}"
+                f"{where}: the lookup table is no table: column {name!r}: {error}"
             ) from None
         if isinstance(array, list):
             fields.append(pa.field(name, pa.binary(), metadata=PACKED))
@@ -162,7 +162,7 @@ def _read(source: Source, key: tuple[str, ...], where: str) -> pa.Table:
     """Reads all records of a bounded source now."""
     if not source.bounded:
         raise InvalidPipeline(
-            f"{where}: {source.describe()} never ends, so it is no side input; use join_asof"
+            f"{where}: {source.describe()} never ends, so it is no lookup table; use join_asof"
         )
     tables: list[pa.Table] = []
     values: list[Any] = []

@@ -25,7 +25,7 @@ def lookup(
     name: str | None = None,
     **options: Any,
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Looks every record up in a side input; returns the new stream's name and known columns.
+    """Looks every record up in a lookup table; returns the new stream's name and known columns.
 
     `on`: a column of both, a tuple of such columns, or a mapping of stream column to table column.
     """
@@ -41,7 +41,7 @@ def lookup(
     have = tuple(side.table.column_names)
     for mine, theirs in pairs.items():
         check_column(mine, columns, where=f"{where}, on=")
-        check_column(theirs, have, where=f"{where}, on=, the side input")
+        check_column(theirs, have, where=f"{where}, on=, the lookup table")
     added = [n for n in have if n not in pairs.values()]
     clash = [n for n in added if columns is not None and n in columns]
     if clash:
