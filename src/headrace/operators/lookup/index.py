@@ -67,8 +67,8 @@ class LookupIndex:
         self._values = [pc.unique(column).drop_null() for column in found]
         if math.prod(len(values) for values in self._values) >= 2**62:
             raise InvalidPipeline(
-                f"a lookup table cannot be looked up by {', '.join(columns)} together: they have too "
-                "many different values; make one column of them"
+                f"a lookup table cannot be looked up by {', '.join(columns)} together: they have "
+                "too many different values; make one column of them"
             )
         codes = self._codes([lookup_form(table.column(name)) for name in columns])
         rows = np.flatnonzero(codes >= 0)
