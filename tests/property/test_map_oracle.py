@@ -140,7 +140,7 @@ def test_a_cold_map_is_a_dict_in_key_order(seed: int, mutable: bool) -> None:
             assert passed == [k for k in now if k not in gone]
         assert list(m.items()) == list(live(model, clock).items()), f"seed {seed} after {act}"
     after = dict(segments.model)
-    for entry, data, expires in m.settle():
+    for entry, data, expires in m.take_changes():
         (k,) = (k for k in range(200) if encode_part(k) == entry)
         if data is None:
             after.pop(k, None)
@@ -169,18 +169,18 @@ def test_a_way_back_leads_back_from_walks_and_clear_too(seed: int) -> None:
     m.undo()
     assert list(m.items()) == list(live(model, 0).items())
     m.trust()
-    assert not list(m.settle())
+    assert not list(m.take_changes())
 
 
 def test_reading_leaves_nothing_to_write_and_changes_in_place_do() -> None:
     segments = Segments(Codec(list[int], where="C.m"))
     segments.write({i: ([i], END) for i in range(100)})
     m = segments.map()
-    assert len(list(m.values())) == 100 and not list(m.settle())
+    assert len(list(m.values())) == 100 and not list(m.take_changes())
     for key, value in m.items():
         if key % 10 == 0:
             value.append(1)
-    assert len(list(m.settle())) == 10
+    assert len(list(m.take_changes())) == 10
 
 
 @pytest.fixture(scope="module", params=[int, list[int]])

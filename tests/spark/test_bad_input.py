@@ -338,7 +338,7 @@ def test_input_that_was_rewritten_or_taken_away_is_refused_until_it_is_back(begu
     with pytest.raises(SourceError, match=f"{path.name} has shrunk"):
         run_market(begun)
     path.unlink()
-    with pytest.raises(SourceError, match=f"{path.name}.* is gone, .*put it back"):
+    with pytest.raises(SourceError, match=f"{path.name}.* is missing .*put it back"):
         run_market(begun)
     path.write_bytes(whole)
     run_market(begun)
