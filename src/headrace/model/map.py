@@ -53,6 +53,7 @@ class Map(Generic[K, V]):
     """
 
     __slots__ = (
+        "_additions",
         "_codec",
         "_cold",
         "_fresh",
@@ -97,6 +98,8 @@ class Map(Generic[K, V]):
         """If writes are observed: the entries that the running hook accessed."""
         self._undo: dict[bytes, tuple[Any, ...] | None] | None = None
         """After `remember`: the earlier images of the entries that the running hook touched."""
+        self._additions = 0
+        """Counts added entries: an iteration does not include those added after its start."""
         self.clock = 0
         """The running hook's time, which decides what has expired. The worker sets it."""
 
@@ -133,6 +136,7 @@ class Map(Generic[K, V]):
         if not entry.present:
             check_key(key, self._key_type, self._name)
             self._know(encode_part(key))
+            self._additions = entry.added = self._additions + 1
         entry.present, entry.value = True, value
         entry.expires = END if self._ttl_us is None else min(self.clock + self._ttl_us, END)
         entry.written = None  # writing the same value again is a write too
@@ -178,6 +182,7 @@ class Map(Generic[K, V]):
     def _walk(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, Any]]:
         """(name, value) of entries from `first` to `end`, but not of entries added meanwhile."""
         seen, cold, codec = self._seen, self._cold, self._codec
+        last = self._additions
         for name in self._between(first, end):
             if name not in seen and (found := cold.get(name)) is not None:
                 if found[1] <= self.clock:
@@ -187,16 +192,16 @@ class Map(Generic[K, V]):
                     yield name, value
                     continue
             entry = self._touch(name)
-            if entry.present:
+            if entry.present and entry.added <= last:
                 yield name, entry.value
 
     def _walk_names(self) -> Iterator[bytes]:
         """The names of all entries, without decoding their values."""
-        seen, cold = self._seen, self._cold
+        seen, cold, last = self._seen, self._cold, self._additions
         for name in self._between(b"", None):
             entry = seen.get(name)
             if entry is not None:
-                if entry.present and entry.expires > self.clock:
+                if entry.present and entry.expires > self.clock and entry.added <= last:
                     yield name
             elif (found := cold.get(name) or self._source.get(name)) and found[1] > self.clock:
                 yield name

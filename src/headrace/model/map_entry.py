@@ -23,9 +23,11 @@ UNCHANGING = frozenset(
 class MapEntry:
     """An entry of a map that user code has accessed."""
 
-    __slots__ = ("below", "expires", "present", "stored", "until", "value", "written")
+    __slots__ = ("added", "below", "expires", "present", "stored", "until", "value", "written")
 
     def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
+        self.added = 0
+        """Which addition to the map it is; 0 for a stored entry."""
         self.below = found is not None
         self.stored = found[0] if found else None
         self.until = self.expires = found[1] if found else END
