@@ -35,6 +35,9 @@ def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
 
     def start(**more: str) -> SparkSession:
         settings = {name.replace("_", "."): value for name, value in more.items()}
+        # On a busy machine an executor may need longer than the default of 3 s for the task before,
+        # and Spark would run a slot elsewhere: these tests say where slots run.
+        settings.setdefault("spark.locality.wait", "30s")
         if having:
             known, given = having[0]
             if given == settings:

@@ -78,7 +78,8 @@ def test_executors_die_at_once_and_their_replicas_take_over_while_the_store_has_
             for path in hidden:
                 (away / path.relative_to(state)).rename(path)
 
-    thread, outcome = started(where, spark, replicas=1, on_epoch=told)
+    # A job that is run again builds new anchors, whose executors would have to read the store.
+    thread, outcome = started(where, spark, replicas=1, epoch_timeout="5m", on_epoch=told)
     second.await_hooks(EXECUTORS)
     known = anchor[0].of(EXECUTORS)
     assert all(len(names) == 1 for names in known.replicas), known.replicas
