@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import StoreError
+from headrace.store import counts
 from headrace.store.disk import DiskStore
 from headrace.store.location import open_store
 from headrace.store.memory import MemoryStore
@@ -79,8 +80,9 @@ def test_what_is_missing_is_not_found(store: Store) -> None:
     assert store.list("nowhere") == []
     store.delete("d/none")
     store.delete("nowhere/none")
-    with pytest.raises(FileNotFoundError):
-        store.move("d/none", "d/some")
+    for give in (store.move, store.copy):
+        with pytest.raises(FileNotFoundError):
+            give("d/none", "d/some")
     assert store.list("d") == []
 
 
@@ -107,6 +109,19 @@ def test_what_is_deleted_is_gone_and_its_name_is_free(store: Store) -> None:
     with pytest.raises(FileNotFoundError):
         store.read("d/a")
     assert store.put_if_absent("d/a", b"2") and store.read("d/a") == b"2"
+
+
+def test_many_files_are_deleted_at_once_and_missing_ones_do_not_matter(store: Store) -> None:
+    store.delete_all([])
+    names = [f"d/{number:04d}" for number in range(30)]
+    for name in names:
+        store.write(name, b"")
+    store.write("d/kept", b"1")
+    store.delete_all([*names, "d/none", "nowhere/none"])
+    assert store.list("d") == ["kept"]
+    with pytest.raises(ValueError, match="is not a name in a store"):
+        store.delete_all(["d/../kept"])
+    assert store.list("d") == ["kept"]
 
 
 # Put if absent ------------------------------------------------------------
@@ -175,6 +190,8 @@ def test_names_that_not_every_store_can_hold_are_refused(store: Store, name: str
         lambda: store.map(name),
         lambda: store.delete(name),
         lambda: store.move("d/a", name),
+        lambda: store.copy("d/a", name),
+        lambda: store.copy(name, "d/a"),
         lambda: store.below(name).read("a"),
     ]
     store.write("d/a", b"")
@@ -187,6 +204,30 @@ def test_names_that_not_every_store_can_hold_are_refused(store: Store, name: str
 def test_other_names_are_kept_as_they_are(store: Store, name: str) -> None:
     assert store.put_if_absent(f"d/{name}", b"1")
     assert store.list("d") == [name] and store.read(f"d/{name}") == b"1"
+
+
+# Copies -------------------------------------------------------------------
+
+
+def test_a_copy_has_the_bytes_of_the_first_name_and_outlives_it(store: Store) -> None:
+    store.make_directory("e")
+    store.write("d/a", b"1" * 10_000)
+    store.copy("d/a", "e/b")
+    assert store.read("e/b") == store.read("d/a") == b"1" * 10_000
+    store.delete("d/a")
+    assert store.read("e/b") == store.map("e/b").to_pybytes() == b"1" * 10_000
+    assert store.list("d") == [] and store.list("e") == ["b"]
+    assert not store.put_if_absent("e/b", b"2")
+
+
+def test_a_copy_replaces_and_may_be_made_again(store: Store) -> None:
+    store.write("d/a", b"1")
+    store.write("d/b", b"2")
+    for _ in range(2):
+        store.copy("d/a", "d/b")
+        assert store.list("d") == ["a", "b"] and store.read("d/b") == b"1"
+    store.write("d/a", b"3")
+    assert store.read("d/b") == b"1", "a copy is a file of its own"
 
 
 # Moves and leftovers ------------------------------------------------------
@@ -291,6 +332,34 @@ def test_a_part_of_a_store_has_names_of_its_own(store: Store) -> None:
 def test_a_store_in_the_memory_of_another_process_is_refused() -> None:
     with pytest.raises(StoreError, match="memory of another process"):
         open_store("memory:0")
+
+
+# Requests -----------------------------------------------------------------
+
+
+def test_a_store_that_counts_counts_every_request_for_its_purpose(store: Store) -> None:
+    if not store.requests() and store.list("d") == [] and not store.requests():
+        pytest.skip("it does not count")
+    before = store.requests().get(counts.PATH, counts.RequestCounts())
+    store.write("d/a", b"123")
+    assert store.put_if_absent("d/b", b"4567")
+    with counts.counted_as(counts.LEASE):
+        assert store.read("d/a") == b"123"
+        with counts.counted_as(counts.MERGES):
+            store.copy("d/a", "d/c")
+        store.list("d")
+    store.map("d/b")
+    store.delete("d/a")
+    found = store.below("d").requests()
+    path = found[counts.PATH] - before
+    assert (path.puts, path.bytes_out) == (2, 7)
+    assert (path.gets, path.bytes_in) == (1, 4)
+    assert (path.lists, path.deletes) == (0, 1)
+    lease = found[counts.LEASE]
+    assert (lease.gets, lease.bytes_in, lease.lists, lease.puts) == (1, 3, 1, 0)
+    assert found[counts.MERGES].puts >= 1
+    assert found[counts.LEASE].requests == 2
+    assert found.keys() == {counts.PATH, counts.LEASE, counts.MERGES}
 
 
 # An overlay ---------------------------------------------------------------

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import StoreError
 from headrace.store import files
+from headrace.store.counts import RequestCounter, RequestCounts
 from headrace.store.store import Store, checked_name
 from headrace.system import REAL, System
 
@@ -20,6 +21,10 @@ class DiskStore(Store):
         self.system = system
         self.location = str(Path(root).absolute())
         self._was_present = False
+        self._counter = RequestCounter()
+
+    def requests(self) -> dict[str, RequestCounts]:
+        return self._counter.so_far()
 
     def __reduce__(self) -> tuple[type[DiskStore], tuple[str]]:
         return (DiskStore, (self.location,))
@@ -32,12 +37,15 @@ class DiskStore(Store):
         return os.path.join(self.location, checked_name(name)) if name else self.location
 
     def write(self, name: str, data: bytes) -> None:
+        self._counter.put(len(data))
         files.write(self.local_path(name), data, self.system)
 
     def write_volatile(self, name: str, data: bytes) -> None:
+        self._counter.put(len(data))
         files.write(self.local_path(name), data, self.system, durable=False)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
+        self._counter.put(len(data))
         return files.put_if_absent(self.local_path(name), data, self.system)
 
     def sync(self, directory: str) -> None:
@@ -50,12 +58,15 @@ class DiskStore(Store):
         with files.explained("read", path):
             data = self.system.files.read(path)
         self._was_present = True
+        self._counter.get(len(data))
         return data
 
     def map(self, name: str) -> pa.Buffer:
         path = self.local_path(name)
         with files.explained("read", path):
-            return self.system.files.map(path)
+            data = self.system.files.map(path)
+        self._counter.get(data.size)
+        return data
 
     def list(self, directory: str) -> list[str]:
         path = self.local_path(directory)
@@ -63,13 +74,21 @@ class DiskStore(Store):
             with files.explained("list", path):
                 found = self.system.files.list(path)
         except FileNotFoundError:
-            return []
+            found = []
+        self._counter.list(len(found))
         return sorted(name for name in found if not name.startswith("."))
 
     def delete(self, name: str) -> None:
         path = self.local_path(name)
         with files.explained("delete", path):
             files.remove(path, self.system)
+        self._counter.delete()
+
+    def copy(self, old: str, new: str) -> None:
+        path = self.local_path(new)
+        with files.explained("link", self.local_path(old)):
+            files.link(self.local_path(old), path, self.system)
+        self._counter.put()
 
     def move(self, old: str, new: str) -> None:
         path = self.local_path(new)

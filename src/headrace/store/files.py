@@ -130,6 +130,21 @@ def put_if_absent(path: AnyPath, data: bytes, system: System = REAL) -> bool:
     return True
 
 
+def link(old: AnyPath, path: AnyPath, system: System = REAL) -> None:
+    """Gives a durable file a second name, replacing an existing file."""
+    aside = _aside(path, system)
+    try:
+        try:
+            system.files.link(old, aside)
+        except FileExistsError:
+            pass  # The name is random: a network filesystem has repeated its own request.
+        system.files.replace(aside, path)
+    finally:
+        # A rename between two names of one file does nothing, and leaves both.
+        remove(aside, system)
+    sync_directory(os.path.dirname(aside), system)
+
+
 def remove(path: AnyPath, system: System = REAL) -> None:
     """Removes a file; does nothing if there is none."""
     try:

@@ -68,6 +68,10 @@ class MemoryStore(Store):
             self.files.pop(checked_name(name), None)
             self._written_s.pop(name, None)
 
+    def copy(self, old: str, new: str) -> None:
+        with self._lock:
+            self.write(new, self.read(old))
+
     def move(self, old: str, new: str) -> None:
         with self._lock:
             self.write(new, self.read(old))

@@ -3,7 +3,8 @@
 A store holds whole files under names. It need not have directories, renames, links or appends:
 an object store can keep this contract, and so can a dict. Each operation promises:
 
-- `put_if_absent`: of all writers of one name, in any process, exactly one succeeds. After an
+- `put_if_absent`: of all writers of one name, in any process, exactly one succeeds. An answer is
+  exact: a store whose server may answer wrongly, or not at all, looks before it says so. After an
   error the outcome is unknown: a caller that must know reads the name back.
 - `write`, `put_if_absent`: no reader ever sees a part of a file. When they return, the file
   outlives a power loss.
@@ -11,6 +12,8 @@ an object store can keep this contract, and so can a dict. Each operation promis
 - `list`: the names one level below a directory. A hidden name, one that begins with a dot, is
   not listed: it is a file on its way to its final name (`move`), or an incomplete file that a
   writer left behind (`sweep`).
+- `copy`: the new name is complete or absent, and durable when it returns. The store copies by
+  itself if it can.
 
 Names are relative; their components are separated by `/` (`checked_name`). On a store with
 directories `make_directory` comes before the first file in one, and a write into a missing
@@ -27,9 +30,11 @@ A new kind of store is one module: a class with the abstract methods below, a li
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import pyarrow as pa
 
+from headrace.store.counts import RequestCounts
 from headrace.system import REAL, System
 
 
@@ -47,6 +52,13 @@ class Store(ABC):
 
     is_shared: bool = True
     """Whether other processes can open it; a store in memory belongs to one process."""
+
+    rewrite_interval_s: float = 0.0
+    """How much time one name needs between two writes: some stores refuse faster ones."""
+
+    def requests(self) -> dict[str, RequestCounts]:
+        """What this process has asked of the store so far, by purpose; {} if it does not count."""
+        return {}
 
     def where(self, name: str = "") -> str:
         """The full name for messages, by which people find the file; by default, of the store."""
@@ -67,6 +79,10 @@ class Store(ABC):
     def below(self, prefix: str) -> Store:
         """The part of this store whose names begin with `prefix/`, as a store of its own."""
         return PrefixStore(self, prefix)
+
+    def location_below(self, prefix: str) -> str:
+        """The location of that part."""
+        return f"{self.location}/{prefix}"
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
@@ -106,6 +122,18 @@ class Store(ABC):
     def delete(self, name: str) -> None:
         """Removes a file; does nothing if there is none."""
 
+    def delete_all(self, names: Iterable[str]) -> None:
+        """Removes many files, with few requests if the store can; missing ones do not matter."""
+        for name in names:
+            self.delete(name)
+
+    def copy(self, old: str, new: str) -> None:
+        """Gives the bytes of a durable file a second name, replacing an existing file.
+
+        FileNotFoundError if there is no such file.
+        """
+        self.write(new, self.read(old))
+
     def move(self, old: str, new: str) -> None:
         """Renames a durable file, replacing an existing file.
 
@@ -141,13 +169,20 @@ class ForwardingStore(Store):
         self.location = base.location
         self.system = base.system
         self.is_shared = base.is_shared
+        self.rewrite_interval_s = base.rewrite_interval_s
 
     def base_name(self, name: str) -> str:
         """The name in the other store for a name, or a directory."""
         return name
 
+    def requests(self) -> dict[str, RequestCounts]:
+        return self.base.requests()
+
     def where(self, name: str = "") -> str:
         return self.base.where(self.base_name(name))
+
+    def location_below(self, prefix: str) -> str:
+        return self.base.location_below(self.base_name(prefix))
 
     def is_present(self) -> bool:
         return self.base.is_present()
@@ -179,6 +214,12 @@ class ForwardingStore(Store):
     def delete(self, name: str) -> None:
         self.base.delete(self.base_name(name))
 
+    def delete_all(self, names: Iterable[str]) -> None:
+        self.base.delete_all([self.base_name(name) for name in names])
+
+    def copy(self, old: str, new: str) -> None:
+        self.base.copy(self.base_name(old), self.base_name(new))
+
     def move(self, old: str, new: str) -> None:
         self.base.move(self.base_name(old), self.base_name(new))
 
@@ -201,7 +242,7 @@ class PrefixStore(ForwardingStore):
     def __init__(self, base: Store, prefix: str) -> None:
         super().__init__(base)
         self._prefix = checked_name(prefix)
-        self.location = f"{base.location}/{prefix}"
+        self.location = base.location_below(prefix)
 
     def base_name(self, name: str) -> str:
         # Checked here: joined to the prefix, an empty or absolute name would pass.
