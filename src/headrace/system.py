@@ -18,6 +18,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -177,6 +178,10 @@ class System:
     def thread(self, target: Callable[[], None], name: str) -> Thread:
         """A thread that does not keep the process alive."""
         return threading.Thread(target=target, name=name, daemon=True)
+
+    def executor(self, name: str) -> Executor:
+        """One thread that does what is submitted to it, in order."""
+        return ThreadPoolExecutor(1, name)
 
     def run_within(
         self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]

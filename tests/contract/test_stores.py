@@ -22,7 +22,9 @@ from headrace.store.location import open_store
 from headrace.store.memory import MemoryStore
 from headrace.store.overlay import Overlay
 from headrace.store.store import ForwardingStore, Store
-from headrace.system import Filesystem, System
+from headrace.system import REAL, Filesystem, System
+from headrace.testing.simulator.machine.disk import SimulatedDisk
+from headrace.testing.simulator.machine.objects import ObjectServer, SimulatedObjectStore
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "disk": lambda path: DiskStore(path / "checkpoint"),
@@ -32,7 +34,15 @@ KINDS: dict[str, Callable[[Path], Store]] = {
     "part of a disk": lambda path: DiskStore(path / "checkpoint").below("sources/a%2Fb"),
     "part of memory": lambda path: MemoryStore().below("sinks/out"),
     "forwarding": lambda path: ForwardingStore(DiskStore(path / "checkpoint")),
+    "simulated objects": lambda path: simulated_objects(path),
 }
+
+
+def simulated_objects(path: Path) -> SimulatedObjectStore:
+    """The simulator's object store, without faults."""
+    server = ObjectServer(SimulatedDisk(), time.time)
+    return SimulatedObjectStore(server, str(path), REAL, lambda call, path: None)
+
 
 WRITERS = 16
 ROUNDS = 20
@@ -295,8 +305,8 @@ def test_nothing_can_be_put_into_a_directory_that_was_retired(store: Store) -> N
 
 def test_a_store_that_is_shared_can_be_opened_by_its_location(store: Store) -> None:
     store.write("d/a", b"1")
-    if not store.is_shared and isinstance(store, Overlay):
-        pytest.skip("an overlay belongs to one process")
+    if isinstance(store, Overlay | SimulatedObjectStore):
+        pytest.skip("it belongs to one process")
     for other in (open_store(store.location), pickle.loads(pickle.dumps(store))):
         assert other.read("d/a") == b"1" and other.location == store.location
         other.write("d/b", b"2")

@@ -16,6 +16,7 @@ import msgspec
 from tests.simulation import (
     mutations_of_copies,
     mutations_of_levels,
+    mutations_of_objects,
     mutations_of_records,
     mutations_of_runs,
 )
@@ -591,6 +592,7 @@ MUTATIONS: dict[str, Mutation] = {
         delivery_is_not_repeated,
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
+        *(getattr(mutations_of_objects, name) for name in mutations_of_objects.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
         *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
     )

@@ -22,6 +22,13 @@ def test_a_few_seeds_are_run_here_and_told_in_one_line() -> None:
     assert "Every promise was kept." in result.output
 
 
+def test_the_store_can_be_chosen() -> None:
+    result = run("--seeds", "1", "--from", "7", "--store", "objects")
+    assert result.exit_code == 0, result.output
+    assert "the checkpoint lies in an object store" in result.output
+    assert "answer" not in run("--seeds", "3", "--from", "7", "--store", "disk").output
+
+
 def test_one_seed_is_told_with_its_trace() -> None:
     result = run("--seeds", "1", "--from", "7")
     assert result.exit_code == 0, result.output

@@ -10,9 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from tests.simulation import mutations_of_objects
 from tests.simulation.mutations import MUTATIONS, ONLY
 from tests.simulation.mutations_of_runs import NEEDS
 
+from headrace.testing.simulator.faults.kinds import DISK, OBJECTS
 from headrace.testing.simulator.runner import run_seed
 
 SEEDS_MAX = 500
@@ -76,18 +78,23 @@ def workload_for(mutation: str) -> str | None:
     return ONLY.get(mutation, "calls" if is_of_calls else None)
 
 
+def face_for(mutation: str) -> str:
+    """What the checkpoint lies on in the schedules that look for it."""
+    return OBJECTS if mutation in mutations_of_objects.__all__ else DISK
+
+
 def first_failing_seed(mutation: str) -> int | None:
     """The first seed that finds a mutation; it runs in a process of its own."""
     workload, known = workload_for(mutation), FOUND_BY.get(mutation)
-    needs = NEEDS.get(mutation, ())
+    needs, face = NEEDS.get(mutation, ()), face_for(mutation)
     remembered = [] if known is None or SEARCH_ALL else [known]
     for seed in (*remembered, *range(SEEDS_MAX)):
         with MUTATIONS[mutation]():
-            complaint = run_seed(seed, workload, needs).complaint
+            complaint = run_seed(seed, workload, needs, face).complaint
         if complaint is not None and "TypeError" in complaint:
             return None  # it no longer fits the engine, and is not the bug that it says
         # The bug is what broke the promise only if the seed keeps it otherwise.
-        if complaint is not None and run_seed(seed, workload, needs).complaint is None:
+        if complaint is not None and run_seed(seed, workload, needs, face).complaint is None:
             return seed
     return None
 

@@ -11,7 +11,7 @@ import pytest
 from headrace import Computation, Pipeline, failpoints, sinks, sources, state
 from headrace.errors import InvalidPipeline
 from headrace.testing import SimulationFailed, simulate
-from headrace.testing.simulator.faults.kinds import KINDS
+from headrace.testing.simulator.faults.kinds import FACES, KINDS
 from headrace.testing.simulator.runner import Verdict, run_seed
 
 pytestmark = pytest.mark.timeout(1200)
@@ -74,9 +74,17 @@ def test_a_broken_promise_is_told_with_its_schedule_and_the_command_that_repeats
     ]
 
 
-def test_the_command_of_a_seed_names_the_workload_if_it_was_asked_for() -> None:
+def test_the_command_of_a_seed_names_the_workload_and_store_if_they_were_asked_for() -> None:
     assert run_seed(3).command == "headrace chaos --seeds 1 --from 3"
     assert run_seed(3, "dice").command.endswith("--from 3 --workload dice")
+    assert run_seed(3, "dice", face="objects").command.endswith("dice --store objects")
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_store_that_was_asked_for_is_the_one_that_is_used(face: str) -> None:
+    for seed in range(20, 26):
+        objects = "the checkpoint lies in an object store"
+        assert (objects in run_seed(seed, face=face).trace) == (face == "objects")
 
 
 # Pipelines of users.
@@ -126,6 +134,17 @@ def test_a_pipeline_of_ones_own_can_be_simulated() -> None:
     verdicts = simulate(totals, {"amounts": AMOUNTS}, seeds=25, check=check)
     assert len(verdicts) == len(checked) == 25
     assert sum(sum(verdict.struck.values()) for verdict in verdicts) > 50
+
+
+@pytest.mark.parametrize("store", FACES)
+def test_a_pipeline_of_ones_own_can_be_simulated_over_one_kind_of_store(store: str) -> None:
+    for verdict in simulate(totals, {"amounts": AMOUNTS}, seeds=5, store=store):
+        assert ("the checkpoint lies in an object store" in verdict.trace) == (store == "objects")
+
+
+def test_a_store_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidPipeline, match="store= is one of disk, objects, not 'tape'"):
+        simulate(totals, {"amounts": AMOUNTS}, seeds=1, store="tape")
 
 
 def test_splits_can_be_given_by_name() -> None:

@@ -18,18 +18,28 @@ _TELL_EVERY = 200
 Examples:
   headrace chaos --seeds 2000
   headrace chaos --seeds 1 --from 1234        the schedule of one seed, with its trace
-  headrace chaos --seeds 500 --workload transfers""",
+  headrace chaos --seeds 500 --workload transfers
+  headrace chaos --seeds 500 --store objects""",
 )
 @click.option("--seeds", default=2_000, show_default=True, help="How many schedules to run.")
 @click.option("--from", "first", default=0, show_default=True, help="The first seed.")
 @click.option("--workload", help="Only this one.  [default: the seed chooses]")
+@click.option(
+    "--store",
+    type=click.Choice(["disk", "objects"]),
+    help="What the checkpoint lies on: a filesystem, or an object store.  "
+    "[default: the seed chooses]",
+)
 @click.option("--processes", type=int, help="How many at a time.  [default: one for each core]")
-def chaos(seeds: int, first: int, workload: str | None, processes: int | None) -> None:
+def chaos(
+    seeds: int, first: int, workload: str | None, store: str | None, processes: int | None
+) -> None:
     """Run seeded schedules of faults against the whole protocol, without Spark.
 
     Each seed makes tasks and drivers die, sleep and come back late, tears and loses writes, fails
-    disks, sinks and the power, moves rings and clocks; and checks every promise. A seed that finds
-    a broken one prints its schedule and the command that repeats it.
+    disks, sinks and the power, moves rings and clocks; lets requests to an object store land late,
+    twice or without an answer; and checks every promise. A seed that finds a broken one prints its
+    schedule and the command that repeats it.
     """
     # Imported here: the other verbs need not load the simulator.
     from headrace.testing.simulator.runner import COPIES, run_seeds
@@ -44,7 +54,9 @@ def chaos(seeds: int, first: int, workload: str | None, processes: int | None) -
     struck: Counter[str] = Counter()
     failed = done = 0
     count = 1 if seeds < 50 else processes or os.cpu_count() or 1
-    for verdict in run_seeds(range(first, first + seeds), processes=count, workload=workload):
+    for verdict in run_seeds(
+        range(first, first + seeds), processes=count, workload=workload, face=store
+    ):
         done += 1
         struck += verdict.struck
         if verdict.complaint is not None:

@@ -11,7 +11,8 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.testing.simulator.checkers.consumer import Row
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.contract import SimulationOutcome
-from headrace.testing.simulator.runner import SimulationFailed, Verdict, judge
+from headrace.testing.simulator.faults.kinds import DISK, FACES
+from headrace.testing.simulator.runner import SimulationFailed, Verdict, face_of, judge
 
 Records = Sequence[Any] | Mapping[str, Sequence[Any]]
 
@@ -23,11 +24,13 @@ def simulate(
     seeds: int | Iterable[int] = 100,
     check: Callable[[SimulationOutcome], None] | None = None,
     compare: bool = True,
+    store: str | None = None,
 ) -> list[Verdict]:
     """Runs a pipeline under seeded schedules of faults; the first failure is a SimulationFailed.
 
     Tasks die and run twice, drivers die, sleep and wake, writes are torn and lost, the power
-    fails, sinks fail, rings and clocks change. Every guarantee is checked.
+    fails, sinks fail, rings and clocks change; requests to an object store land late, twice or
+    without an answer. Every guarantee is checked.
 
     - `pipeline`: a function that makes the pipeline, once per seed. Its sources are replaced by
       `records`, with their own timing; its sinks by directories on a simulated disk
@@ -44,22 +47,27 @@ def simulate(
       arrive). Turn it off for code whose output depends on how the input is cut into epochs
       (timers and records mixed in a computation that is not ordered), or on its own random
       numbers.
+    - `store`: what the checkpoint lies on, "disk" or "objects" (an object store); by default
+      each seed chooses.
 
         def test_orders_survive_everything():
             simulate(orders, {"orders": [order("placed"), order("paid")]}, seeds=200)
     """
+    if store is not None and store not in FACES:
+        raise InvalidPipeline(f"store= is one of {', '.join(FACES)}, not {store!r}")
     chosen = range(seeds) if isinstance(seeds, int) else seeds
     splits = {stream: _by_split(given) for stream, given in records.items()}
     expected: dict[str, list[str]] | None = None
     if compare:
         calm = _Own(pipeline, splits)
-        verdict, outcome = _judged(calm, 0, faults=False)
+        verdict, outcome = _judged(calm, 0, DISK, faults=False)
         if outcome is None:
             raise SimulationFailed(f"without any fault: {verdict.complaint}")
         expected = calm.rows(outcome)
     verdicts = []
     for seed in chosen:
-        verdict, _ = _judged(_Own(pipeline, splits, check, expected), seed)
+        own = _Own(pipeline, splits, check, expected)
+        verdict, _ = _judged(own, seed, store or face_of(seed))
         if verdict.complaint is not None:
             raise SimulationFailed(str(verdict))
         verdicts.append(verdict)
@@ -67,9 +75,9 @@ def simulate(
 
 
 def _judged(
-    own: _Own, seed: int, *, faults: bool = True
+    own: _Own, seed: int, face: str, *, faults: bool = True
 ) -> tuple[Verdict, SimulationOutcome | None]:
-    return judge(seed, lambda _: own, f"simulate(..., seeds=[{seed}])", faults=faults)
+    return judge(seed, lambda _: own, f"simulate(..., seeds=[{seed}])", faults=faults, face=face)
 
 
 class _Own:

@@ -15,6 +15,7 @@ from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.copies import Copies
 from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.faults.kinds import DISK, OBJECTS
 from headrace.testing.simulator.simulation import Simulation
 from headrace.testing.simulator.workloads import WORKLOADS
 
@@ -56,22 +57,36 @@ class Verdict:
         )
 
 
-def run_seed(seed: int, workload: str | None = None, outer: Sequence[str] = ()) -> Verdict:
+def run_seed(
+    seed: int,
+    workload: str | None = None,
+    outer: Sequence[str] = (),
+    face: str | None = None,
+) -> Verdict:
     """One schedule over one of our workloads: the seed's own choice, or the one named.
 
-    `outer`: kinds of faults (with `around=True`) that the schedule always has.
+    - `outer`: kinds of faults (with `around=True`) that the schedule always has.
+    - `face`: what the checkpoint lies on, a disk or an object store; default: the seed's choice.
     """
     command = f"headrace chaos --seeds 1 --from {seed}"
     if workload is not None:
         command += f" --workload {workload}"
-    if workload == COPIES or (workload is None and Random(f"{seed} copies").random() < 0.02):
+    if face is not None:
+        command += f" --store {face}"
+    copies = workload is None and Random(f"{seed} copies").random() < 0.02
+    if workload == COPIES or (copies and face != OBJECTS):
         return _run_copies(seed, command)
 
     def make(random: Random) -> Workload:
         own = sorted(WORKLOADS)[random.randrange(len(WORKLOADS))]
         return WORKLOADS[workload or own](random)
 
-    return judge(seed, make, command, outer=outer)[0]
+    return judge(seed, make, command, outer=outer, face=face or face_of(seed))[0]
+
+
+def face_of(seed: int) -> str:
+    """What a seed chooses for its checkpoint to lie on."""
+    return OBJECTS if Random(f"{seed} store").random() < 0.5 else DISK
 
 
 def _run_copies(seed: int, command: str) -> Verdict:
@@ -92,9 +107,10 @@ def judge(
     *,
     faults: bool = True,
     outer: Sequence[str] = (),
+    face: str = DISK,
 ) -> tuple[Verdict, SimulationOutcome | None]:
     """One schedule over a workload made with the seed's dice."""
-    chance = Chance(seed, faults=faults, outer=outer)
+    chance = Chance(seed, faults=faults, outer=outer, face=face)
     workload = make(chance.random)
     complaint: str | None = None
     outcome: SimulationOutcome | None = None
@@ -110,14 +126,18 @@ def judge(
 
 
 def run_seeds(
-    seeds: Sequence[int], *, processes: int = 1, workload: str | None = None
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    workload: str | None = None,
+    face: str | None = None,
 ) -> Iterator[Verdict]:
     """Many schedules, in the order of seeds."""
     if processes <= 1:
         for seed in seeds:
-            yield run_seed(seed, workload)
+            yield run_seed(seed, workload, face=face)
         return
-    parts = [(seeds[i : i + _AT_ONCE], workload) for i in range(0, len(seeds), _AT_ONCE)]
+    parts = [(seeds[i : i + _AT_ONCE], workload, face) for i in range(0, len(seeds), _AT_ONCE)]
     # Spawned, not forked: the parent may hold a JVM and threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_freeze_modules) as pool:
@@ -131,6 +151,6 @@ def _freeze_modules() -> None:
     gc.freeze()
 
 
-def _run_part(part: tuple[Sequence[int], str | None]) -> list[Verdict]:
-    seeds, workload = part
-    return [run_seed(seed, workload) for seed in seeds]
+def _run_part(part: tuple[Sequence[int], str | None, str | None]) -> list[Verdict]:
+    seeds, workload, face = part
+    return [run_seed(seed, workload, face=face) for seed in seeds]

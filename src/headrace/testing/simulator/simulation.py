@@ -17,6 +17,7 @@ from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.skips import skips
 from headrace.store.disk import DiskStore
+from headrace.store.store import Store
 from headrace.testing.simulator.checkers.consumer import Consumer
 from headrace.testing.simulator.checkers.deliveries import Deliveries
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
@@ -31,8 +32,10 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.interference import Interference
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.faults.outages import Outages
+from headrace.testing.simulator.faults.requests import Requests
 from headrace.testing.simulator.machine.disk import SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber
+from headrace.testing.simulator.machine.objects import ObjectServer, SimulatedObjectStore
 from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, at_failpoints
 from headrace.testing.simulator.workloads.sink import SimulatedSink
@@ -63,6 +66,13 @@ class Simulation:
         self.system = SimulatedSystem(files, chance, self._clock_s, self.tuning.limits)
         self.system.uptime, self.system.on_sleep = self.uptime_s, self._sleep
         self.system.running = lambda: self._interference.running
+        self.requests: Requests | None = None
+        self.background = False
+        if chance.face == kinds.OBJECTS:
+            chance.note("the checkpoint lies in an object store")
+            self.requests = Requests(chance, ObjectServer(self.disk, self._clock_s))
+            self.requests.landed = lambda what: self.leases.landed(what, self.lives)
+            self._interference.requests = self.requests
         self.epoch_records = chance.random.randint(4, 12)
         self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
         self.lives: list[Life] = []
@@ -105,7 +115,7 @@ class Simulation:
             for name, stream in streams.items()
         }
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
-        self.store = DiskStore(ROOT, self.system)
+        self.store = self.new_store()
         workers = Workers(self.topology, self.store, self.chance, self.chance.random.randint(1, 3))
         self.substrate = SimulatedSubstrate(self.topology, workers, self.chance)
         self.log = LogChecker(
@@ -126,7 +136,7 @@ class Simulation:
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         self.leases = Leases(self.chance, self.disk, ROOT, self.log, self.uptime_s)
         meets.leases, self.outages.log = self.leases, self.log
-        self.system.files.seen = lambda path, data: self.leases.seen(meets.running, path, data)
+        self.system.files.seen = self._seen
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
 
@@ -152,9 +162,18 @@ class Simulation:
             self.consumer.high_water(name) for name in self.consumer.outputs
         )
 
-    def new_store(self) -> DiskStore:
+    def new_store(self) -> Store:
         """The checkpoint as a process that has just started sees it."""
-        return DiskStore(ROOT, self.system)
+        if self.requests is None:
+            return DiskStore(ROOT, self.system)
+        meets = self._interference
+        store = SimulatedObjectStore(self.requests.server, ROOT, self.system, meets.request)
+        store.seen, store.pause = self._seen, lambda seconds: meets.naps()
+        return store
+
+    def _seen(self, path: str, data: bytes) -> bytes:
+        """The bytes that the running process sees."""
+        return self.leases.seen(self._interference.running, path, data)
 
     def time_passes(self, microseconds: int) -> None:
         """Both clocks move on."""
@@ -223,6 +242,8 @@ class Simulation:
         )
 
     def _turn(self, life: Life) -> None:
+        if not self.chance.is_conducted:
+            life.wake(self.uptime_s())
         self.resume(life, life.fiber)
         if life.fiber.done:
             life.check_end()
@@ -255,6 +276,8 @@ class Simulation:
             self.now = max(self.now, waits)
         if chance.is_conducted:
             self.around.goes_on()
+        elif self.background:
+            self.around.threads_run()
         self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
         if chance.strikes(kinds.CLOCK_JUMPS, "idle hour"):
             self.now += 3_600_000_000
@@ -264,7 +287,7 @@ class Simulation:
             chance.note(f"the clock jumps to {(self.now - START) // 1_000_000} s")
         if self.substrate.zombies and chance.random.random() < 0.3:
             self.substrate.run_zombie()
-        if self.system.files.late and not self.log.away and chance.random.random() < 0.3:
+        if self._late and not self.log.away and chance.random.random() < 0.3:
             self._land_late()
         if chance.strikes(kinds.POWER_FAILS, "turn"):
             self._lose_power()
@@ -274,7 +297,15 @@ class Simulation:
             for split in self.workload.records[name]:
                 source.show(split, more)
 
+    @property
+    def _late(self) -> bool:
+        """Whether refused calls, or requests without an answer, will still be done."""
+        return bool(self.system.files.late or (self.requests and self.requests.server.late))
+
     def _land_late(self) -> None:
+        if self.requests is not None and self.requests.server.late:
+            self.requests.land()
+            return
         what, act = self.system.files.late.pop(0)
         self.chance.note(f"late, but done: {what}")
         try:
@@ -310,7 +341,7 @@ class Simulation:
         self._records_arrive(1_000_000)
         while self.substrate.zombies:
             self.substrate.run_zombie()
-        while self.system.files.late:
+        while self._late:
             self._land_late()
         self.around.readers_end()
         self._new_life()

@@ -49,7 +49,7 @@ class Consumer:
         chance: Chance,
         appeared: Callable[[str, int, list[Row]], None],
     ) -> None:
-        self._disk, self._log, self._chance, self._appeared = disk, log, chance, appeared
+        self.disk, self.log, self._chance, self.appeared = disk, log, chance, appeared
         self.outputs = {
             name: SinkOutput(name, root, name in may_lose) for name, root in roots.items()
         }
@@ -58,7 +58,7 @@ class Consumer:
     def look(self) -> None:
         """Reads and checks the epochs that have appeared since the last call."""
         for output in self.outputs.values():
-            home = self._disk.find(output.root)
+            home = self.disk.find(output.root)
             if isinstance(home, Directory):
                 self._look_at(output, home)
 
@@ -68,7 +68,7 @@ class Consumer:
         found = {}
         for name, output in self.outputs.items():
             known = output.high_water if output.may_lose else 0
-            for commit in self._log.commits[known:]:
+            for commit in self.log.commits[known:]:
                 if _rows(commit, name) and commit["epoch"] not in output.epochs:
                     break
                 known = commit["epoch"]
@@ -77,7 +77,7 @@ class Consumer:
 
     def high_water(self, sink: str) -> int:
         """The last epoch that a sink has, by its high-water mark."""
-        marks = self._disk.find(f"{self.outputs[sink].root}/_high_water")
+        marks = self.disk.find(f"{self.outputs[sink].root}/_high_water")
         names = marks.names if isinstance(marks, Directory) else ()
         return max((int(name) for name in names if name.isdigit()), default=0)
 
@@ -85,7 +85,7 @@ class Consumer:
         """Sink -> epoch -> the rows of each weak delivery in its directory."""
         found: dict[str, dict[int, list[list[Row]]]] = {name: {} for name in self.outputs}
         for name, output in self.outputs.items():
-            home = self._disk.find(output.root)
+            home = self.disk.find(output.root)
             if not isinstance(home, Directory):
                 continue
             for entry in sorted(home.names):
@@ -98,13 +98,13 @@ class Consumer:
         """At the end, every committed row has appeared, and is there unless it was moved away."""
         self.look()
         for name, output in self.outputs.items():
-            for commit in self._log.commits:
+            for commit in self.log.commits:
                 epoch = commit["epoch"]
                 if _rows(commit, name) and epoch not in output.epochs and not output.may_lose:
                     raise Violation(f"sink {name}: epoch {epoch} never appeared")
             for epoch in output.epochs:
                 path = f"{output.root}/epoch={epoch:012d}"
-                if epoch not in output.taken and self._disk.find(path) is None:
+                if epoch not in output.taken and self.disk.find(path) is None:
                     raise Violation(f"sink {name}: epoch {epoch} appeared and vanished")
 
     def _look_at(self, output: SinkOutput, home: Directory) -> None:
@@ -124,18 +124,19 @@ class Consumer:
                     raise Violation(f"sink {output.name}: epoch {epoch} changed its rows")
                 output.nodes[epoch] = node
                 continue
-            self._check_new(output, epoch, rows)
+            self.check_new(output, epoch, rows)
             output.epochs[epoch], output.nodes[epoch] = rows, node
-            self._appeared(output.name, epoch, rows)
+            self.appeared(output.name, epoch, rows)
             if self._takes and self._chance.random.random() < self._takes:
                 self._take(output, home, name, epoch)
         self._check_high_water(output, home)
 
-    def _check_new(self, output: SinkOutput, epoch: int, rows: list[Row]) -> None:
-        self._log.catch_up()
-        if epoch > len(self._log.commits):
+    def check_new(self, output: SinkOutput, epoch: int, rows: list[Row]) -> None:
+        """An epoch may appear now, with these rows."""
+        self.log.catch_up()
+        if epoch > len(self.log.commits):
             raise Violation(f"sink {output.name}: epoch {epoch} appears before its commit")
-        expected = _rows(self._log.commits[epoch - 1], output.name)
+        expected = _rows(self.log.commits[epoch - 1], output.name)
         if len(rows) != expected:
             raise Violation(
                 f"sink {output.name}: epoch {epoch} has {len(rows)} rows, its commit {expected}"
@@ -144,7 +145,7 @@ class Consumer:
             return
         if output.epochs and epoch < max(output.epochs):
             raise Violation(f"sink {output.name}: epoch {epoch} appears after a later one")
-        for commit in self._log.commits[: epoch - 1]:
+        for commit in self.log.commits[: epoch - 1]:
             if _rows(commit, output.name) and commit["epoch"] not in output.epochs:
                 raise Violation(f"sink {output.name}: epoch {commit['epoch']} was left out")
 
@@ -155,7 +156,7 @@ class Consumer:
         output.high_water = water
         if output.may_lose:
             return
-        for commit in self._log.commits[:water]:
+        for commit in self.log.commits[:water]:
             if _rows(commit, output.name) and commit["epoch"] not in output.epochs:
                 raise Violation(
                     f"sink {output.name} says that it has epoch {water}, but epoch "
@@ -164,9 +165,9 @@ class Consumer:
 
     def _take(self, output: SinkOutput, home: Directory, name: str, epoch: int) -> None:
         """Moves an epoch away permanently; its files must be durable before."""
-        self._disk.sync(home)
-        self._disk.remove(f"{output.root}/{name}")
-        self._disk.sync(home)
+        self.disk.sync(home)
+        self.disk.remove(f"{output.root}/{name}")
+        self.disk.sync(home)
         output.taken.add(epoch)
         self._chance.note(f"a consumer takes epoch {epoch} of {output.name} away")
 
@@ -189,7 +190,11 @@ def _read(node: Node) -> list[Row]:
         for name in sorted(node.names):
             file = node.names[name]
             if isinstance(file, File):
-                for line in file.data.splitlines():
-                    timestamp, value = json.loads(line)
-                    rows.append((value, timestamp))
+                rows += rows_in(file.data)
     return rows
+
+
+def rows_in(data: bytes) -> list[Row]:
+    """The rows of a published file."""
+    pairs = (json.loads(line) for line in data.splitlines())
+    return [(value, timestamp) for timestamp, value in pairs]

@@ -204,6 +204,18 @@ class LogChecker:
             )
         )
 
+    def check_own(self, position: int, generation: int) -> None:
+        """A driver that relies on its entry at a position is right."""
+        if self.away:
+            return
+        found = self._entries[position - 1] if position <= len(self._entries) else None
+        if found is None or found["generation"] != generation:
+            owner = f"generation {found['generation']}" if found else "no driver"
+            raise Violation(
+                f"a driver of generation {generation} believes that it has written log position "
+                f"{position}, but {owner} has"
+            )
+
     # Files ----------------------------------------------------------------
 
     def check_files(self) -> None:

@@ -121,6 +121,11 @@ class ConductedLife(Life):
             self.pause()
             self._change_ring(driver)
 
+    def slowed(self, seconds: float) -> None:
+        self.unwell_at = float("inf")
+        super().slowed(seconds)
+        self.unwell_at = self._scene.uptime_s()
+
     # Notices of outages, and when it gives up -----------------------------
 
     def refused(self) -> None:

@@ -139,7 +139,7 @@ class Life:
             slots=slots,
             epoch_records=self._scene.epoch_records,
             retain_epochs=self._scene.tuning.retain_epochs,
-            background=False,
+            background=self._scene.background,
         )
 
     def _lead(self, follower: Follower) -> None:
@@ -183,6 +183,11 @@ class Life:
 
     def refused(self) -> None:
         """This driver was refused by an outage."""
+
+    def slowed(self, seconds: float) -> None:
+        """The running thread waits for a slow answer."""
+        self.current.wakes_at = self._scene.uptime_s() + seconds
+        self.pause()
 
     def kill(self) -> None:
         """The process dies, with all its threads."""

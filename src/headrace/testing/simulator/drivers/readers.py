@@ -7,6 +7,7 @@ committed, or an error that the epoch is no longer retained, which must then be 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from headrace.engine.replay import checkpoint, replay
@@ -16,6 +17,9 @@ from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Killed
+
+_DETERMINANTS = re.compile(r"determinants/(\d{12})(\.gone|/[^.].*)")
+"""A directory on its way out, or an object in one."""
 
 
 class Reader(Life):
@@ -99,14 +103,14 @@ class Pins:
 
     def check(self, life: Life, call: str, path: str) -> None:
         """No collection deletes what was pinned before it looked."""
-        if call not in ("unlink", "rename"):
+        if call not in ("unlink", "rename", "delete"):
             return
         name = path.removeprefix(f"{self._root}/")
         for pin in self._seen.get(life.number, ()):
             taken = name in pin["files"]
             if name.startswith("log/") and name[-20:].isdigit():
                 taken = 0 < pin["log_from"] <= int(name[-20:])
-            if name.startswith("determinants/") and name.endswith(".gone"):
-                taken = int(name[-17:-5]) == pin["determinants"]
+            if (found := _DETERMINANTS.fullmatch(name)) is not None:
+                taken = int(found[1]) == pin["determinants"]
             if taken:
                 raise Violation(f"driver {life.number} takes {name}, which a reader has pinned")

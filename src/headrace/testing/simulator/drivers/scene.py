@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headrace.pipeline.graph.topology import Topology
-from headrace.store.disk import DiskStore
+from headrace.store.store import Store
 from headrace.testing.simulator.checkers.log_checker import LogChecker
 from headrace.testing.simulator.contract import Workload
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
@@ -28,6 +28,8 @@ class Scene(Protocol):
     """The wall clock, in microseconds since 1970."""
     code_version: int
     epoch_records: int
+    background: bool
+    """Whether drivers merge and collect in threads beside their epochs."""
     lease_s: float
 
     def uptime_s(self) -> float:
@@ -36,5 +38,5 @@ class Scene(Protocol):
     def progress(self) -> tuple[int, int]:
         """How much is in the log, and in the outputs."""
 
-    def new_store(self) -> DiskStore:
+    def new_store(self) -> Store:
         """The checkpoint as a process that has just started sees it."""

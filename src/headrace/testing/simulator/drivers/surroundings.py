@@ -82,7 +82,8 @@ class Surroundings:
             )  # all drivers wait
         self._of.outages.end()
         known = all(life.knows_checkpoint for life in alive)
-        self._of.outages.begin(may_vanish=known)
+        mounted = self._of.chance.face == kinds.DISK
+        self._of.outages.begin(may_vanish=known and mounted)
         self._of.leases.spoil(alive)
         self.threads_run()
         self._readers_run()

@@ -16,8 +16,10 @@ from random import Random
 from typing import TypeVar
 
 from headrace.testing.simulator.faults.kinds import (
+    DISK,
     KINDS,
     LEASE_FAILS,
+    OBJECTS,
     STANDBY_DRIVER,
     FaultKind,
 )
@@ -28,9 +30,16 @@ _Item = TypeVar("_Item")
 class Chance:
     """Dice, budget and trace of one schedule."""
 
-    def __init__(self, seed: int, *, faults: bool = True, outer: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        faults: bool = True,
+        outer: Sequence[str] = (),
+        face: str = DISK,
+    ) -> None:
         """`outer`: names of kinds (with `around=True`) that this schedule always has."""
-        self.seed = seed
+        self.seed, self.face = seed, face
         self.random = Random(seed)
         self._dice = {kind: Random(f"{seed} {kind.name}") for kind in KINDS}
         self.kinds: frozenset[FaultKind] = frozenset()
@@ -49,7 +58,10 @@ class Chance:
         draws = {kind: dice.random() for kind, dice in self._dice.items()}
         self.budget = self.random.randint(2, 12)
         share = self.random.choice((0.08, 0.13, 0.13, 0.2, 0.2, 0.3, 0.4))
-        inner = _picked(draws, (k for k in KINDS if not k.around), share)
+        inner = _picked(draws, (k for k in KINDS if not k.around and self._has(k)), share)
+        if self.face == OBJECTS and Random(f"{self.seed} requests").random() < 0.7:
+            own = _picked(draws, (k for k in KINDS if k.face == OBJECTS), 0.0)
+            inner = [*own, *(kind for kind in inner if kind not in own)]
         meets = Random(f"{self.seed} around")
         if meets.random() >= 0.33 and not wanted:
             self.kinds = frozenset(inner)
@@ -61,6 +73,9 @@ class Chance:
             around.append(STANDBY_DRIVER)  # only a standby reads the lease
         self.kinds = frozenset((*around, *inner[: meets.choice((0, 1, 1, 2))]))
         self.budget += 3
+
+    def _has(self, kind: FaultKind) -> bool:
+        return kind.face in (None, self.face)
 
     @property
     def is_conducted(self) -> bool:
@@ -84,7 +99,7 @@ class Chance:
 
     def awaits(self, kind: FaultKind) -> bool:
         """Whether faults of this kind may still strike."""
-        return kind in self.kinds and self.struck < self.budget
+        return kind in self.kinds and self._has(kind) and self.struck < self.budget
 
     def choice(self, items: Sequence[_Item]) -> _Item:
         """A random item."""

@@ -1,4 +1,4 @@
-"""Decides at every failpoint and system call whether a driver dies, sleeps or gets a fault."""
+"""Decides at each failpoint, call and request whether a driver dies, sleeps or gets a fault."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.faults.outages import Outages
+from headrace.testing.simulator.faults.requests import Requests
 from headrace.testing.simulator.machine.disk import SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Killed
 from headrace.testing.simulator.machine.syscalls import Fault
@@ -29,7 +30,15 @@ TAKEOVERS_MAX = 5
 _BELIEVED = ("/determinants/0", "/_claims", "/log/0")
 """Paths where one process acts on a file that another has put: dangerous while not synced."""
 
-_CHANGES = frozenset(("create", "write", "link", "rename", "unlink", "rmdir"))
+_CHANGES = frozenset(
+    ("create", "write", "link", "rename", "unlink", "rmdir", "put", "overwrite", "copy", "delete")
+)
+
+_MARKERS = (".trimmed", ".closed", ".intent-1")
+"""Names of objects whose put decides what others may do: dangerous before and after."""
+
+_YIELDS = 0.08
+"""How often a thread beside the loop lets the loop go on, at each request."""
 
 _FAULTS = {
     "link": (Fault.REFUSED, Fault.UNREPORTED, Fault.REPEATED, Fault.LATE),
@@ -46,6 +55,8 @@ class Interference:
     consumer: Consumer
     substrate: SimulatedSubstrate
     leases: Leases
+    requests: Requests | None = None
+    """The faults of the object store that holds the checkpoint; None where a disk does."""
 
     def __init__(
         self,
@@ -85,6 +96,7 @@ class Interference:
             self.log.promised = max(self.log.promised, life.follower.log.position)
             self.log.catch_up()
             self.log.check_files()
+            self.log.check_own(life.follower.log.position, life.follower.log.generation)
         if isinstance(life, Reader):
             return
         self.substrate.reached(failpoint)
@@ -109,6 +121,40 @@ class Interference:
 
     def gate(self, call: str, path: str) -> Fault | None:
         """A driver makes a system call."""
+        life = self._begins(call, path)
+        if life is None:
+            return None
+        unsynced = self._is_unsynced(call, path)
+        if call == "read" and unsynced and self._chance.strikes(kinds.POWER_FAILS, "unsynced read"):
+            # A process is about to rely on a file that another has put and not synced.
+            life.power_fails_in = self._chance.random.randint(1, 2)
+        place = "unsynced name" if call == "fsync" and unsynced else "call"
+        if self._chance.strikes(kinds.DRIVER_PAUSES, place):
+            self._pause(life, f"before {call} {path}")
+        return Fault.REFUSED if self._is_refused(life, call, path) else self._fault(call, path)
+
+    def request(self, call: str, path: str) -> Fault | None:
+        """A driver sends a request to an object store."""
+        life = self._begins(call, path)
+        if life is None or self.requests is None:
+            return None
+        is_marker = call == "put" and path.endswith(_MARKERS)
+        if is_marker and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
+            life.die(f"{call} {path}")
+        if self._chance.strikes(kinds.DRIVER_PAUSES, "marker" if is_marker else "call"):
+            self._pause(life, f"before {call} {path}")
+        self._others_act(life, call, path)
+        if self._is_refused(life, call, path):
+            return Fault.REFUSED
+        fault = self.requests.fault(call)
+        if fault is not None:
+            self._chance.note(f"{call} {path} {fault.value}")
+        if fault not in (None, Fault.REPEATED, Fault.TWICE):
+            self._meets_refusal()
+        return fault
+
+    def _begins(self, call: str, path: str) -> Life | None:
+        """The driver that makes a call, which may die here; None between turns."""
         life = self.running
         if life is None:
             return None
@@ -120,18 +166,25 @@ class Interference:
         life.called(f"{call} {path}")
         if ".merged-" in path and self._chance.strikes(kinds.DRIVER_DIES, "merge"):
             life.die(f"{call} {path}")  # a rare place; the file left there must not count
-        unsynced = self._is_unsynced(call, path)
-        if call == "read" and unsynced and self._chance.strikes(kinds.POWER_FAILS, "unsynced read"):
-            # A process is about to rely on a file that another has put and not synced.
-            life.power_fails_in = self._chance.random.randint(1, 2)
-        place = "unsynced name" if call == "fsync" and unsynced else "call"
-        if self._chance.strikes(kinds.DRIVER_PAUSES, place):
-            self._pause(life, f"before {call} {path}")
+        return life
+
+    def _others_act(self, life: Life, call: str, path: str) -> None:
+        """A thread waits for the answer to its request; other threads and processes go on."""
+        if self._chance.strikes(kinds.SLOW_ANSWER, "request"):
+            seconds = self._chance.choice((2.0, 10.0, 40.0))
+            self._chance.note(f"{call} {path} takes {seconds:.0f} s")
+            life.slowed(seconds)
+        beside = life.current is not life.fiber and not path.endswith("/LEASE")
+        if beside and self._chance.random.random() < _YIELDS:
+            life.pause()  # what runs beside the epochs is seldom done within one
+
+    def _is_refused(self, life: Life, call: str, path: str) -> bool:
+        """Whether an outage refuses the call; a call that is not refused may change things."""
         if self._conducted and self._meets_the_outside(life, call, path):
-            return Fault.REFUSED
+            return True
         if call in _CHANGES and path.startswith(self._root) and not self.outages.is_vanished:
             self._check_change(life, call, path)
-        return self._fault(call, path)
+        return False
 
     def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:
         """Whether an outage refuses the call; readers often pause first."""
@@ -146,7 +199,7 @@ class Interference:
         return refused
 
     def _check_change(self, life: Life, call: str, path: str) -> None:
-        if call == "unlink":
+        if call in ("unlink", "delete"):
             self.log.catch_up()
             self.log.check_deletion(path, self.consumer.delivered)
         self._pins.check(life, call, path)
@@ -172,8 +225,10 @@ class Interference:
             self.running.refused()
 
     def time_passes(self) -> None:
-        """A driver has stopped: from now on only half as many calls on the disk fail."""
+        """A driver has stopped: from now on only half as many calls fail."""
         self.outage //= 2
+        if self.requests is not None:
+            self.requests.calm_down()
 
     def _is_unsynced(self, call: str, path: str) -> bool:
         if call not in ("read", "fsync") or not any(place in path for place in _BELIEVED):

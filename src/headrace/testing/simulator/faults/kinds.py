@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+DISK, OBJECTS = "disk", "objects"
+FACES = (DISK, OBJECTS)
+"""What a checkpoint lies on: a filesystem, or an object store."""
+
 
 @dataclass(frozen=True)
 class FaultKind:
@@ -18,19 +22,24 @@ class FaultKind:
     likely: Mapping[str, float] = field(hash=False)
     around: bool = False
     """Whether it strikes only drivers with a lease and retries, as `headrace run` starts them."""
+    face: str | None = None
+    """The face that has it; None where both have."""
 
 
 KINDS: list[FaultKind] = []
 
 
-def _kind(name: str, likely: Mapping[str, float], *, around: bool = False) -> FaultKind:
-    KINDS.append(kind := FaultKind(name, likely, around))
+def _kind(
+    name: str, likely: Mapping[str, float], *, around: bool = False, face: str | None = None
+) -> FaultKind:
+    KINDS.append(kind := FaultKind(name, likely, around, face))
     return kind
 
 
-DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05})
+DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05, "marker": 0.1})
 DRIVER_PAUSES = _kind(
-    "driver pauses", {"life": 0.7, "failpoint": 0.02, "call": 0.01, "unsynced name": 0.15}
+    "driver pauses",
+    {"life": 0.7, "failpoint": 0.02, "call": 0.01, "unsynced name": 0.15, "marker": 0.15},
 )
 RIVAL_DRIVER = _kind("rival driver", {"turn": 0.15})
 TASK_DIES = _kind("task dies", {"task": 0.15})
@@ -40,8 +49,8 @@ OUTPUT_LOST = _kind("output lost", {"task": 0.1})
 MIXED_ATTEMPTS = _kind("mixed attempts", {"task": 0.2})
 JOB_ABORTED = _kind("job aborted", {"level": 0.1})
 WORKER_LOST = _kind("worker lost", {"task": 0.1})
-DISK_FAILS = _kind("disk fails", {"link or rename": 0.05, "other call": 0.004})
-POWER_FAILS = _kind("power fails", {"life": 0.15, "turn": 0.15, "unsynced read": 0.7})
+DISK_FAILS = _kind("disk fails", {"link or rename": 0.05, "other call": 0.004}, face=DISK)
+POWER_FAILS = _kind("power fails", {"life": 0.15, "turn": 0.15, "unsynced read": 0.7}, face=DISK)
 SINK_FAILS = _kind("sink fails", {"delivery": 0.2})
 RING_CHANGES = _kind("ring changes", {"life": 0.3, "step": 0.4})
 CLOCK_JUMPS = _kind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
@@ -52,3 +61,23 @@ LEASE_FAILS = _kind("lease fails", {"read": 0.2, "file": 0.1}, around=True)
 STORE_AWAY = _kind("store away", {"turn": 0.12}, around=True)
 SINK_AWAY = _kind("sink away", {"turn": 0.12}, around=True)
 READER_FROM_OUTSIDE = _kind("reader from outside", {"turn": 0.2}, around=True)
+
+ANSWER_LOST = _kind(
+    "answer lost",
+    {"put": 0.08, "overwrite": 0.02, "copy": 0.1, "delete": 0.03, "look": 0.004},
+    face=OBJECTS,
+)
+REQUEST_LATE = _kind(
+    "request lands late",
+    {"put": 0.06, "overwrite": 0.03, "copy": 0.1, "delete": 0.08},
+    face=OBJECTS,
+)
+REQUEST_TWICE = _kind(
+    "request lands twice",
+    {"put": 0.05, "overwrite": 0.03, "copy": 0.1, "delete": 0.08},
+    face=OBJECTS,
+)
+REFUSED_BY_ITSELF = _kind("put refused by itself", {"put": 0.08}, face=OBJECTS)
+PUT_CONFLICTS = _kind("put conflicts", {"put": 0.08}, face=OBJECTS)
+THROTTLING = _kind("throttling", {"request": 0.004}, face=OBJECTS)
+SLOW_ANSWER = _kind("slow answer", {"request": 0.01}, face=OBJECTS)

@@ -19,6 +19,8 @@ from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import File, SimulatedDisk
 
+_DELETES = ("unlink", "rmdir", "rename", "delete")
+
 
 @dataclass
 class _Look:
@@ -77,12 +79,23 @@ class Leases:
         file = self._disk.find(self._path)
         if isinstance(file, File) and self._chance.strikes(kinds.LEASE_FAILS, "file"):
             file.data = self._spoilt(file.data, "the file is")
-            for life in lives:
-                if isinstance(life, ConductedLife):
-                    life.unwell_at = self._uptime_s()
+            self.disturbed(lives)
+
+    def landed(self, what: str, lives: Sequence[Life]) -> None:
+        """A late request has landed; one that was for the lease has brought an old one back."""
+        if what.endswith(self._path):
+            self.disturbed(lives)
+
+    def disturbed(self, lives: Sequence[Life]) -> None:
+        """Whoever takes over now was misled, and may do so."""
+        for life in lives:
+            if isinstance(life, ConductedLife):
+                life.unwell_at = self._uptime_s()
 
     def _spoilt(self, data: bytes, who: str) -> bytes:
         how = self._chance.choice(("torn", "empty", "old", "old"))
+        if self._chance.face == kinds.OBJECTS:
+            how = "old"  # objects are whole
         self._chance.note(f"{who} {how}: LEASE")
         if how == "torn":
             return data[: self._chance.random.randrange(len(data) or 1)]
@@ -97,7 +110,7 @@ class Leases:
         # A writer deletes its own put again where the directory was trimmed meanwhile.
         trimmed = "/log/" in path and self._disk.find(f"{path[:-21]}.trimmed") is not None
         aside = path.endswith(".tmp") or trimmed
-        if not life.took_over and not aside and call in ("unlink", "rmdir", "rename"):
+        if not life.took_over and not aside and call in _DELETES:
             raise Violation(f"driver {life.number} has not taken over yet: {call} {path}")
 
     def took_over(self, life: Life, generation: int, leader: Life | None) -> None:

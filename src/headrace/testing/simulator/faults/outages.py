@@ -1,6 +1,6 @@
 """Outages of the checkpoint's store or of a sink, each of which ends after a while.
 
-During an outage the store refuses every call, or has vanished like an unmounted filesystem;
+During an outage the store refuses every call; a disk may also vanish like an unmounted filesystem:
 no driver may create anything in its place. Power and late writes are not simulated
 meanwhile.
 """

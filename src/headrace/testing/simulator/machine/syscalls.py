@@ -19,13 +19,16 @@ from headrace.testing.simulator.machine.disk import Directory, File, Node, Simul
 
 
 class Fault(Enum):
-    """How a call on the disk can go wrong."""
+    """How a call on the disk, or a request to an object store, can go wrong."""
 
     REFUSED = "is refused"
     UNREPORTED = "is done but reported as failed"
     REPEATED = "is done, sent again and answered with the second answer"
     LATE = "is refused and done later"
     TORN = "is done in part"
+    TWICE = "is done, and once more later"
+    CONFLICT = "is refused: another request for this name is under way"
+    THROTTLED = "is refused: too many requests"
 
 
 Gate = Callable[[str, str], Fault | None]

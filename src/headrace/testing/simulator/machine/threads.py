@@ -6,9 +6,15 @@ ends at a time of the simulation's uptime, or when the event is set.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, TypeVar
 
-from headrace.testing.simulator.machine.fiber import Fiber, Process
+from headrace.testing.simulator.machine.fiber import Fiber, Killed, Process
+
+_Given = TypeVar("_Given")
 
 
 class SimulatedEvent:
@@ -59,3 +65,47 @@ class SimulatedThread:
                 life.current = caller
             if not self._fiber.done:
                 life.pause()
+        error = self._fiber.error
+        if error is not None and not isinstance(error, Exception | Killed):
+            raise error  # a guarantee was broken in the thread
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to its end."""
+        return self._fiber.done
+
+
+class SimulatedExecutor(Executor):
+    """One thread of the process that submits, which runs while there is something to do."""
+
+    def __init__(self, running: Callable[[], Process | None]) -> None:
+        self._running = running
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._thread: SimulatedThread | None = None
+
+    def submit(self, fn: Callable[..., _Given], /, *args: Any, **options: Any) -> Future[_Given]:
+        """Does it later, in a thread."""
+        future: Future[_Given] = Future()
+        self._waiting.append((future, partial(fn, *args, **options)))
+        if self._thread is None or self._thread.done:
+            self._thread = SimulatedThread(self._running, self._work)
+            self._thread.start()
+        return future
+
+    def _work(self) -> None:
+        while self._waiting:
+            future, act = self._waiting.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(act())
+            except Exception as error:
+                future.set_exception(error)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Waits for what was submitted, or cancels what has not begun."""
+        if cancel_futures:
+            for future, _ in self._waiting:
+                future.cancel()
+        if wait and self._thread is not None:
+            self._thread.join()

@@ -19,7 +19,11 @@ from headrace.system import System
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.fiber import Process
 from headrace.testing.simulator.machine.syscalls import Syscalls
-from headrace.testing.simulator.machine.threads import SimulatedEvent, SimulatedThread
+from headrace.testing.simulator.machine.threads import (
+    SimulatedEvent,
+    SimulatedExecutor,
+    SimulatedThread,
+)
 
 _Given = TypeVar("_Given")
 
@@ -63,6 +67,9 @@ class SimulatedSystem(System):
 
     def thread(self, target: Callable[[], None], name: str) -> SimulatedThread:
         return SimulatedThread(self.running, target)
+
+    def executor(self, name: str) -> SimulatedExecutor:
+        return SimulatedExecutor(self.running)
 
     def run_within(
         self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]
