@@ -11,10 +11,12 @@ directly: no simulation runs them.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import secrets
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -107,6 +109,13 @@ class Filesystem:
     def list(self, path: AnyPath) -> list[str]:
         """The names in a directory, in any order."""
         return os.listdir(path)
+
+    def status(self, path: AnyPath) -> tuple[int, str]:
+        """The size of a file, and a text that changes when its bytes do; a directory has none."""
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", os.fspath(path))
+        return found.st_size, f"{found.st_mtime_ns:x}-{found.st_ino:x}"
 
     def modified_s(self, path: AnyPath, suffix: str) -> Sequence[tuple[str, float]]:
         """Files of a directory whose names end with `suffix`, and when they were last written."""

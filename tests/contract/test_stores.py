@@ -134,6 +134,59 @@ def test_many_files_are_deleted_at_once_and_missing_ones_do_not_matter(store: St
     assert store.list("d") == ["kept"]
 
 
+# Sizes, versions, ranges --------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_001])
+def test_a_range_of_a_file_is_what_a_slice_of_its_bytes_is(store: Store, size: int) -> None:
+    data = os.urandom(size)
+    store.write("d/a", data)
+    for start, end in [(0, 0), (0, 1), (0, size), (1, size + 10), (size // 2, size), (size, size)]:
+        assert store.read_range("d/a", start, end) == data[start:end]
+    assert store.read_range("d/a", size + 5, size + 9) == b""
+
+
+def test_a_file_has_a_size_and_a_version_that_changes_with_its_bytes(store: Store) -> None:
+    store.write("d/a", b"one")
+    first = store.stat("d/a")
+    assert (first.name, first.size) == ("d/a", 3) and first.version
+    assert store.stat("d/a") == first
+    store.write("d/a", b"two")
+    second = store.stat("d/a")
+    assert second.size == 3 and second.version != first.version
+    store.write("d/b", b"another")
+    assert store.stat("d/a") == second
+
+
+def test_what_is_missing_has_neither_a_size_nor_ranges(store: Store) -> None:
+    store.make_directory("d/deep")
+    store.write("d/deep/a", b"1")
+    for name in ("d/none", "nowhere/none", "d/deep"):
+        with pytest.raises(FileNotFoundError):
+            store.stat(name)
+    with pytest.raises(FileNotFoundError):
+        store.read_range("d/none", 0, 1)
+
+
+def test_a_walk_finds_all_files_at_any_depth_with_their_sizes_and_versions(store: Store) -> None:
+    store.make_directory("d/deep/deeper")
+    names = ["d/a", "d/deep/b", "d/deep/deeper/c", "d/e", "d2"]
+    for number, name in enumerate(names):
+        store.write(name, b"x" * number)
+    store.write("d/.hidden", b"")
+
+    def walked(directory: str = "", after: str = "") -> list[Any]:
+        found = store.walk(directory, after=after) if directory else store.walk(after=after)
+        return sorted(info for info in found if info is not None)
+
+    assert walked() == [store.stat(name) for name in names]
+    assert [info.name for info in walked("d")] == names[:4]
+    assert [info.name for info in walked("d/deep")] == names[1:3]
+    assert [info.name for info in walked("d", after="d/deep/b")] == names[2:4]
+    assert [info.name for info in walked(after="d/e")] == ["d2"]
+    assert walked("nowhere") == []
+
+
 # Put if absent ------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.errors import StoreError
 from headrace.store import files
 from headrace.store.counts import RequestCounter, RequestCounts
-from headrace.store.store import Store, checked_name
+from headrace.store.store import ObjectInfo, Store, checked_name
 from headrace.system import REAL, System
 
 
@@ -67,6 +67,13 @@ class DiskStore(Store):
             data = self.system.files.map(path)
         self._counter.get(data.size)
         return data
+
+    def stat(self, name: str) -> ObjectInfo:
+        path = self.local_path(name)
+        with files.explained("read", path):
+            found = ObjectInfo(name, *self.system.files.status(path))
+        self._counter.get()
+        return found
 
     def list(self, directory: str) -> list[str]:
         path = self.local_path(directory)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import count
 from weakref import WeakValueDictionary
 
 from headrace.errors import StoreError
-from headrace.store.store import Store, checked_name
+from headrace.store.store import ObjectInfo, Store, checked_name
 from headrace.system import REAL, System
 
 _numbers = count(1)
@@ -62,6 +63,17 @@ class MemoryStore(Store):
             rests = [name[len(prefix) :] for name in self.files if name.startswith(prefix)]
         found = {rest.split("/", 1)[0] for rest in rests}
         return sorted(name for name in found if not name.startswith("."))
+
+    def walk(self, directory: str = "", *, after: str = "") -> Iterator[ObjectInfo | None]:
+        prefix = f"{checked_name(directory)}/" if directory else ""
+        with self._lock:
+            names = [name for name in self.files if name.startswith(prefix) and name > after]
+        for name in names:
+            if not any(part.startswith(".") for part in name[len(prefix) :].split("/")):
+                try:
+                    yield self.stat(name)
+                except FileNotFoundError:
+                    pass  # deleted in the meantime
 
     def delete(self, name: str) -> None:
         with self._lock:

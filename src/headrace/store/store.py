@@ -30,12 +30,23 @@ A new kind of store is one module: a class with the abstract methods below, a li
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
+import xxhash
 
 from headrace.store.counts import RequestCounts
 from headrace.system import REAL, System
+
+
+class ObjectInfo(NamedTuple):
+    """What a store knows of a file without reading it."""
+
+    name: str
+    size: int
+    version: str
+    """Changes whenever the file is replaced: an etag, for example. A text without a meaning."""
 
 
 class Store(ABC):
@@ -113,6 +124,32 @@ class Store(ABC):
         They stay readable after the file is deleted.
         """
         return pa.py_buffer(self.read(name))
+
+    def stat(self, name: str) -> ObjectInfo:
+        """The size and the version of a file; FileNotFoundError if there is none."""
+        data = self.map(name)
+        return ObjectInfo(name, len(data), xxhash.xxh3_128_hexdigest(data))
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """The bytes of a file from `start` up to `end`, or to its end; b"" behind its end."""
+        return bytes(memoryview(self.map(name))[start:end])
+
+    def walk(self, directory: str = "", *, after: str = "") -> Iterator[ObjectInfo | None]:
+        """All files below a directory, at any depth, in any order; none if it is missing.
+
+        Their names are whole, and greater than `after` if that is given. Files with a hidden
+        component are left out. None between them means that the next step may take a while (a
+        request): a caller may stop there and go on later.
+        """
+        for component in self.list(directory):
+            name = f"{directory}/{component}" if directory else component
+            try:
+                found = self.stat(name)
+            except FileNotFoundError:
+                yield from self.walk(name, after=after)
+            else:
+                if name > after:
+                    yield found
 
     @abstractmethod
     def list(self, directory: str) -> list[str]:
@@ -207,6 +244,23 @@ class ForwardingStore(Store):
 
     def map(self, name: str) -> pa.Buffer:
         return self.base.map(self.base_name(name))
+
+    def stat(self, name: str) -> ObjectInfo:
+        found = self.base.stat(self.base_name(name))
+        return ObjectInfo(name, found.size, found.version)
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        return self.base.read_range(self.base_name(name), start, end)
+
+    def walk(self, directory: str = "", *, after: str = "") -> Iterator[ObjectInfo | None]:
+        whole = self.base_name(directory)
+        above = whole.removesuffix(directory) if directory or not whole else f"{whole}/"
+        later = f"{above}{after}" if after else ""
+        for found in self.base.walk(whole, after=later):
+            if found is None:
+                yield None
+            else:
+                yield ObjectInfo(found.name[len(above) :], found.size, found.version)
 
     def list(self, directory: str) -> list[str]:
         return self.base.list(self.base_name(directory))

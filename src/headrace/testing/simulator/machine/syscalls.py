@@ -107,6 +107,13 @@ class Syscalls(Filesystem):
         self._open[self._next] = (node, path)
         return self._next
 
+    def status(self, path: AnyPath) -> tuple[int, str]:
+        name = str(path)
+        if self.gate("read", name) is not None:
+            raise _failed("stat", name)
+        file = self.disk.file(name)
+        return len(file.data), f"{file.changed_s!r}-{id(file):x}"
+
     # Names ----------------------------------------------------------------
 
     def link(self, source: AnyPath, target: AnyPath) -> None:
