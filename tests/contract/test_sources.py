@@ -29,6 +29,7 @@ from headrace.sources.files.format import FileFormat
 from headrace.sources.files.lines import LineFormat
 from headrace.sources.generated import GeneratedSource
 from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
 RECORDS = 500
@@ -90,6 +91,20 @@ def number_and_dice(number: int, dice: Any) -> dict[str, Any]:
     return {"number": number, "draw": dice.random()}
 
 
+_stores: list[MemoryStore] = []
+"""A store in memory lives as long as something refers to it."""
+
+
+def stored(written: str, directory: Path) -> str:
+    """The same files in a store, and the same pattern as its URL."""
+    store = MemoryStore()
+    _stores.append(store)
+    for path in directory.rglob("*"):
+        if path.is_file():
+            store.write(f"in/{path.relative_to(directory).as_posix()}", path.read_bytes())
+    return written.replace(str(directory), f"{store.location}/in")
+
+
 SOURCES: dict[str, Make] = {
     "text": lambda d: sources.text(lines_of(d)),
     "text-by-name": lambda d: sources.text(lines_of(d), ordered_by_name=True),
@@ -102,6 +117,19 @@ SOURCES: dict[str, Make] = {
     "parquet": lambda d: sources.parquet(write_parquet(d), timestamp="id", unit="s"),
     "parquet-columns": lambda d: sources.parquet(write_parquet(d), columns=["name"]),
     "parquet-by-name": lambda d: sources.parquet(write_parquet(d), ordered_by_name=True),
+    "stored-text": lambda d: sources.text(stored(lines_of(d), d)),
+    "stored-text-by-name": lambda d: sources.text(stored(lines_of(d), d), ordered_by_name=True),
+    "stored-gzip": lambda d: sources.text(stored(write_gzip(d), d)),
+    "stored-jsonl": lambda d: sources.jsonl(stored(write_json(d), d) + "/", timestamp="id"),
+    "stored-jsonl-on-disk": lambda d: sources.jsonl(DiskStore(write_json(d))),
+    "stored-csv": lambda d: sources.csv(stored(write_csv(d), d), types={"id": int}),
+    "stored-parquet": lambda d: sources.parquet(stored(write_parquet(d), d) + "/"),
+    "stored-parquet-columns": lambda d: sources.parquet(
+        stored(write_parquet(d), d) + "/**", columns=["name"]
+    ),
+    "stored-parquet-by-name": lambda d: sources.parquet(
+        stored(write_parquet(d), d), ordered_by_name=True
+    ),
     "memory": lambda d: sources.memory(rows(RECORDS), timestamps=range(RECORDS)),
     "memory-empty": lambda d: sources.memory([]),
     "generate": lambda d: sources.generate(number_and_dice, count=RECORDS, splits=3, rate=10),

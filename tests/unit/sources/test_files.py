@@ -95,9 +95,7 @@ def test_a_fixed_set_without_files_names_its_pattern(tmp_path: Path) -> None:
         prepared(sources.csv(tmp_path / "empty"), tmp_path)
 
 
-def test_paths_that_executors_cannot_open_are_refused_at_once() -> None:
-    with pytest.raises(InvalidPipeline, match=r"not 's3://bucket/x'.*sources.dataframe"):
-        sources.jsonl("s3://bucket/x")
+def test_a_source_without_paths_is_refused_at_once() -> None:
     with pytest.raises(InvalidPipeline, match="needs a path"):
         sources.jsonl([])
 

@@ -15,7 +15,7 @@ import pytest
 
 from headrace import sources
 from headrace.errors import InvalidPipeline, SourceError, UserCodeError
-from headrace.model.source import Source, Workspace
+from headrace.model.source import Change, Seen, Source, Workspace
 from headrace.model.values.time import SECOND
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
@@ -189,9 +189,33 @@ def test_what_is_no_frame_is_refused(tmp_path: Path) -> None:
         prepared(lost, tmp_path / "lost")
 
 
-def test_a_frame_needs_a_store_with_a_path_and_says_so() -> None:
-    with pytest.raises(SourceError, match=r"sources\.dataframe copies rows.*memory:.*no path"):
-        sources.dataframe(pa.table({"n": [1]})).prepare(Workspace(MemoryStore()))
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_a_frame_is_copied_into_a_store_that_has_no_paths(kind: str) -> None:
+    store = MemoryStore()
+    store.write("spool-old/rows.parquet", b"of a driver that died")
+    table = pa.table({"n": list(range(1000))})
+    frame = table if kind == "arrow" else table.to_pandas()
+    first, again = sources.dataframe(frame), sources.dataframe(pa.table({"n": [7]}))
+    for source in (first, again):
+        source.prepare(Workspace(store))
+        whole = source.plan("dataframe", 0, 5000)
+        assert whole is not None and whole.last
+        read = source.read("dataframe", whole).columns
+        assert read["n"].to_pylist() == list(range(1000)), "a restart reads the copy"
+    assert [name.partition("/")[0] for name in store.files].count("spool-old") == 0
+    planned = first.plan("dataframe", 0, 10)
+    assert planned is not None
+    copy = pickle.loads(pickle.dumps(first))
+    assert copy.read("dataframe", planned).columns.to_pylist() == [{"n": n} for n in range(10)]
+    [change] = [again.compare("dataframe", "", Seen(1000), closely=True)]
+    assert isinstance(change, Change) and change.told_only
+
+
+def test_a_frame_without_rows_is_copied_into_a_store_too() -> None:
+    source = sources.dataframe(pa.table({"n": pa.array([], pa.int64())}))
+    source.prepare(Workspace(MemoryStore()))
+    planned = source.plan("dataframe", 0, 10)
+    assert planned is not None and planned.last and planned.records == 0
 
 
 def test_a_workspace_need_not_be_a_directory(tmp_path: Path) -> None:

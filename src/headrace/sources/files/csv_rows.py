@@ -15,7 +15,7 @@ from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Reading, Source
 from headrace.model.values.names import known_options, names_of
 from headrace.sources.files.file_set import Paths
-from headrace.sources.files.format import open_file, read_bytes
+from headrace.sources.files.input_file import InputFile
 from headrace.sources.files.lines import (
     BYTE_ORDER_MARK,
     LineFormat,
@@ -87,19 +87,19 @@ class CsvFormat(LineFormat):
         self.delimiter = delimiter
         self.quote = None if quote is None else ord(quote)
 
-    def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
+    def next_end(self, file: InputFile, start: int, records: int) -> tuple[int, int]:
         has_header = start == 0 and not self.columns
-        end, about = super().next_end(path, start, records + has_header)
+        end, about = super().next_end(file, start, records + has_header)
         return end, max(0, about - has_header)
 
-    def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = self.lines(path, name, start, end)
+    def read(self, file: InputFile, name: str, start: int, end: int) -> Reading:
+        lines = self.lines(file, name, start, end)
         records = lines.records()
         # This limit belongs to the whole process and is 128 KiB by default. With it, the csv
         # module would refuse a long cell in quotes, which is accepted without quotes.
         standard_csv.field_size_limit(CELL_CHARACTERS_MAX)
-        columns = self.columns or self._header(path, start, records)
-        converters = self._converters(columns, path)
+        columns = self.columns or self._header(file, start, records)
+        converters = self._converters(columns, file)
         first = 1 if start == 0 and not self.columns else 0
         values: list[Any] = []
         kept: list[int] = []
@@ -149,24 +149,24 @@ class CsvFormat(LineFormat):
             raise ValueError(f"not CSV: {error}; is a quote not closed?") from None
         return rows[0]
 
-    def _header(self, path: str, start: int, records: list[bytes]) -> tuple[str, ...]:
+    def _header(self, file: InputFile, start: int, records: list[bytes]) -> tuple[str, ...]:
         """The names in the first record of the file, whichever range is being read."""
-        first = self._first_record(path, start, records)
+        first = self._first_record(file, start, records)
         try:
             names = tuple(self._cells(first)) if first else ()
         except ValueError as error:
-            raise SourceError(f"the header of {path} cannot be read: {error}") from None
+            raise SourceError(f"the header of {file} cannot be read: {error}") from None
         if len(set(names)) != len(names):
-            raise SourceError(f"the header of {path} names a column twice: {', '.join(names)}")
+            raise SourceError(f"the header of {file} names a column twice: {', '.join(names)}")
         return names
 
-    def _first_record(self, path: str, start: int, records: list[bytes]) -> bytes:
+    def _first_record(self, file: InputFile, start: int, records: list[bytes]) -> bytes:
         if start == 0:
             return records[0] if records else b""
         wanted = self.sample_bytes
-        with open_file(path) as descriptor:
+        with file.open() as opened:
             while True:
-                sample = read_bytes(descriptor, 0, wanted)
+                sample = opened.read(0, wanted)
                 ends, _ = record_ends(sample, self.quote)
                 if len(ends):
                     sample = sample[: ends[0]].removeprefix(BYTE_ORDER_MARK)
@@ -175,11 +175,11 @@ class CsvFormat(LineFormat):
                     return sample
                 wanted *= 2
 
-    def _converters(self, columns: tuple[str, ...], path: str) -> list[tuple[str, Converter]]:
+    def _converters(self, columns: tuple[str, ...], file: InputFile) -> list[tuple[str, Converter]]:
         missing = [name for name in self.types if name not in columns]
         if missing and columns:
             raise SourceError(
-                f"{path} has no column {missing[0]!r}, which types= names; "
+                f"{file} has no column {missing[0]!r}, which types= names; "
                 f"its columns are {', '.join(columns)}"
             )
         return [(name, convert) for name, convert in self.types.items() if name in columns]

@@ -12,6 +12,7 @@ from headrace.model.values.codec import NESTED_MAX
 from headrace.model.values.names import known_options
 from headrace.model.values.shown import is_nested
 from headrace.sources.files.file_set import Paths
+from headrace.sources.files.input_file import InputFile
 from headrace.sources.files.lines import LineFormat, Lines, not_utf8
 from headrace.sources.files.source import file_source
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
@@ -50,8 +51,8 @@ def jsonl(
 class JsonFormat(LineFormat):
     """JSON values, one in a line."""
 
-    def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = self.lines(path, name, start, end)
+    def read(self, file: InputFile, name: str, start: int, end: int) -> Reading:
+        lines = self.lines(file, name, start, end)
         records = lines.records()
         try:
             values = [_decode(raw) for raw in records]

@@ -15,36 +15,36 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
 
 from headrace.errors import SourceError
 from headrace.model.source import Reading, Rejected, digest_of_sum
-from headrace.sources.files.format import (
-    FileFormat,
-    block_sum,
+from headrace.sources.files.format import FileFormat, block_sum
+from headrace.sources.files.input_file import (
+    InputFile,
+    OpenFile,
     changed_error,
-    fingerprint,
-    open_file,
-    read_bytes,
     unreadable_error,
 )
 
 UNPACKED_BYTES_BEFORE = 2**44
 """The length that older layouts of files read by name recorded for a compressed file."""
+FETCH_BYTES = 8 * 1024 * 1024
+"""How much of an object is fetched at once, to digest it."""
 RAW_CHARACTERS_MAX = 200
 NO_SUM = (digest_of_sum(0), "")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _NEWLINE = 0x0A
-_UNPACKERS: dict[str, Callable[[str], Any]] = {
+_UNPACKERS: dict[str, Callable[[Any], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
@@ -67,22 +67,20 @@ class LineFormat(FileFormat):
     """The number of positions of a compressed file. It is unpacked in memory, so no real file is
     longer; and 2**27 files still fit one after the other into the positions of a split."""
 
-    def length(self, path: str) -> int:
-        with open_file(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-        return self.unpacked_bytes_max if is_compressed(path) else size
+    def length(self, file: InputFile) -> int:
+        with file.open() as opened:
+            return self.unpacked_bytes_max if is_compressed(file) else opened.size
 
-    def lengths(self, path: str) -> Sequence[int]:
-        now = self.length(path)
-        return (now, UNPACKED_BYTES_BEFORE) if is_compressed(path) else (now,)
+    def lengths(self, file: InputFile) -> Sequence[int]:
+        now = self.length(file)
+        return (now, UNPACKED_BYTES_BEFORE) if is_compressed(file) else (now,)
 
-    def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
-        if is_compressed(path):
-            return self.unpacked_bytes_max, self._packed_records(path)
-        with open_file(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            _check_begins_a_record(descriptor, path, start)
-            sample = os.pread(descriptor, self.sample_bytes, start)
+    def next_end(self, file: InputFile, start: int, records: int) -> tuple[int, int]:
+        if is_compressed(file):
+            return self.unpacked_bytes_max, self._packed_records(file)
+        with file.open() as opened:
+            size = opened.size
+            sample = _from_a_record(opened, file, start, self.sample_bytes)
             ends, _ = record_ends(sample, self.quote)
             if len(ends) >= records:
                 return start + int(ends[records - 1]), records
@@ -90,90 +88,101 @@ class LineFormat(FileFormat):
                 has_tail = len(sample) > (int(ends[-1]) if len(ends) else 0)
                 return size, int(len(ends) + has_tail)
             record_bytes = ends[-1] / len(ends) if len(ends) else len(sample)
-            end = self._align(descriptor, start, start + int(record_bytes * records), size)
+            end = self._align(opened, start, start + int(record_bytes * records), size)
         return end, max(1, round((end - start) / record_bytes))
 
-    def cuts(self, path: str, start: int, end: int, parts: int) -> list[int]:
-        if is_compressed(path):
+    def cuts(self, file: InputFile, start: int, end: int, parts: int) -> list[int]:
+        if is_compressed(file):
             return []
         found: list[int] = []
-        with open_file(path) as descriptor:
+        with file.open() as opened:
             begin = start
             for part in range(1, parts):
                 wanted = max(begin + 1, start + (end - start) * part // parts)
-                begin = self._align(descriptor, begin, wanted, end)
+                begin = self._align(opened, begin, wanted, end)
                 if begin >= end:
                     break
                 found.append(begin)
         return found
 
-    def weight(self, path: str, start: int, end: int) -> int:
-        return self.packed_bytes(path) * 4 if is_compressed(path) else end - start
+    def weight(self, file: InputFile, start: int, end: int) -> int:
+        return self.packed_bytes(file) * 4 if is_compressed(file) else end - start
 
-    def fingerprint(self, path: str, start: int, end: int) -> str:
-        with open_file(path) as descriptor:
-            if is_compressed(path):
-                return fingerprint(descriptor)
-            return fingerprint(descriptor, start, end)
+    def fingerprint(self, file: InputFile, start: int, end: int) -> str:
+        with file.open() as opened:
+            if is_compressed(file):
+                return opened.fingerprint()
+            return opened.fingerprint(start, end)
 
-    def packed_bytes(self, path: str) -> int:
+    def packed_bytes(self, file: InputFile) -> int:
         """The size of a file as it lies on disk."""
-        with open_file(path) as descriptor:
-            return os.fstat(descriptor).st_size
+        with file.open() as opened:
+            return opened.size
 
-    def lines(self, path: str, name: str, start: int, end: int) -> Lines:
+    def lines(self, file: InputFile, name: str, start: int, end: int) -> Lines:
         """The records of a range, unpacked."""
         if start >= end:
             return Lines(b"", name, start, self.quote)
-        with open_file(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            if is_compressed(path):
-                sums = self._sums(descriptor, size, size)
-                data = _unpack(path)
+        with file.open() as opened:
+            size = opened.size
+            if is_compressed(file):
+                packed = memoryview(opened.read(0, size))
+                sums = block_sum(lambda a, b: packed[a:b], size, 0, size, self.sum_bytes)
+                data = _unpack(io.BytesIO(packed), file)
                 if len(data) > self.unpacked_bytes_max:
                     raise SourceError(
-                        f"the file {path} unpacks to {len(data)} bytes, but one compressed file "
+                        f"the file {file} unpacks to {len(data)} bytes, but one compressed file "
                         f"may have at most {self.unpacked_bytes_max}: split it into several, or "
                         "unpack it"
                     )
                 return Lines(data, name, start, self.quote, sums)
-            data = read_bytes(descriptor, start, end)
+            opened.fetch((start - start % self.sum_bytes, end))
+            data = opened.read(start, end)
             view = memoryview(data)
 
             def bytes_of(first: int, after: int) -> bytes | memoryview:
                 if first >= start:
                     return view[first - start : after - start]
-                return read_bytes(descriptor, first, start) + data[: after - start]
+                return opened.read(first, start) + data[: after - start]
 
             sums = block_sum(bytes_of, size, start, end, self.sum_bytes)
         return Lines(data, name, start, self.quote, sums)
 
-    def sum_of(self, path: str, end: int) -> tuple[str, str]:
-        with open_file(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            end = size if is_compressed(path) else min(end, size)
-            return self._sums(descriptor, size, end)
+    def sum_of(self, file: InputFile, end: int) -> tuple[str, str]:
+        with file.open() as opened:
+            size = opened.size
+            end = size if is_compressed(file) else min(end, size)
+            return self._sums(opened, size, end)
 
-    def _sums(self, descriptor: int, size: int, end: int) -> tuple[str, str]:
-        """The sum of a file's blocks up to `end`, as it lies on disk."""
-        return block_sum(lambda a, b: read_bytes(descriptor, a, b), size, 0, end, self.sum_bytes)
+    def _sums(self, opened: OpenFile, size: int, end: int) -> tuple[str, str]:
+        """The sum of a file's blocks up to `end`, as they are stored."""
+        fetched = 0
 
-    def resumed(self, path: str, position: int) -> int:
-        if is_compressed(path):
-            return self.length(path)
-        with open_file(path) as descriptor:
-            size = os.fstat(descriptor).st_size
+        def read(start: int, after: int) -> bytes:
+            nonlocal fetched
+            if after > fetched:
+                fetched = min(end, start + FETCH_BYTES)
+                opened.fetch((start, fetched))
+            return opened.read(start, after)
+
+        return block_sum(read, size, 0, end, self.sum_bytes)
+
+    def resumed(self, file: InputFile, position: int) -> int:
+        if is_compressed(file):
+            return self.length(file)
+        with file.open() as opened:
+            size = opened.size
             if position >= size:
                 return size
-            return self._align(descriptor, 0, position, size) if position else 0
+            return self._align(opened, 0, position, size) if position else 0
 
-    def _align(self, descriptor: int, begin: int, wanted: int, limit: int) -> int:
+    def _align(self, opened: OpenFile, begin: int, wanted: int, limit: int) -> int:
         """The first end of a record at or after `wanted`; `begin` begins a record."""
         # Without quotes any newline ends a record, also one that ends exactly at `wanted`.
         place, inside = (begin if self.quote is not None else max(begin, wanted - 1)), False
         while place < limit:
             size = self.sample_bytes if self.quote is None else self.scan_bytes
-            block = os.pread(descriptor, min(size, limit - place), place)
+            block = opened.read(place, min(place + size, limit))
             if not block:
                 break
             if place + len(block) < wanted and self.quote is not None:
@@ -186,10 +195,11 @@ class LineFormat(FileFormat):
             place += len(block)
         return limit
 
-    def _packed_records(self, path: str) -> int:
-        sample = _unpack(path, self.sample_bytes)
+    def _packed_records(self, file: InputFile) -> int:
+        with file.open() as opened:
+            sample = _unpack(opened.stream(), file, self.sample_bytes)
         # Compression shrinks text to about a quarter; only back-pressure uses this estimate.
-        unpacked = len(sample) if len(sample) < self.sample_bytes else self.packed_bytes(path) * 4
+        unpacked = len(sample) if len(sample) < self.sample_bytes else self.packed_bytes(file) * 4
         return max(1, unpacked * max(1, sample.count(b"\n")) // max(1, len(sample)))
 
 
@@ -254,9 +264,9 @@ class Lines:
         )
 
 
-def is_compressed(path: str) -> bool:
+def is_compressed(file: InputFile) -> bool:
     """Whether a file has to be unpacked from its beginning."""
-    return os.path.splitext(path)[1] in _UNPACKERS
+    return file.suffix in _UNPACKERS
 
 
 def record_ends(
@@ -281,18 +291,24 @@ def _count(block: bytes, byte: int) -> int:
     return int(np.count_nonzero(np.frombuffer(block, np.uint8) == byte))
 
 
-def _check_begins_a_record(descriptor: int, path: str, start: int) -> None:
-    """Detects most rewritten files: they rarely have a newline in the same place."""
-    if start and os.pread(descriptor, 1, start - 1) != b"\n":
-        raise changed_error(path)
+def _from_a_record(opened: OpenFile, file: InputFile, start: int, size: int) -> bytes:
+    """The bytes from `start`, which must begin a record.
+
+    That detects most rewritten files: they rarely have a newline in the same place.
+    """
+    before = 1 if start else 0
+    sample = opened.read(start - before, start + size)
+    if before and sample[:1] != b"\n":
+        raise changed_error(file)
+    return sample[before:]
 
 
-def _unpack(path: str, limit: int = -1) -> bytes:
+def _unpack(packed: BinaryIO, file: InputFile, limit: int = -1) -> bytes:
     try:
-        with _UNPACKERS[os.path.splitext(path)[1]](path) as file:
-            data: bytes = file.read(limit)
+        with packed, _UNPACKERS[file.suffix](packed) as unpacked:
+            data: bytes = unpacked.read(limit)
     except (FileNotFoundError, PermissionError) as error:
-        raise unreadable_error(path, error) from error
+        raise unreadable_error(file, error) from error
     except _DAMAGED as error:
-        raise SourceError(f"the file {path} is damaged and cannot be unpacked: {error}") from error
+        raise SourceError(f"the file {file} is damaged and cannot be unpacked: {error}") from error
     return data

@@ -7,9 +7,8 @@ ranges keeps the decoded group between them.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import Any, Unpack
 
@@ -23,7 +22,8 @@ from headrace.model.source import Reading, Source, digest_of_sum, positions
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.names import known_options
 from headrace.sources.files.file_set import Paths
-from headrace.sources.files.format import FileFormat, open_file, read_bytes, unreadable_error
+from headrace.sources.files.format import FileFormat
+from headrace.sources.files.input_file import InputFile, OpenFile, unreadable_error
 from headrace.sources.files.source import file_source
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
@@ -75,22 +75,22 @@ class ParquetFormat(FileFormat):
     def __init__(self, columns: Sequence[str] | None = None) -> None:
         self.columns = None if columns is None else list(columns)
 
-    def columns_of(self, path: str) -> Sequence[str] | None:
-        return self.columns or footer(path).names
+    def columns_of(self, file: InputFile) -> Sequence[str] | None:
+        return self.columns or footer(file).names
 
-    def length(self, path: str) -> int:
-        return int(footer(path).ends[-1])
+    def length(self, file: InputFile) -> int:
+        return int(footer(file).ends[-1])
 
-    def next_end(self, path: str, start: int, records: int) -> tuple[int, int]:
-        ends = footer(path).ends
+    def next_end(self, file: InputFile, start: int, records: int) -> tuple[int, int]:
+        ends = footer(file).ends
         end = min(start + records, int(ends[-1]))
         group = int(ends[np.searchsorted(ends, end, side="right") - 1])
         if group > start and end - group <= (end - start) // SNAP_SHARE:
             end = group
         return end, end - start
 
-    def cuts(self, path: str, start: int, end: int, parts: int) -> list[int]:
-        ends = footer(path).ends
+    def cuts(self, file: InputFile, start: int, end: int, parts: int) -> list[int]:
+        ends = footer(file).ends
         share = (end - start) / parts
         found: list[int] = []
         for part in range(1, parts):
@@ -101,17 +101,17 @@ class ParquetFormat(FileFormat):
                 found.append(cut)
         return found
 
-    def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        known = footer(path)
-        self._check_columns(path, known)
+    def read(self, file: InputFile, name: str, start: int, end: int) -> Reading:
+        known = footer(file)
+        self._check_columns(file, known)
         first = int(np.searchsorted(known.ends, start, side="right")) - 1
         past = int(np.searchsorted(known.ends, end, side="left"))
         groups = list(range(first, max(past, first)))
         skip = start - int(known.ends[first])
         try:
-            table, digests = _rows(path, known, groups, self.columns, end - start)
+            table, digests = _rows(file, known, groups, self.columns, end - start)
         except (pa.ArrowException, OSError) as error:
-            raise unreadable_error(path, error) from error
+            raise unreadable_error(file, error) from error
         batch = one_batch(_with_instants(table.slice(skip, end - start), known))
         ended = dict(zip(groups, digests, strict=True))
         digest, tail = self._sums(known, start, end, ended.__getitem__)
@@ -123,11 +123,11 @@ class ParquetFormat(FileFormat):
             tail=tail,
         )
 
-    def sum_of(self, path: str, end: int) -> tuple[str, str]:
-        known = footer(path)
-        with open_file(path) as descriptor:
+    def sum_of(self, file: InputFile, end: int) -> tuple[str, str]:
+        known = footer(file)
+        with file.open() as opened:
             return self._sums(
-                known, 0, end, lambda group: _digest(descriptor, known, group, self.columns)
+                known, 0, end, lambda group: _fetched_digest(opened, known, group, self.columns)
             )
 
     def _sums(
@@ -142,11 +142,11 @@ class ParquetFormat(FileFormat):
                 tail = f"{digest(group) % 2**64:016x}"
         return digest_of_sum(total, part=",".join(self.columns or ())), tail
 
-    def _check_columns(self, path: str, known: Footer) -> None:
+    def _check_columns(self, file: InputFile, known: Footer) -> None:
         missing = [name for name in self.columns or () if name not in known.names]
         if missing:
             raise SourceError(
-                f"{path} has no column {missing[0]!r}; its columns are {', '.join(known.names)}"
+                f"{file} has no column {missing[0]!r}; its columns are {', '.join(known.names)}"
             )
 
 
@@ -155,7 +155,7 @@ class Footer:
 
     __slots__ = ("ends", "int96", "metadata", "names", "stamp")
 
-    def __init__(self, metadata: Any, stamp: tuple[int, int, int]) -> None:
+    def __init__(self, metadata: Any, stamp: Hashable) -> None:
         counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self.metadata = metadata
         self.stamp = stamp
@@ -170,47 +170,65 @@ _footers: OrderedDict[str, Footer] = OrderedDict()
 _decoded: list[tuple[Any, pa.Table, list[int]]] = []
 
 
-def footer(path: str) -> Footer:
+def footer(file: InputFile) -> Footer:
     """A file's footer, read again only when the file has changed."""
     try:
-        status = os.stat(path)
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        known = _footers.get(path)
+        stamp, name = file.identity(), str(file)
+        known = _footers.get(name)
         if known is None or known.stamp != stamp:
-            known = Footer(pq.read_metadata(path, memory_map=True), stamp)
-            _footers[path] = known
+            with file.open() as opened:
+                known = Footer(pq.read_metadata(opened.for_arrow(), memory_map=True), stamp)
+            _footers[name] = known
             while len(_footers) > FOOTERS_MAX:
                 _footers.popitem(last=False)
         return known
     except pa.ArrowException as error:
-        raise SourceError(f"the file {path} is not Parquet, or damaged: {error}") from error
+        raise SourceError(f"the file {file} is not Parquet, or damaged: {error}") from error
     except OSError as error:
-        raise unreadable_error(path, error) from error
+        raise unreadable_error(file, error) from error
 
 
 def _rows(
-    path: str, known: Footer, groups: list[int], columns: list[str] | None, wanted: int
+    file: InputFile, known: Footer, groups: list[int], columns: list[str] | None, wanted: int
 ) -> tuple[pa.Table, list[int]]:
     """The rows of whole row groups, and a digest of each group's bytes."""
-    key = (path, known.stamp, groups, columns)
+    key = (str(file), known.stamp, groups, columns)
     kept = _decoded[0] if _decoded else None
     if kept is not None and kept[0] == key:
         return kept[1], kept[2]
-    with open_file(path) as descriptor:
-        digests = [_digest(descriptor, known, group, columns) for group in groups]
-    with pq.ParquetFile(
-        path, metadata=known.metadata, memory_map=True, coerce_int96_timestamp_unit="us"
-    ) as file:
-        table = file.read_row_groups(groups, columns=columns)
+    with file.open() as opened:
+        opened.fetch(*(span for group in groups for span in _spans(known, group, columns)))
+        digests = [_digest(opened, known, group, columns) for group in groups]
+        with pq.ParquetFile(
+            opened.for_arrow(),
+            metadata=known.metadata,
+            memory_map=True,
+            coerce_int96_timestamp_unit="us",
+        ) as rows:
+            table = rows.read_row_groups(groups, columns=columns)
     if len(groups) == 1 and wanted < table.num_rows and table.nbytes <= DECODED_BYTES_MAX:
         _decoded[:] = [(key, table, digests)]
     return table, digests
 
 
-def _digest(descriptor: int, known: Footer, group: int, columns: list[str] | None) -> int:
+def _fetched_digest(opened: OpenFile, known: Footer, group: int, columns: list[str] | None) -> int:
+    opened.fetch(*_spans(known, group, columns))
+    return _digest(opened, known, group, columns)
+
+
+def _digest(opened: OpenFile, known: Footer, group: int, columns: list[str] | None) -> int:
     """A digest of the bytes of a row group: of the columns that are read."""
-    metadata = known.metadata.row_group(group)
     digest = xxhash.xxh3_128(seed=group)
+    for start, end in _spans(known, group, columns):
+        for place in range(start, end, READ_BYTES):
+            digest.update(opened.read(place, min(place + READ_BYTES, end)))
+    return int(digest.intdigest())
+
+
+def _spans(known: Footer, group: int, columns: list[str] | None) -> list[tuple[int, int]]:
+    """Where the bytes of a row group lie in the file: of the columns that are read."""
+    metadata = known.metadata.row_group(group)
+    found: list[tuple[int, int]] = []
     for index in range(metadata.num_columns):
         column = metadata.column(index)
         path = column.path_in_schema
@@ -218,10 +236,8 @@ def _digest(descriptor: int, known: Footer, group: int, columns: list[str] | Non
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset is not None:
                 start = min(start, column.dictionary_page_offset)
-            end = start + column.total_compressed_size
-            for place in range(start, end, READ_BYTES):
-                digest.update(read_bytes(descriptor, place, min(place + READ_BYTES, end)))
-    return int(digest.intdigest())
+            found.append((start, start + column.total_compressed_size))
+    return found
 
 
 def _with_instants(table: pa.Table, known: Footer) -> pa.Table:

@@ -22,7 +22,8 @@ from typing import Any
 import msgspec
 
 from headrace.model.source import Range, Reading, Seen, Source, Timing
-from headrace.sources.files.format import FileFormat, join_readings, moved_error
+from headrace.sources.files.format import FileFormat, join_readings
+from headrace.sources.files.input_file import InputFile, LocalFile, moved_error
 
 PIECES_PER_RANGE_MAX = 256
 
@@ -101,7 +102,7 @@ class SequenceSource(Source):
         readings = []
         for piece in _pieces(range):
             reading = self.format.seen(
-                self._path(piece), piece.name, piece.start, piece.end, piece.fingerprint
+                self._file(piece), piece.name, piece.start, piece.end, piece.fingerprint
             )
             reading.seen = {piece.name: reading.seen[""]}
             reading.positions = reading.positions + piece.base
@@ -119,7 +120,7 @@ class SequenceSource(Source):
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         pieces = _pieces(range)
-        weights = [self.format.weight(self._path(p), p.start, p.end) for p in pieces]
+        weights = [self.format.weight(self._file(p), p.start, p.end) for p in pieces]
         total = sum(weights)
         if parts < 2 or total < self.format.cut_from:
             return (range,)
@@ -138,31 +139,31 @@ class SequenceSource(Source):
         """The first extent with a position at or after `position`."""
         return bisect_right(self.extents, position, key=lambda extent: extent.end)
 
-    def _path(self, place: Extent | FilePiece) -> str:
-        return os.path.join(self.root, place.name)
+    def _file(self, place: Extent | FilePiece) -> InputFile:
+        return LocalFile(os.path.join(self.root, place.name))
 
     def _piece(self, extent: Extent, start: int, records: int) -> tuple[FilePiece, int]:
-        path = self._path(extent)
-        known = self.format.lengths(path)
+        file = self._file(extent)
+        known = self.format.lengths(file)
         if extent.length not in known:
-            raise moved_error(path)
-        end, about = self.format.next_end(path, start, max(1, records))
+            raise moved_error(file)
+        end, about = self.format.next_end(file, start, max(1, records))
         end = extent.length if end == known[0] else end
-        mark = self.format.fingerprint(path, start, end)
+        mark = self.format.fingerprint(file, start, end)
         return FilePiece(extent.name, extent.base, start, end, mark), about
 
     def _cut(
         self, piece: FilePiece, weight: int, parts: int, total: int
     ) -> list[tuple[FilePiece, float]]:
         """Cuts a piece so that no part is much more than a task's share; (part, weight) pairs."""
-        path = self._path(piece)
+        file = self._file(piece)
         wanted = round(weight * parts / total)
-        cuts = self.format.cuts(path, piece.start, piece.end, wanted) if wanted > 1 else []
+        cuts = self.format.cuts(file, piece.start, piece.end, wanted) if wanted > 1 else []
         bounds = [piece.start, *cuts, piece.end]
         length = piece.end - piece.start
         return [
             (
-                FilePiece(piece.name, piece.base, a, b, self.format.fingerprint(path, a, b)),
+                FilePiece(piece.name, piece.base, a, b, self.format.fingerprint(file, a, b)),
                 weight * (b - a) / length,
             )
             for a, b in pairwise(bounds)

@@ -9,17 +9,28 @@ files instead (see `sequence`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from headrace.errors import HeadraceError, SourceError
+from headrace.errors import HeadraceError, InvalidPipeline, SourceError
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace
 from headrace.model.values.time import instant
-from headrace.sources.files.file_set import FileSet, Listing, Paths
-from headrace.sources.files.format import FileFormat, changed_error, has_bytes, moved_error
-from headrace.sources.files.sequence import Extent, SequenceSource, decode_extents, encode_extents
+from headrace.sources.files.file_set import FileSet, Listing, Paths, checked_paths
+from headrace.sources.files.format import FileFormat
+from headrace.sources.files.input_file import InputFile, changed_error, moved_error
+from headrace.sources.files.local_set import LocalFileSet
+from headrace.sources.files.sequence import (
+    Extent,
+    FilePiece,
+    SequenceSource,
+    decode_extents,
+    encode_extents,
+)
+from headrace.sources.files.stored_set import StoredFileSet
 from headrace.sources.options import TimingOptions
+from headrace.store.places import is_stored
 from headrace.store.store import Store
 
 _LAYOUT = "layout"
@@ -35,9 +46,23 @@ def file_source(
     timing: TimingOptions,
 ) -> Source:
     """A source over files of one format."""
-    files = FileSet(paths, kind=kind, watch=watch)
+    files = _file_set(paths, kind, watch=watch)
     chosen = OrderedFileSource if ordered_by_name else FileSource
     return chosen(kind, format, files, Timing(**timing))
+
+
+def _file_set(paths: Paths, kind: str, *, watch: bool) -> FileSet:
+    if isinstance(paths, Store):
+        return StoredFileSet(paths, kind=kind, watch=watch)
+    written = checked_paths(paths, kind)
+    urls = [path for path in written if is_stored(path)]
+    if not urls:
+        return LocalFileSet(written, watch=watch)
+    if len(urls) < len(written):
+        raise InvalidPipeline(
+            f"sources.{kind} reads paths or URLs, not both in one list: read them as two streams"
+        )
+    return StoredFileSet(written, kind=kind, watch=watch)
 
 
 class FileSource(Source):
@@ -89,7 +114,7 @@ class FileSource(Source):
     def _filled(self, names: list[str]) -> list[str]:
         """The files that are not empty; a fixed set also counts those in `Timing.expected`."""
         expected = () if self.files.watch else self.timing.expected
-        return [name for name in names if has_bytes(self.files.path(name)) or name in expected]
+        return [name for name in names if self.files.file(name).has_bytes() or name in expected]
 
     def columns(self) -> Sequence[str] | None:
         return first_columns(self.format, self.files)
@@ -98,33 +123,33 @@ class FileSource(Source):
         return ((name, "") for name in self.files.names())
 
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
-        return self.format.compare(self.files.path(split), seen, closely=closely)
+        return self.format.compare(self.files.file(split), seen, closely=closely)
 
     def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
-        now = self.format.accepted(self.files.path(split), seen)
+        now = self.format.accepted(self.files.file(split), seen)
         self._lengths.pop(split, None)
         return now.read, now
 
     def plan(self, split: str, start: int, records: int) -> Range | None:
-        path = self.files.path(split)
-        length = self._length(split, path)
+        file = self.files.file(split)
+        length = self._length(split, file)
         if start > length:
-            raise changed_error(path)
+            raise changed_error(file)
         if start == length:
-            return Range(start, start, 0, last=True, fingerprint=self._mark(path, start, start))
-        end, about = self.format.next_end(path, start, max(1, records))
-        return Range(start, end, about, end == length, self._mark(path, start, end))
+            return Range(start, start, 0, last=True, fingerprint=self._mark(file, start, start))
+        end, about = self.format.next_end(file, start, max(1, records))
+        return Range(start, end, about, end == length, self._mark(file, start, end))
 
     def read(self, split: str, range: Range) -> Reading:
-        path = self.files.path(split)
-        return self.format.seen(path, split, range.start, range.end, range.fingerprint)
+        file = self.files.file(split)
+        return self.format.seen(file, split, range.start, range.end, range.fingerprint)
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
-        path = self.files.path(split)
-        weight = self.format.weight(path, range.start, range.end)
+        file = self.files.file(split)
+        weight = self.format.weight(file, range.start, range.end)
         if parts < 2 or range.start >= range.end or weight < self.format.cut_from:
             return (range,)
-        cuts = self.format.cuts(path, range.start, range.end, parts)
+        cuts = self.format.cuts(file, range.start, range.end, parts)
         bounds = [range.start, *cuts, range.end]
         return tuple(
             Range(
@@ -132,7 +157,7 @@ class FileSource(Source):
                 end,
                 max(1, range.records * (end - start) // (range.end - range.start)),
                 range.last and end == range.end,
-                self._mark(path, start, end),
+                self._mark(file, start, end),
             )
             for start, end in pairwise(bounds)
         )
@@ -140,13 +165,13 @@ class FileSource(Source):
     def describe(self) -> str:
         return f"{self.kind}({self.files})"
 
-    def _mark(self, path: str, start: int, end: int) -> str:
-        return self.format.fingerprint(path, start, end)
+    def _mark(self, file: InputFile, start: int, end: int) -> str:
+        return self.format.fingerprint(file, start, end)
 
-    def _length(self, split: str, path: str) -> int:
-        length = self.format.length(path)
+    def _length(self, split: str, file: InputFile) -> int:
+        length = self.format.length(file)
         if self._lengths.setdefault(split, length) != length:
-            raise changed_error(path)
+            raise changed_error(file)
         return length
 
 
@@ -154,7 +179,7 @@ def first_columns(format: FileFormat, files: FileSet) -> Sequence[str] | None:
     """The columns of the first file; None where they are known only after reading."""
     try:
         names = files.names()
-        return format.columns_of(files.path(names[0])) if names else None
+        return format.columns_of(files.file(names[0])) if names else None
     except (HeadraceError, OSError):
         return None  # the run will get the same error, with more context
 
@@ -178,9 +203,13 @@ class OrderedFileSource(SequenceSource):
         self._pages = 0
         self._laid_out: set[str] = set()
         """The paths of the files that have a place in the layout."""
+        self._listed_at = float("-inf")
+        self._is_listed = True
+        """Whether the last call of `splits` has listed the files."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_pages": 0, "_laid_out": set()}
+        fresh: dict[str, Any] = {"_pages": 0, "_laid_out": set(), "_is_listed": True}
+        return {**super().__getstate__(), **fresh, "_listed_at": float("-inf")}
 
     def prepare(self, workspace: Workspace) -> None:
         self._store = workspace.store
@@ -216,8 +245,15 @@ class OrderedFileSource(SequenceSource):
 
     def splits(self) -> Sequence[str]:
         if not self.bounded:
-            self._append(self._filled(self.files.names(self._laid_out)))
+            began = time.monotonic()
+            self._is_listed = began - self._listed_at >= self.files.look_every_s
+            if self._is_listed:
+                self._append(self._filled(self.files.names(self._laid_out)))
+                self._listed_at = began
         return (self.split,)
+
+    def caught_up(self) -> bool:
+        return self._is_listed
 
     def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
         return seen
@@ -226,18 +262,21 @@ class OrderedFileSource(SequenceSource):
         return ((self.split, extent.name) for extent in self.extents)
 
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
-        return self.format.compare(self.files.path(name), seen, closely=closely)
+        return self.format.compare(self.files.file(name), seen, closely=closely)
 
     def accept(self, split: str, name: str, seen: Seen) -> tuple[int, Seen]:
-        path = self.files.path(name)
-        now = self.format.accepted(path, seen)
+        file = self.files.file(name)
+        now = self.format.accepted(file, seen)
         extent = next(extent for extent in self.extents if extent.name == name)
-        if not seen.whole and extent.length not in self.format.lengths(path):
-            raise moved_error(path)
+        if not seen.whole and extent.length not in self.format.lengths(file):
+            raise moved_error(file)
         return 0, now
 
+    def _file(self, place: Extent | FilePiece) -> InputFile:
+        return self.files.file(place.name)
+
     def _filled(self, names: list[str]) -> list[str]:
-        return [name for name in names if has_bytes(self.files.path(name))]
+        return [name for name in names if self.files.file(name).has_bytes()]
 
     def low_watermark(self, split: str, position: int) -> int | None:
         """The low watermark where the file at `position` starts.
@@ -267,7 +306,7 @@ class OrderedFileSource(SequenceSource):
             page: list[Extent] = []
             for name in names:
                 if self.files.path(name) not in self._laid_out:
-                    page.append(Extent(name, base, self.format.length(self.files.path(name))))
+                    page.append(Extent(name, base, self.format.length(self.files.file(name))))
                     base = page[-1].end
             if not page:
                 return

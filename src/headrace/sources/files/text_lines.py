@@ -7,6 +7,7 @@ from typing import Unpack
 from headrace.model.source import Reading, Source
 from headrace.model.values.names import known_options
 from headrace.sources.files.file_set import Paths
+from headrace.sources.files.input_file import InputFile
 from headrace.sources.files.lines import LineFormat, Lines, not_utf8
 from headrace.sources.files.source import file_source
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
@@ -35,8 +36,8 @@ def text(
 class TextFormat(LineFormat):
     """Lines as `str`."""
 
-    def read(self, path: str, name: str, start: int, end: int) -> Reading:
-        lines = self.lines(path, name, start, end)
+    def read(self, file: InputFile, name: str, start: int, end: int) -> Reading:
+        lines = self.lines(file, name, start, end)
         try:
             # Decoding everything at once is ten times faster than line by line.
             values = lines.data.decode("utf-8").removesuffix("\n").split("\n")

@@ -7,12 +7,14 @@ the spool. (Spark would have to run a Spark frame to compare it; that is done on
 has been read to its end.)
 
 1. Write all files into a directory with a random name, and sync them.
-2. Put the marker that names the directory. If two drivers do this, both use the first marker.
+2. Put the marker that names the directory. If two drivers do this, both use the first marker. In a
+   store without paths it names every object, too (`stored_spool`).
 3. Only then plan any position in the spool.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
@@ -27,14 +29,23 @@ from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
 from headrace.model.values.names import known_options
 from headrace.model.values.time import Duration
+from headrace.sources.files.input_file import InputFile
 from headrace.sources.files.parquet_rows import ParquetFormat
-from headrace.sources.files.sequence import SequenceSource
+from headrace.sources.files.sequence import (
+    Extent,
+    FilePiece,
+    SequenceSource,
+    decode_extents,
+    encode_extents,
+)
+from headrace.sources.files.stored_file import StoredFile
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 from headrace.sources.spark.spool import extents_of, spark_path, spool_directory, sync_files
+from headrace.sources.spark.stored_spool import ROW_GROUP_RECORDS, spool_frame, spool_table
 from headrace.sources.spark.streaming import StructuredSource
 from headrace.store.files import make_directory
+from headrace.store.store import Store
 
-ROW_GROUP_RECORDS = 128 * 1024
 MARKER = "complete"
 
 
@@ -80,27 +91,45 @@ class DataFrameSource(SequenceSource):
         self._frame = frame
         self._spark: Any = None
         self._spooled = ""
+        self._store: Store | None = None
+        """The workspace, if it has no path: the spool then lies in objects of the store."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_frame": None, "_spark": None, "_spooled": ""}
 
     def prepare(self, workspace: Workspace) -> None:
-        store, directory = workspace.store, spool_directory(workspace.store)
+        store, path = workspace.store, workspace.store.local_path()
         store.make_directory("")
-        if MARKER not in store.list(""):
-            name = f"spool-{secrets.token_hex(8)}"
-            self._spool(directory / name)
-            store.put_if_absent(MARKER, f"{name} {self._digest()}".encode())
+        if not _has_marker(store):
+            name, extents = f"spool-{secrets.token_hex(8)}", b""
+            if path is None:
+                extents = b" " + encode_extents(self._spool_stored(store, name))
+            else:
+                self._spool(Path(path) / name)
+            store.put_if_absent(MARKER, f"{name} {self._digest()}".encode() + extents)
         self.look(workspace)
-        for orphan in directory.glob("spool-*"):
-            if str(orphan) != self.root:
-                shutil.rmtree(orphan, ignore_errors=True)
+        for orphan in store.list(""):
+            if orphan.startswith("spool-") and orphan != os.path.basename(self.root):
+                if path is not None:
+                    shutil.rmtree(Path(path) / orphan, ignore_errors=True)
+                else:
+                    _delete_all(store, orphan)
 
     def look(self, workspace: Workspace) -> None:
-        name, _, self._spooled = workspace.store.read(MARKER).decode().partition(" ")
-        self.root = str(spool_directory(workspace.store) / name)
+        store = workspace.store
+        name, _, rest = store.read(MARKER).partition(b" ")
+        digest, _, extents = rest.partition(b" ")
+        self._spooled = digest.decode()
         self._spark = workspace.spark
-        self.extents = extents_of(self.root, "", 0)
+        if extents:
+            self.root, self._store = name.decode(), store
+            self.extents = decode_extents(extents)
+        else:
+            self.root, self._store = str(spool_directory(store) / name.decode()), None
+            self.extents = extents_of(self.root, "", 0)
+
+    def _file(self, place: Extent | FilePiece) -> InputFile:
+        return super()._file(place) if self._store is None else StoredFile(self._store, place.name)
 
     def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
         return {"": Seen(range.end, since=range.start, read=range.end, whole=range.last)}
@@ -114,7 +143,8 @@ class DataFrameSource(SequenceSource):
         what = "the frame given to sources.dataframe"
         try:
             if self.kind == "spark":
-                alike = not seen.whole or self._is_spooled()
+                # Spark cannot read a copy that has no path, so it is not compared.
+                alike = not seen.whole or self._store is not None or self._is_spooled()
             else:
                 alike = self._digest() == self._spooled
         except Exception as error:  # the source reads the copy, so this failure is only a notice
@@ -165,12 +195,22 @@ class DataFrameSource(SequenceSource):
     def describe(self) -> str:
         return f"dataframe({self.kind})"
 
-    def _spool(self, directory: Path) -> None:
+    def _spool_stored(self, store: Store, folder: str) -> list[Extent]:
+        frame = self._given_frame()
+        if self.kind == "spark":
+            return spool_frame(frame, store, folder)
+        return spool_table(_arrow(frame, self.kind), store, folder)
+
+    def _given_frame(self) -> Any:
         if self._frame is None:
             raise SourceError(
                 "sources.dataframe was pickled before it was prepared, and lost its frame: "
                 "start the pipeline in the process that made the frame"
             )
+        return self._frame
+
+    def _spool(self, directory: Path) -> None:
+        self._given_frame()
         if self.kind == "spark":
             self._frame.write.parquet(spark_path(directory))
         else:
@@ -178,6 +218,22 @@ class DataFrameSource(SequenceSource):
             table = _arrow(self._frame, self.kind)
             pq.write_table(table, directory / "rows.parquet", row_group_size=ROW_GROUP_RECORDS)
         sync_files(directory)
+
+
+def _has_marker(store: Store) -> bool:
+    try:
+        store.read(MARKER)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _delete_all(store: Store, folder: str) -> None:
+    """Deletes a spool that no marker names."""
+    for info in list(store.walk(folder)):
+        if info is not None:
+            store.delete(info.name)
+    store.remove_directory(folder)
 
 
 def _kind(frame: Any) -> str:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from headrace.errors import SourceError
+from headrace.sources.files.input_file import LocalFile
 from headrace.sources.files.parquet_rows import footer
 from headrace.sources.files.sequence import Extent
 from headrace.store.files import explained, sync_directory
@@ -22,9 +23,9 @@ def spool_directory(store: Store) -> Path:
     path = store.local_path()
     if path is None:
         raise SourceError(
-            f"sources.dataframe copies rows into the checkpoint, and Spark must write there by "
-            f"itself, but {store.where()} has no path that Spark could use. Choose a checkpoint "
-            "on a filesystem that the driver and all executors share"
+            "sources.dataframe runs a streaming DataFrame as a query of Spark, which keeps a "
+            f"checkpoint of its own beside ours, but {store.where()} has no path that Spark could "
+            "use. Choose a checkpoint on a filesystem that the driver and all executors share"
         )
     return Path(path)
 
@@ -36,7 +37,7 @@ def extents_of(root: str | Path, folder: str, base: int) -> list[Extent]:
         if name.startswith((".", "_")):
             continue  # Spark's checksums and its `_SUCCESS` file.
         place = os.path.join(folder, name)
-        rows = int(footer(os.path.join(root, place)).ends[-1])
+        rows = int(footer(LocalFile(os.path.join(root, place))).ends[-1])
         if rows:
             found.append(Extent(place, base, rows))
             base += rows
