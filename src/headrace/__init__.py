@@ -47,6 +47,7 @@ from headrace.pipeline.fluent.stream import KeyedStream, Stream
 from headrace.pipeline.graph.graph import to
 from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, Notice, RunSummary, Status
+from headrace.sinks.stored.output import Output, OutputEpoch, read_output
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,8 @@ __all__ = [
     "Map",
     "NondeterministicCode",
     "Notice",
+    "Output",
+    "OutputEpoch",
     "Pipeline",
     "Record",
     "Replay",
@@ -95,6 +98,7 @@ __all__ = [
     "every",
     "hopping",
     "interval",
+    "read_output",
     "replay",
     "same_window",
     "service",

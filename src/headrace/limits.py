@@ -54,6 +54,8 @@ class Limits(msgspec.Struct, frozen=True):
     # Sinks
     high_water_markers_kept: int = 16
     """How many markers are kept: a listing may miss a name while names are added and removed."""
+    sink_upkeep_epochs: int = 64
+    """How often a sink in a store merges its manifests and deletes files of no epoch."""
     open_files_max: int = 64
     """How many files of an epoch are written before they are synced."""
 

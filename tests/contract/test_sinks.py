@@ -29,7 +29,11 @@ from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
+from headrace.sinks.stored.decoding import Content, as_table
+from headrace.sinks.stored.manifests import Manifests
 from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
+from headrace.store.store import Store
 from headrace.system import REAL, System
 
 CHECKPOINT = "checkpoint-1"
@@ -164,8 +168,50 @@ class ConsolePlace(Place):
         return [json.loads(line)["n"] for line in self.printed.splitlines()]
 
 
+class StoredPlace(Place):
+    """A prefix of a store: epochs are manifests."""
+
+    failpoints = ("before-claim", "after-publish")
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.memory = MemoryStore()
+
+    def store(self) -> Store:
+        return self.memory.below("out")
+
+    def make(self) -> Sink:
+        return sinks.jsonl(self.store())
+
+    def shown(self) -> list[int]:
+        found: list[int] = []
+        store = self.store()
+        for name in Manifests(store).names():
+            manifest = Manifests(store).read(name)
+            for file in (file for epoch in manifest.epochs for file in epoch.files):
+                is_small = file.offset is not None
+                data = manifest.bytes_of(file) if is_small else store.read(f"data/{file.name}")
+                assert len(data) == file.size
+                found += as_table([Content(file.name, data)])["n"].to_pylist()
+        return found
+
+
+class StoredDiskPlace(StoredPlace):
+    def store(self) -> Store:
+        return DiskStore(self.root / "out")
+
+    def make(self) -> Sink:
+        return sinks.csv(self.store())
+
+
+class StoredPartitionsPlace(StoredPlace):
+    def make(self) -> Sink:
+        return sinks.parquet(self.store(), partition_by="day")
+
+
+STORED = [StoredPlace, StoredDiskPlace, StoredPartitionsPlace]
 FILES = [JsonlPlace, CsvPlace, ParquetPlace, PartitionedParquetPlace]
-ALL = [*FILES, ForeachPlace, MemoryPlace, ConsolePlace]
+ALL = [*FILES, *STORED, ForeachPlace, MemoryPlace, ConsolePlace]
 EXACTLY_ONCE = [kind for kind in ALL if not kind.repeats_after_a_crash]
 
 
@@ -282,10 +328,10 @@ def test_weak_deliveries_show_every_time_and_mark_nothing(place) -> None:
     assert sink.high_water() == 0
 
 
-@of([*FILES, MemoryPlace])
+@of([*FILES, *STORED, MemoryPlace])
 def test_a_foreign_checkpoint_is_refused_with_a_way_out(place) -> None:
     place.open().deliver(delivery(place, 1, 1))
-    with pytest.raises(SinkError, match=r"fresh output directory|clear\(\)"):
+    with pytest.raises(SinkError, match=r"fresh output directory|fresh prefix|clear\(\)"):
         place.open("checkpoint-2")
     foreign = Delivery(2, "checkpoint-2", delivery(place, 2, 2).parts)
     with pytest.raises(SinkError, match="checkpoint-1"):
@@ -448,7 +494,7 @@ def test_an_epoch_of_another_commit_is_refused_and_shows_nothing(place) -> None:
     assert place.open().high_water() == 1
 
 
-@of([*FILES, MemoryPlace])
+@of([*FILES, *STORED, MemoryPlace])
 def test_a_refusal_of_a_copy_names_both_places_and_a_way_out(place) -> None:
     place.open().deliver(of_commit(delivery(place, 1, 1), "a", "/first"))
     copy = place.open(place="/second")
@@ -475,7 +521,7 @@ def test_a_copy_that_has_gone_its_own_way_is_refused_when_it_opens(place) -> Non
     assert place.open(commits={7: "b"}).high_water() == 1, "what nobody knows is not refused"
 
 
-@at_each_failpoint(FILES)
+@at_each_failpoint([*FILES, *STORED])
 @pytest.mark.parametrize("rows", [True, False], ids=["with rows", "without"])
 def test_of_two_copies_that_race_one_is_refused_and_one_is_shown(place, failpoint, rows) -> None:
     paused, resume, errors = threading.Event(), threading.Event(), []

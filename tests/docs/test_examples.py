@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.docs.documents import (
     COMPILED_ONLY,
     EXAMPLES,
@@ -21,7 +22,12 @@ from tests.docs.documents import (
     module_of,
 )
 
-from headrace import Checkpoint, Pipeline
+from headrace import Checkpoint, Pipeline, sinks
+from headrace.model.sink import Delivery, Opening, Part
+from headrace.model.values.rows import Rows
+from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
+from headrace.store.store import Store
 from headrace.testing import Harness
 
 OPERATING = "docs/operating.md"
@@ -115,6 +121,43 @@ def test_the_guide_says_the_truth_about_feedback() -> None:
         h.send("numbers", {"id": "a", "n": 40})
         assert h.state("Halve", "a").steps == 6  # 40, 20, 10, 5, 2, 1
         assert h.epoch >= 6
+
+
+def published(place: Path | Store) -> Path | Store:
+    """What a word count has published: one epoch large enough for a file, and a small one."""
+    sink = sinks.jsonl(place)
+    sink.open(Opening("checkpoint", 1, 0, MemoryStore()))
+    for epoch, count in ((1, 5000), (2, 5)):
+        values = [{"word": f"word {n}", "count": n} for n in range(count)]
+        data = sink.encode(Rows.of(values, [0] * count))
+        sink.deliver(Delivery(epoch, "checkpoint", [Part("Count/0", "", lambda data=data: data)]))
+    return place
+
+
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_the_guide_says_the_truth_about_reading_output(kind: str, tmp_path: Path) -> None:
+    guide = module_of("docs/guides/output.md")
+    directory = tmp_path / "out"
+    place = published(directory if kind == "directory" else DiskStore(directory))
+    table, cursor = guide.counts_so_far(place)
+    assert table.num_rows == 5005
+    newer, end = guide.newer_counts(place, cursor)
+    assert newer.num_rows == 0 and end == cursor
+    assert guide.in_pandas(place)["count"].sum() == table["count"].to_pandas().sum()
+    assert guide.in_polars(place).shape == (5005, 2)
+    assert len(guide.in_duckdb(place)) == 5000
+    assert len(guide.large_in_duckdb(place, tmp_path / "copies")) == 5005
+    assert guide.large_in_polars(place, tmp_path / "copies").shape == (5005, 2)
+
+
+@pytest.mark.spark
+def test_the_guide_says_the_truth_about_reading_output_in_spark(tmp_path: Path) -> None:
+    guide = module_of("docs/guides/output.md")
+    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = session.getOrCreate()
+    for place in (published(tmp_path / "out"), published(DiskStore(tmp_path / "stored"))):
+        assert guide.in_spark(place, spark).count() == 5005
+        assert guide.large_in_spark(place, spark, tmp_path / "copies").count() == 5005
 
 
 def test_an_example_in_the_readme_is_the_example_that_runs() -> None:

@@ -12,6 +12,7 @@ from headrace.log.identity import read_identity
 from headrace.model.sink import Opening
 from headrace.model.values.rows import Rows
 from headrace.sinks.files import FileSink
+from headrace.sinks.row_format import RowFormat
 from headrace.store import files
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
@@ -154,7 +155,7 @@ def test_two_drivers_may_begin_a_checkpoint_at_once() -> None:
     assert identity.pipeline == "p"
 
 
-class Lines(FileSink):
+class NoLines(RowFormat):
     suffix = ".txt"
 
     def encode(self, rows: Rows) -> bytes:
@@ -163,7 +164,7 @@ class Lines(FileSink):
 
 def test_a_file_sink_explains_why_it_cannot_be_opened() -> None:
     one = Machine()
-    sink = Lines("/out")
+    sink = FileSink("/out", NoLines())
     sink.open(Opening("id", 1, 0, MemoryStore(one.system)))
     for call, part in (("list", "_claims"), ("list", "_staging"), ("list", "_high_water")):
         one.faults[call, part] = Fault.REFUSED
@@ -173,7 +174,7 @@ def test_a_file_sink_explains_why_it_cannot_be_opened() -> None:
 
 def test_marks_and_owner_of_a_file_sink_are_on_disk_once_it_is_open() -> None:
     one = Machine()
-    sink = Lines("/out")
+    sink = FileSink("/out", NoLines())
     asleep_before_sync(
         lambda: sink.open(Opening("id", 1, 0, MemoryStore(one.system))), one, part="/out", skip=3
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,23 @@ class Part(msgspec.Struct, frozen=True):
     digest: str
     read: Callable[[], bytes]
     """The staged bytes, checked against the digest."""
+    name: str = ""
+    """The name of the staged file: epoch, label and digest."""
+    rows: int = 0
+    size: int = 0
+    """How many bytes it has, if it lies in the sink's own store; else 0."""
+    is_own: bool = False
+    """Whether it lies in the sink's own store (`Sink.own_store`), under its name."""
+
+
+class EncodedFile(NamedTuple):
+    """A file in its final form, before it has a name."""
+
+    directory: str
+    """Where it belongs, as `day=2024-05-01`; "" if directories do not matter."""
+    suffix: str
+    data: bytes
+    rows: int
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -77,6 +94,17 @@ class Sink(ABC):
     @abstractmethod
     def encode(self, rows: Rows) -> bytes:
         """The staged bytes of some rows. Runs on an executor. Equal rows must give equal bytes."""
+
+    def own_store(self) -> Store | None:
+        """Where tasks write rows in their final form; None: rows are staged in the checkpoint.
+
+        A file that the commit names is then part of its epoch. The sink deletes the others.
+        """
+        return None
+
+    def encode_files(self, rows: Rows) -> Sequence[EncodedFile]:
+        """The files of some rows, for `own_store`. Equal rows must give equal files."""
+        return [EncodedFile("", "", self.encode(rows), len(rows))]
 
     @abstractmethod
     def high_water(self) -> int:

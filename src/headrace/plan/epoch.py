@@ -179,6 +179,10 @@ class StagedFile(msgspec.Struct, frozen=True):
     digest: str
     rows: int
     weak: bool = False
+    own: bool = False
+    """Whether it lies in the sink's own store, in its final form (`Sink.own_store`)."""
+    size: int = 0
+    """How many bytes it has, if it lies there."""
 
 
 class Counters(msgspec.Struct):

@@ -10,53 +10,49 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
-import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.sink import Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import as_dicts, column_names
-from headrace.sinks.files import FileSink
+from headrace.sinks.places import Place, file_sink
+from headrace.sinks.row_format import RowFormat
 
 _NEEDS_QUOTES = re.compile(r'[,"\r\n]|^\s|\s$|^$')
 _TIMES = (datetime.datetime, datetime.date, datetime.time)
 
 
 def csv(
-    path: str | os.PathLike[str],
+    path: Place,
     *,
     columns: Sequence[str] | None = None,
     timestamp: str | None = None,
-) -> Csv:
-    """Writes `path/epoch=…/part-….csv`.
+) -> Sink:
+    """Writes `path/epoch=…/part-….csv`; `path` may be a URL, as in `jsonl`.
 
     The columns are those of a file's first row, and a later row with another column is an error;
     or they are `columns`, and all other columns are left out. `timestamp` names a column for the
     record's own timestamp (microseconds). A value that is not a dict is put into a column `value`;
     None is an empty cell; bytes are written in base64; a list or dict in a cell is an error.
     """
-    return Csv(path, columns=columns, timestamp=timestamp)
+    return file_sink(CsvRows(columns=columns, timestamp=timestamp), path)
 
 
-class Csv(FileSink):
-    """The sink behind `csv`."""
+class CsvRows(RowFormat):
+    """A header, and a line per row."""
 
     suffix = ".csv"
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        columns: Sequence[str] | None = None,
-        timestamp: str | None = None,
+        self, *, columns: Sequence[str] | None = None, timestamp: str | None = None
     ) -> None:
-        super().__init__(path)
         self.columns = None if columns is None else tuple(columns)
         self.timestamp = timestamp
         if isinstance(columns, str) or self.columns == ():
-            raise InvalidPipeline(f"csv({path!r}): columns= takes a list of names")
+            raise InvalidPipeline("sinks.csv: columns= takes a list of names")
 
     def encode(self, rows: Rows) -> bytes:
         dicts = as_dicts(rows, self.timestamp)

@@ -14,7 +14,7 @@ several are written (one by one it took 0.34 s).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -23,37 +23,25 @@ import xxhash
 
 from headrace.errors import SinkError
 from headrace.model.sink import Part
+from headrace.sinks.row_format import RowFormat
 from headrace.store.files import explained, sync_directory
 from headrace.system import System
 
 HEAD_BYTES = 8
 LABEL_CHARACTERS_MAX = 180
 
-Split = Callable[[bytes], Sequence[tuple[str, bytes]]]
 
-
-def build(
-    root: Path,
-    parts: Sequence[Part],
-    suffix: str,
-    is_split: Callable[[bytes], bool],
-    split: Split,
-    system: System,
-) -> bool:
-    """Makes the directory `root` of these parts, durably; False where no part has rows.
-
-    `is_split` decides by the first bytes of a staged part whether it holds several files;
-    `split` gives these as (directory, bytes).
-    """
+def build(root: Path, parts: Sequence[Part], format: RowFormat, system: System) -> bool:
+    """Makes the directory `root` of these parts, durably; False where no part has rows."""
     system.files.mkdir(root)
     try:
         directories = {root}
         written = _Written(system)
         with closing(written):
             for part in parts:
-                name = f"part-{label_name(part.label)}{suffix}"
+                name = f"part-{label_name(part.label)}{format.suffix}"
                 data = part.read()  # `read` also checks the digest
-                files = split(data) if is_split(data[:HEAD_BYTES]) else [("", data)]
+                files = format.split(data) if format.is_split(data[:HEAD_BYTES]) else [("", data)]
                 for directory, content in files:
                     if content:
                         home = _inside(root, directory, directories, system)

@@ -28,7 +28,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,6 +45,7 @@ from headrace.sinks.high_water import (
     highest_marker,
     remove_old,
 )
+from headrace.sinks.row_format import RowFormat
 from headrace.store.disk import DiskStore
 from headrace.store.files import explained
 from headrace.store.location import filesystem_path
@@ -67,11 +67,10 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class FileSink(Sink):
-    """A directory of epochs. A subclass for each format encodes rows as the bytes of a file."""
+    """A directory of epochs. A format encodes rows as the bytes of a file."""
 
-    suffix: str
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], format: RowFormat) -> None:
+        self.format = format
         self.path = _local(path)
         self._staging = self.path / _STAGING
         self._use(REAL)
@@ -86,17 +85,8 @@ class FileSink(Sink):
         self._claims = self._store.below(_CLAIMS)
         self._marks = self._store.below(_MARKS)
 
-    @abstractmethod
     def encode(self, rows: Rows) -> bytes:
-        """The bytes of a file with these rows; b"" without rows, and then no file appears."""
-
-    def is_split(self, head: bytes) -> bool:
-        """Whether a staged part that starts with these bytes holds several files."""
-        return False
-
-    def split(self, data: bytes) -> Sequence[tuple[str, bytes]]:
-        """(directory, bytes) of each file in a staged part that holds several."""
-        return [("", data)]
+        return self.format.encode(rows)
 
     def identity(self) -> str:
         return f"file:{self._system.files.real_path(self.path)}"
@@ -214,7 +204,7 @@ class FileSink(Sink):
 
     def _build(self, staging: str, parts: Sequence[Part]) -> bool:
         root = self._staging / staging
-        return build(root, parts, self.suffix, self.is_split, self.split, self._system)
+        return build(root, parts, self.format, self._system)
 
     def _claim(self, epoch: int, mine: Claim) -> Claim | None:
         """The claim that counts, mine or another driver's; None where it is already deleted."""

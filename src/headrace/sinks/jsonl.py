@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from headrace.errors import SinkError
+from headrace.model.sink import Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import as_dicts
-from headrace.sinks.files import FileSink
+from headrace.sinks.places import Place, file_sink
+from headrace.sinks.row_format import RowFormat
 
 _encoder = msgspec.json.Encoder()
 
@@ -19,23 +20,25 @@ _REFUSALS = (TypeError, ValueError, OverflowError)
 _BITS_MAX = 14_000
 
 
-def jsonl(path: str | os.PathLike[str], *, timestamp: str | None = None) -> JsonLines:
+def jsonl(path: Place, *, timestamp: str | None = None) -> Sink:
     """Writes `path/epoch=…/part-….jsonl`: a dict as a JSON object, another value as it is.
+
+    `path` is a directory, or a URL such as `s3://bucket/out`. On a URL an epoch appears as a
+    manifest, and `headrace.read_output` reads it.
 
     `timestamp` names a column for the record's own timestamp (microseconds); a
     value that is not a dict then becomes `{"value": ...}`. JSON has no bytes and no NaN: bytes
     are written in base64, NaN as null. Integers are written with all their digits.
     """
-    return JsonLines(path, timestamp=timestamp)
+    return file_sink(JsonRows(timestamp=timestamp), path)
 
 
-class JsonLines(FileSink):
-    """The sink behind `jsonl`."""
+class JsonRows(RowFormat):
+    """A JSON value per line."""
 
     suffix = ".jsonl"
 
-    def __init__(self, path: str | os.PathLike[str], *, timestamp: str | None = None) -> None:
-        super().__init__(path)
+    def __init__(self, *, timestamp: str | None = None) -> None:
         self.timestamp = timestamp
 
     def encode(self, rows: Rows) -> bytes:

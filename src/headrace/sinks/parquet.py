@@ -8,7 +8,6 @@ is read, so an epoch that was staged with other options is still delivered.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import InvalidPipeline, SinkError
+from headrace.model.sink import EncodedFile, Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import as_batch, check_schema
-from headrace.sinks.files import FileSink
+from headrace.sinks.places import Place, file_sink
+from headrace.sinks.row_format import RowFormat
 
 MAGIC = b"\x00HRPQ\x00\x00\x01"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -33,14 +34,16 @@ _PARTITION_TYPES = (str, bool, int, float, datetime.date, datetime.datetime)
 
 
 def parquet(
-    path: str | os.PathLike[str],
+    path: Place,
     *,
     partition_by: str | Sequence[str] = (),
     compression: str = "zstd",
     schema: pa.Schema | None = None,
     timestamp: str | None = None,
-) -> Parquet:
+) -> Sink:
     """Writes `path/epoch=…/part-….parquet`, or `path/epoch=…/day=…/part-….parquet`.
+
+    `path` may be a URL, as in `jsonl`; files are then `data/….parquet`, or `data/day=…/….parquet`.
 
     Columns are the stream's Arrow columns, or inferred from the dicts of each file, or those of
     `schema`: give a schema where readers need the same types in every file. When columns are
@@ -48,55 +51,56 @@ def parquet(
     throughout a file is left out of it. `timestamp` names a column for the record's own timestamp
     (int64, microseconds).
     """
-    return Parquet(
-        path,
-        partition_by=partition_by,
-        compression=compression,
-        schema=schema,
-        timestamp=timestamp,
+    rows = ParquetRows(
+        partition_by=partition_by, compression=compression, schema=schema, timestamp=timestamp
     )
+    return file_sink(rows, path)
 
 
-class Parquet(FileSink):
-    """The sink behind `parquet`."""
+class ParquetRows(RowFormat):
+    """Columns, optionally in one file per value of some of them."""
 
     suffix = ".parquet"
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
         *,
         partition_by: str | Sequence[str] = (),
         compression: str = "zstd",
         schema: pa.Schema | None = None,
         timestamp: str | None = None,
     ) -> None:
-        super().__init__(path)
         self.partition_by = (
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         )
         self.compression = compression.lower()
         self.schema = schema
         self.timestamp = timestamp
-        check_schema(schema, what=f"parquet({str(path)!r})")
-        _check_options(str(path), self.partition_by, self.compression)
+        check_schema(schema, what="sinks.parquet")
+        _check_options(self.partition_by, self.compression)
 
     def encode(self, rows: Rows) -> bytes:
         if not len(rows):
             return b""
+        files = self.encode_files(rows)
+        if not self.partition_by:
+            return files[0].data
+        return MAGIC + msgspec.msgpack.encode([(file.directory, file.data) for file in files])
+
+    def encode_files(self, rows: Rows) -> list[EncodedFile]:
         batch = as_batch(rows, timestamp=self.timestamp, schema=self.schema)
         if not self.partition_by:
-            return self._file(batch)
+            return [EncodedFile("", self.suffix, self._file(batch), len(rows))]
         if absent := set(self.partition_by) - set(batch.schema.names):
             raise SinkError(f"rows have no column {min(absent)!r}, which partition_by= names")
         kept = [name for name in batch.schema.names if name not in self.partition_by]
         if not kept:
             raise SinkError("rows have no columns besides those of partition_by=")
-        files = [
-            (directory, self._file(batch.select(kept).take(pa.array(indices))))
-            for directory, indices in partitions(batch, self.partition_by)
-        ]
-        return MAGIC + msgspec.msgpack.encode(files)
+        files = []
+        for directory, indices in partitions(batch, self.partition_by):
+            data = self._file(batch.select(kept).take(pa.array(indices)))
+            files.append(EncodedFile(directory, self.suffix, data, len(indices)))
+        return files
 
     def is_split(self, head: bytes) -> bool:
         return head == MAGIC
@@ -105,7 +109,7 @@ class Parquet(FileSink):
         try:
             return msgspec.msgpack.decode(data[len(MAGIC) :], type=list[tuple[str, bytes]])
         except msgspec.DecodeError as error:
-            raise SinkError(f"a staged part of {self.path} is damaged: {error}") from error
+            raise SinkError(f"a staged part is damaged: {error}") from error
 
     def _file(self, batch: pa.RecordBatch) -> bytes:
         table = pa.Table.from_batches([_typed(batch)]).replace_schema_metadata(None)
@@ -168,21 +172,21 @@ def _quoted(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-def _check_options(path: str, partition_by: Sequence[str], compression: str) -> None:
+def _check_options(partition_by: Sequence[str], compression: str) -> None:
     for name in partition_by:
         if name.startswith(("_", ".")) or name in ("", "epoch"):
             raise InvalidPipeline(
-                f"parquet({path!r}): partition_by={name!r} would make directories that readers "
+                f"sinks.parquet: partition_by={name!r} would make directories that readers "
                 "skip or take for epochs: rename the column"
             )
     if len(set(partition_by)) != len(partition_by):
-        raise InvalidPipeline(f"parquet({path!r}): partition_by= names a column twice")
+        raise InvalidPipeline("sinks.parquet: partition_by= names a column twice")
     known = compression == "none" or (
         compression in ("snappy", "gzip", "brotli", "lz4", "zstd")
         and pa.Codec.is_available(compression)
     )
     if not known:
         raise InvalidPipeline(
-            f"parquet({path!r}): compression={compression!r} is unknown here: "
+            f"sinks.parquet: compression={compression!r} is unknown here: "
             "use zstd, snappy, gzip, brotli, lz4 or none"
         )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headrace import sinks
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.values.rows import Rows
-from headrace.sinks.parquet import partition_component
+from headrace.sinks.parquet import ParquetRows, partition_component
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXT
@@ -201,7 +201,8 @@ def test_partitions_hold_each_row_once_and_not_the_column(kind: str) -> None:
     cells = {"day": ["a/b", None, "a/b", ""], "ok": [True, True, False, True], "n": [1, 2, 3, 4]}
     rows = columnar(**cells)
     sink = sinks.parquet("out", partition_by=["day", "ok"])
-    parts = sink.split(sink.encode(rows if kind == "columns" else rows.as_packed()))
+    rows = rows if kind == "columns" else rows.as_packed()
+    parts = ParquetRows(partition_by=["day", "ok"]).split(sink.encode(rows))
     assert {directory: read_parquet(data) for directory, data in parts} == {
         "day=a%2Fb/ok=true": [{"n": 1}],
         "day=a%2Fb/ok=false": [{"n": 3}],
@@ -242,8 +243,6 @@ def test_where_a_sink_writes_is_one_name_however_it_is_spelled(make: Any, tmp_pa
     (tmp_path / "link").symlink_to(tmp_path)
     names = {make(tmp_path / "out").identity(), make(f"file://{tmp_path}/link/out").identity()}
     assert len(names) == 1
-    with pytest.raises(InvalidPipeline, match="s3://"):
-        make("s3://bucket/out")
 
 
 @pytest.mark.parametrize("make", [sinks.csv, sinks.parquet])

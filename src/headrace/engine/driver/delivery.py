@@ -112,10 +112,10 @@ class Deliverer:
                 for commit in lacking:
                     self._pass_over(outlet, commit)
                 continue
-            kept = self._still_staged(outlet.name, lacking)
+            kept = self._still_staged(outlet, lacking)
             lost = lacking[: len(lacking) - len(kept)]
             if lost and lost[-1].epoch > commits[-1].epoch - retained:
-                self._refuse_lost(outlet.name, lost[-1])
+                self._refuse_lost(outlet, lost[-1])
             if kept and kept[0].epoch > water + 1:
                 _logger.warning(
                     "sink %r says that its last epoch is %d; epochs up to %d were delivered "
@@ -194,29 +194,42 @@ class Deliverer:
         self._hand_over(outlet, commit, [], weak=False, complete=False)  # advances its high water
         self._handed.discard(place)
 
-    def _still_staged(self, sink: str, commits: Sequence[Commit]) -> list[Commit]:
+    def _still_staged(self, outlet: Outlet, commits: Sequence[Commit]) -> list[Commit]:
         """The newest of these commits, back to the first one whose rows were collected."""
-        there = set(self._store.list(paths.staged_directory(sink)))
+        if not commits:
+            return []
+        there = self._staged_files(outlet.name)
         kept: list[Commit] = []
         for commit in reversed(commits):
-            if any(f.sink == sink and not f.weak and f.name not in there for f in commit.staged):
+            if next(self._lacking(outlet, commit, there), None) is not None:
                 break
             kept.append(commit)
         kept.reverse()
         return kept
 
-    def _refuse_lost(self, sink: str, commit: Commit) -> None:
+    def _lacking(self, outlet: Outlet, commit: Commit, there: set[str]) -> Iterator[StagedFile]:
+        """The files of a commit that a sink needs and that are nowhere; `there` are staged."""
+        own = outlet.sink.own_store()
+        for file in commit.staged:
+            if file.sink != outlet.name or file.weak:
+                continue
+            if not (_has(own, file.name) if file.own else file.name in there):
+                yield file
+
+    def _staged_files(self, sink: str) -> set[str]:
+        return set(self._store.list(paths.staged_directory(sink)))
+
+    def _refuse_lost(self, outlet: Outlet, commit: Commit) -> None:
         """Raises if rows that were never collected are missing: continuing would lose them."""
         self._require_present()
-        there = set(self._store.list(paths.staged_directory(sink)))
-        for file in commit.staged:
-            if file.sink == sink and not file.weak and file.name not in there:
-                where = self._store.where(f"{paths.staged_directory(sink)}/{file.name}")
-                raise CorruptCheckpoint(
-                    f"{where} is missing: {file.rows} rows of epoch {commit.epoch}, which sink "
-                    f"{sink!r} does not have. Restore the file from a copy; if it is lost for "
-                    "good, give the sink another name, and it begins with the next epoch"
-                )
+        for file in self._lacking(outlet, commit, self._staged_files(outlet.name)):
+            own = outlet.sink.own_store() if file.own else None
+            store = self._store.below(paths.staged_directory(outlet.name)) if own is None else own
+            raise CorruptCheckpoint(
+                f"{store.where(file.name)} is missing: {file.rows} rows of epoch {commit.epoch}, "
+                f"which sink {outlet.name!r} does not have. Restore the file from a copy; if it is "
+                "lost for good, give the sink another name, and it begins with the next epoch"
+            )
         self._unread = StoreError("the checkpoint was not there while its staged files were listed")
         raise self._unread
 
@@ -251,7 +264,8 @@ class Deliverer:
         complete: bool = True,
     ) -> None:
         epoch = commit.epoch
-        parts = [self._part(outlet.name, file) for file in sorted(files, key=lambda f: f.label)]
+        ordered = sorted(files, key=lambda f: (f.label, f.name))
+        parts = [self._part(outlet, file) for file in ordered]
         delivery = Delivery(
             epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place, complete
         )
@@ -279,7 +293,13 @@ class Deliverer:
             self._unread = error
             raise
 
-    def _part(self, sink: str, file: StagedFile) -> Part:
+    def _part(self, outlet: Outlet, file: StagedFile) -> Part:
+        sink = outlet.name
+        if file.own and (own := outlet.sink.own_store()) is not None:
+            return Part(
+                file.label, file.digest, partial(own.read, file.name), file.name, file.rows,
+                file.size, is_own=True,
+            )  # fmt: skip
         name = f"{paths.staged_directory(sink)}/{file.name}"
 
         def read() -> bytes:
@@ -299,7 +319,7 @@ class Deliverer:
                 )
             return data
 
-        return Part(file.label, file.digest, read)
+        return Part(file.label, file.digest, read, file.name, file.rows)
 
 
 @contextmanager
@@ -309,6 +329,17 @@ def _named(outlet: Outlet) -> Iterator[None]:
         yield
     except IncompatibleState as error:
         raise IncompatibleState(f"sink {outlet.name!r}: {error}") from error
+
+
+def _has(store: Store | None, name: str) -> bool:
+    """Whether a sink's own store has a file."""
+    if store is None:
+        return False
+    try:
+        store.stat(name)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _high_water(outlet: Outlet) -> int:

@@ -11,7 +11,7 @@ from headrace.engine.replay.epoch_at import Past
 from headrace.errors import HeadraceError
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key
-from headrace.plan.epoch import Report, unpack_determinants
+from headrace.plan.epoch import Report, StagedFile, unpack_determinants
 from headrace.plan.units import TORN
 from headrace.state.segment import ENTRY, FIELD, TIMER, read_cells
 from headrace.store.overlay import Overlay
@@ -89,23 +89,28 @@ def _details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iter
         yield "the epoch had no such unit of work"
         return
     yield from _state_details(past, report, store, overlay)
-    then = {(f.sink, f.label): f for f in past.commit.staged}
+    then = {_staged_place(f): f for f in past.commit.staged}
     for file in report.staged:
-        before = then.get((file.sink, file.label))
+        before = then.get(_staged_place(file))
         if before is None:
             yield f"sink {file.sink!r}: {file.rows} rows, where there were none"
         elif before.rows != file.rows:
             yield f"sink {file.sink!r}: {file.rows} rows, where there were {before.rows}"
         elif before.digest != file.digest:
             yield f"sink {file.sink!r}: {file.rows} rows, as many as then, with other contents"
-    here = {(f.sink, f.label) for f in report.staged}
-    for (sink, label), before in then.items():
-        if label == report.label and (sink, label) not in here:
-            yield f"sink {sink!r}: no rows, where there were {before.rows}"
+    here = {_staged_place(f) for f in report.staged}
+    for place, before in then.items():
+        if before.label == report.label and place not in here:
+            yield f"sink {before.sink!r}: no rows, where there were {before.rows}"
     then_asked = len(unpack_determinants(past.commit.determinants.get(report.label, b"")))
     asked = len(unpack_determinants(report.determinants))
     if asked != then_asked:
         yield f"{asked} calls to external systems, where there were {then_asked}"
+
+
+def _staged_place(file: StagedFile) -> tuple[str, str, str]:
+    """What a staged file is compared with: that of the same unit, and of the same directory."""
+    return file.sink, file.label, file.name.rpartition("/")[0]
 
 
 def _state_details(past: Past, report: Report, store: Store, overlay: Overlay) -> Iterator[str]:

@@ -10,7 +10,7 @@ correct attempts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,7 @@ from headrace.errors import HeadraceError, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
+from headrace.model.sink import EncodedFile
 from headrace.model.values.arrow import ipc_bytes
 from headrace.model.values.rows import Rows, Timestamps
 from headrace.model.values.schema import Schema
@@ -37,6 +38,7 @@ from headrace.plan.epoch import (
 )
 from headrace.plan.parcel import Parcel
 from headrace.plan.watermarks import Histogram, Mark
+from headrace.store.store import Store
 from headrace.worker.exchange.envelope import BLOB, CONTROL, Header, partitions
 from headrace.worker.runtime import Runtime
 
@@ -153,22 +155,45 @@ class Emitter:
 
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
         outlet = self.runtime.topology.graph.outlets[sink]
+        own = outlet.sink.own_store()
         # Sinks see columns and dicts, never a user's class.
+        bare = in_schema(rows, None, stream, self.host)
         try:
-            data = outlet.sink.encode(in_schema(rows, None, stream, self.host))
+            if own is None:
+                files: Sequence[EncodedFile] = [
+                    EncodedFile("", "", outlet.sink.encode(bare), len(rows))
+                ]
+            else:
+                files = outlet.sink.encode_files(bare)
         except SinkError as error:
             raise SinkError(
                 f"{self.host!r} makes rows of {stream!r} that its sink {outlet.sink.identity()} "
                 f"does not take: {error}. This epoch had no effect: fix the rows, or "
                 "give the stream or the sink a schema=, and start again"
             ) from error
-        digest = digest_of(data)
-        name = paths.content_name(self.order.plan.epoch, self.label, digest)
-        reach("before-segment-write")
-        self.runtime.store.write(f"{paths.staged_directory(sink)}/{name}", data)
-        self._made.update(name.encode())
         weak = self.runtime.topology.is_weak(stream)
-        self.staged.append(StagedFile(sink, self.label, name, digest, len(rows), weak))
+        for file in files:
+            self._stage_file(sink, file, own, weak=weak)
+
+    def _stage_file(self, sink: str, file: EncodedFile, own: Store | None, *, weak: bool) -> None:
+        """Writes a file for a sink: to the sink's own store, or to the checkpoint."""
+        digest = digest_of(file.data)
+        name = paths.content_name(self.order.plan.epoch, self.label, digest, file.suffix)
+        if file.directory:
+            name = f"{file.directory}/{name}"
+        reach("before-segment-write")
+        # A replay has no effects: what it makes stays in its overlay of the checkpoint.
+        if own is None or self.order.answers is not None:
+            self.runtime.store.write(f"{paths.staged_directory(sink)}/{name}", file.data)
+        else:
+            if file.directory:
+                own.make_directory(file.directory)
+            own.write(name, file.data)
+        self._made.update(name.encode())
+        size = 0 if own is None else len(file.data)
+        self.staged.append(
+            StagedFile(sink, self.label, name, digest, file.rows, weak, own is not None, size)
+        )
 
     def post(self, stream: str, node: Node, index: int, parcel: Parcel) -> None:
         """Puts feedback into the outbox, under its consumer, for the next epoch."""
