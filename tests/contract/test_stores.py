@@ -14,6 +14,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from tests.servers.stores import chosen, store_on
 
 from headrace.errors import StoreError
 from headrace.store import counts
@@ -43,6 +44,11 @@ def simulated_objects(path: Path) -> SimulatedObjectStore:
     server = ObjectServer(SimulatedDisk(), time.time)
     return SimulatedObjectStore(server, str(path), REAL, lambda call, path: None)
 
+
+# Real servers: one installs in seconds, and `make test-servers` names others.
+for server in chosen():
+    KINDS[server] = lambda path, kind=server: store_on(kind)
+    KINDS[f"part of {server}"] = lambda path, kind=server: store_on(kind).below("a/b%2Fc")
 
 WRITERS = 16
 ROUNDS = 20

@@ -9,7 +9,7 @@ from tests.docs.documents import DOCUMENTS, PAGES, ROOT, blocks, inline_code
 from headrace.cli.main import cli
 
 SHELL = [page for page in PAGES if any(blocks(page, "sh"))]
-TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", SHELL)

@@ -16,6 +16,7 @@ from headrace.cli.demo import demo
 from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
 from headrace.cli.state import state
+from headrace.cli.store import store
 from headrace.engine.spark.tracebacks import DEBUG
 from headrace.errors import HeadraceError
 
@@ -48,6 +49,7 @@ Examples:
   headrace run shop.orders:pipeline --checkpoint state/orders --until caught-up
   headrace state get state/orders Orders o1
   headrace replay shop.orders:pipeline --checkpoint state/orders --epoch 17
+  headrace store check s3://bucket/orders
   headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json
   headrace chaos --seeds 2000""",
 )
@@ -60,7 +62,7 @@ def cli(debug: bool) -> None:
         click.get_current_context().call_on_close(lambda: os.environ.pop(DEBUG, None))
 
 
-for verb in (run, replay, state, demo, bench, chaos):
+for verb in (run, replay, state, store, demo, bench, chaos):
     cli.add_command(verb)
 
 

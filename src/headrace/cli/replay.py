@@ -25,7 +25,7 @@ Examples:
       --computation Orders --key o1 --pdb""",
 )
 @click.argument("target", metavar="MODULE:NAME")
-@click.option("--checkpoint", required=True, metavar="DIR", help="Where the pipeline has run.")
+@click.option("--checkpoint", required=True, metavar="DIR|URL", help="Where the pipeline has run.")
 @click.option(
     "--epoch", required=True, type=click.IntRange(min=1), metavar="N", help="Which epoch."
 )

@@ -13,6 +13,7 @@ from headrace.cli.targets import load_pipeline
 from headrace.engine.leading.signals import STOPPING, graceful_stop
 from headrace.observe.progress import terminal_view
 from headrace.plan.options import RunOptions
+from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
 
 
@@ -22,13 +23,14 @@ Examples:
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until end
   headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077
-  headrace run shop.orders:pipeline --checkpoint /shared/orders --standby""",
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --standby
+  headrace run shop.orders:pipeline --checkpoint s3://bucket/orders""",
 )
 @click.argument("target", metavar="MODULE:NAME")
 @click.option(
     "--checkpoint",
     required=True,
-    metavar="DIR",
+    metavar="DIR|URL",
     help="Where state and progress are kept. Start again with the same one to continue.",
 )
 @click.option(
@@ -76,8 +78,9 @@ def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunO
     unavailable, the pipeline waits and says why.
     """
     pipeline = load_pipeline(target)
-    checkpoint_store(checkpoint)
+    store = checkpoint_store(checkpoint)
     pipeline.validate()  # Errors in it are reported before Spark starts.
+    require_exact_puts(store)
     with spark_session(pipeline.name, master) as spark, terminal_view() as view:
         options["listeners"] = [view]
         job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)

@@ -30,7 +30,7 @@ def state() -> None:
 
 
 @state.command("list")
-@click.argument("checkpoint", metavar="DIR")
+@click.argument("checkpoint", metavar="DIR|URL")
 def list_(checkpoint: str) -> None:
     """The pipeline, its last epoch, and the computations that have state."""
     from headrace import Checkpoint
@@ -46,7 +46,7 @@ def list_(checkpoint: str) -> None:
 
 
 @state.command()
-@click.argument("checkpoint", metavar="DIR")
+@click.argument("checkpoint", metavar="DIR|URL")
 @click.argument("computation", metavar="NAME")
 @click.argument("key", metavar="KEY")
 @click.pass_context
@@ -65,7 +65,7 @@ def get(ctx: click.Context, checkpoint: str, computation: str, key: str) -> None
 
 
 @state.command()
-@click.argument("checkpoint", metavar="DIR")
+@click.argument("checkpoint", metavar="DIR|URL")
 @click.argument("computation", metavar="NAME")
 @click.option(
     "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="How many keys."
@@ -82,7 +82,7 @@ def scan(checkpoint: str, computation: str, limit: int) -> None:
 
 
 @state.command()
-@click.argument("checkpoint", metavar="DIR")
+@click.argument("checkpoint", metavar="DIR|URL")
 @click.argument("computation", metavar="NAME")
 @click.option("--key", "keys", multiple=True, help="A key, as for get; may be given several times.")
 @click.option("--all", "everything", is_flag=True, help="All keys, without reading any segment.")

@@ -25,6 +25,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options, RunOptions, check_options
 from headrace.plan.progress import RunSummary
+from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
 
 
@@ -47,7 +48,8 @@ class Pipeline(PipelineBuilder):
     ) -> RunSummary:
         """Runs in this thread until the end.
 
-        - `checkpoint`: a directory that the driver and all executors see.
+        - `checkpoint`: a directory that the driver and all executors see, or the URL of a store:
+          s3://, gs://, az:// or hdfs://.
         - `until`: "end" (sources have ended, the watermark goes to the end of time),
           "caught_up" (no input is left now; can be resumed) or None (for ever).
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
@@ -109,6 +111,7 @@ class Pipeline(PipelineBuilder):
         topology = self.freeze()
         arm_from_environment()
         store = checkpoint_store(checkpoint)
+        require_exact_puts(store)
         substrate = SparkSubstrate(
             spark or local_session(),
             topology,

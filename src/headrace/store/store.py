@@ -67,6 +67,9 @@ class Store(ABC):
     rewrite_interval_s: float = 0.0
     """How much time one name needs between two writes: some stores refuse faster ones."""
 
+    must_be_asked: bool = False
+    """Whether a run asks it, before it writes anything, if puts are exact (`store/asking.py`)."""
+
     def requests(self) -> dict[str, RequestCounts]:
         """What this process has asked of the store so far, by purpose; {} if it does not count."""
         return {}
@@ -207,6 +210,7 @@ class ForwardingStore(Store):
         self.system = base.system
         self.is_shared = base.is_shared
         self.rewrite_interval_s = base.rewrite_interval_s
+        self.must_be_asked = base.must_be_asked
 
     def base_name(self, name: str) -> str:
         """The name in the other store for a name, or a directory."""

@@ -1,6 +1,6 @@
 """The exchange as a program of its own, to be killed from outside: on Spark, or without it.
 
-    python -m tests.spark.programs.kill_me DIRECTORY EPOCH_RECORDS [--local] [--slots N]
+    python -m tests.spark.programs.kill_me DIRECTORY EPOCH_RECORDS [--local] [--checkpoint URL]
 
 Reads DIRECTORY/in, writes DIRECTORY/out, keeps its state in DIRECTORY/checkpoint. Prints "ready"
 before it starts and "epoch N" after each epoch, "done" at the end, and exits with 0.
@@ -17,6 +17,7 @@ from tests.spark.support import run_local
 
 from headrace import EpochProgress
 from headrace.failpoints import arm_from_environment
+from headrace.store.location import checkpoint_store
 
 
 def tell(progress: EpochProgress) -> None:
@@ -30,8 +31,10 @@ def main() -> None:
     parser.add_argument("--local", action="store_true")
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--until", default="end")
+    parser.add_argument("--checkpoint", help="a URL; DIRECTORY/checkpoint if not given")
     given = parser.parse_args()
     where: Path = given.directory
+    checkpoint = given.checkpoint or str(where / "checkpoint")
     pipeline = exchange(trades_in(where / "in"), where / "out")
     options = {
         "slots": given.slots, "epoch_records": given.epoch_records, "on_epoch": tell,
@@ -40,7 +43,7 @@ def main() -> None:
     if given.local:
         arm_from_environment()
         print("ready", flush=True)
-        summary = run_local(pipeline, where / "checkpoint", **options)
+        summary = run_local(pipeline, checkpoint_store(checkpoint), **options)
     else:
         from tests.spark.conftest import start_spark
 
@@ -48,7 +51,7 @@ def main() -> None:
         scratch.mkdir(exist_ok=True)
         spark = start_spark(scratch)
         print("ready", flush=True)
-        summary = pipeline.run(checkpoint=str(where / "checkpoint"), spark=spark, **options)
+        summary = pipeline.run(checkpoint=checkpoint, spark=spark, **options)
         spark.stop()
     print(f"done {summary.reason}", flush=True)
 

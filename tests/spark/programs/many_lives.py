@@ -1,6 +1,6 @@
 """One pipeline without Spark that dies again and again, in forked children.
 
-    python -m tests.spark.programs.many_lives DIRECTORY EPOCH_RECORDS SEED
+    python -m tests.spark.programs.many_lives DIRECTORY EPOCH_RECORDS SEED [CHECKPOINT]
 
 Every failpoint kills it, and SIGKILL does at random moments; then it is left alone. Prints one
 line of JSON per life: how it ended and at which epoch. Forking saves the imports; nothing here has
@@ -21,10 +21,16 @@ from tests.spark.pipelines import exchange, trades_in
 from tests.spark.support import FAILPOINTS, run_local
 
 from headrace import Checkpoint, CorruptCheckpoint, failpoints
+from headrace.store.location import checkpoint_store
 
 RANDOM_KILLS = 15
 ENDED = 0
 TIMES = {"before-takeover": 1, "after-takeover": 1, "before-collect": 1, "after-collect": 1}
+
+
+def checkpoint(where: Path) -> str:
+    """A URL, or a directory."""
+    return sys.argv[4] if len(sys.argv) > 4 else str(where / "checkpoint")
 
 
 def life(where: Path, epoch_records: int, failpoint: str | None) -> None:
@@ -33,7 +39,8 @@ def life(where: Path, epoch_records: int, failpoint: str | None) -> None:
         os.environ["HEADRACE_FAILPOINT"] = failpoint
         failpoints.arm_from_environment()
     pipeline = exchange(trades_in(where / "in"), where / "out")
-    run_local(pipeline, where / "checkpoint", slots=3, epoch_records=epoch_records)
+    store = checkpoint_store(checkpoint(where))
+    run_local(pipeline, store, slots=3, epoch_records=epoch_records)
 
 
 def live(where: Path, epoch_records: int, failpoint: str | None, seconds: float | None) -> str:
@@ -60,7 +67,7 @@ def last_epoch(where: Path) -> int:
     child = os.fork()
     if child == 0:
         try:
-            epoch = Checkpoint(str(where / "checkpoint")).epoch
+            epoch = Checkpoint(checkpoint(where)).epoch
         except CorruptCheckpoint:
             epoch = 0
         os.write(write, str(epoch).encode())

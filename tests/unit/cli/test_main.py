@@ -115,9 +115,18 @@ def test_a_run_goes_on_for_ever_unless_told_otherwise(engine: Engine) -> None:
     assert engine.asked["until"] == "end"
 
 
-def test_a_checkpoint_that_is_a_url_is_refused_before_spark_starts(engine: Engine) -> None:
-    answer = headrace("run", "cli_shop:p", "--checkpoint", "s3://bucket/x")
-    assert answer.exit_code == 1 and "not a URL" in answer.output
+def test_a_store_that_cannot_be_used_is_refused_before_spark_starts(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    wrong = {
+        "s3a://bucket/x": "write s3://",
+        "s3://bucket/x?endpoint=http://127.0.0.1:1&allow_http=true": "cannot be reached",
+    }
+    for url, said in wrong.items():
+        answer = headrace("run", "cli_shop:p", "--checkpoint", url)
+        assert answer.exit_code == 1 and said in answer.output
     assert engine.asked == {}
 
 

@@ -15,13 +15,13 @@ def pipeline():
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://bucket/x", "hdfs://host/x", "s3a:/bucket/x", Path("gs://bucket/x")]
+    "url", ["s3a://bucket/x", "ftp://host/x", "s3:/bucket/x", Path("gs://bucket/x"), "s3:///x"]
 )
-def test_a_url_is_refused_and_nothing_is_made(url, tmp_path, monkeypatch):
+def test_a_wrong_url_is_refused_and_nothing_is_made(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidPipeline, match="not a URL"):
+    with pytest.raises(InvalidPipeline, match="write|There are"):
         pipeline().run(checkpoint=url)
-    with pytest.raises(InvalidPipeline, match="not a URL"):
+    with pytest.raises(InvalidPipeline, match="write|There are"):
         pipeline().start(checkpoint=url)
     assert not list(tmp_path.iterdir())
 
@@ -54,12 +54,12 @@ def test_both_spellings_of_until_are_taken():
 
     for spelling in ("caught_up", "caught-up"):
         assert options.until.convert(spelling, None, None) == "caught_up"
-    with pytest.raises(InvalidPipeline, match="not a URL"):
-        pipeline().run(checkpoint="s3://x/y", until="caught-up")
+    with pytest.raises(InvalidPipeline, match="write s3://"):
+        pipeline().run(checkpoint="s3a://x/y", until="caught-up")
 
 
-@pytest.mark.parametrize("given", ["s3://b/x", Path("s3://b/x"), "out/hdfs://b"])
-def test_sinks_and_sources_refuse_urls_as_checkpoints_do(given):
+@pytest.mark.parametrize("given", [Path("s3://b/x"), "out/hdfs://b"])
+def test_sinks_and_sources_refuse_what_is_no_url_as_checkpoints_do(given):
     for name in (checkpoint_store, sinks.jsonl, sources.jsonl):
         with pytest.raises(InvalidPipeline, match="s3:/|hdfs:/"):
             name(given)

@@ -90,13 +90,15 @@ def _ask_workers(
         except Exception as error:
             return f"{sys.executable}\n{type(error).__name__}: {error}"
         if location:
-            from headrace.errors import StoreError
+            from headrace.errors import HeadraceError
             from headrace.store.location import open_store
 
             try:
                 seen = open_store(location).read(name) == word.encode()
-            except (OSError, StoreError):
+            except OSError:
                 seen = False
+            except HeadraceError as error:
+                return f"{sys.executable}\nunseen {error}"
             return f"{sys.executable}\n{'' if seen else 'unseen'}"
         return f"{sys.executable}\n"
 
@@ -114,13 +116,19 @@ def _ask_workers(
             store.delete(name)
     for row in rows:
         where, _, trouble = row[0].partition("\n")
-        if trouble == "unseen" and store is not None:
-            raise StoreError(
-                f"executors do not see the checkpoint {store.where()}: choose a directory that "
-                "the driver and all executors share, such as a network filesystem"
-            )
+        if trouble.startswith("unseen") and store is not None:
+            raise _unseen(store, trouble.removeprefix("unseen").strip())
         if trouble:
             raise workers_lack(trouble, where) or SparkError(
                 f"Spark's workers run {where}, which cannot import Headrace ({trouble}): "
                 f"{way_out()}"
             )
+
+
+def _unseen(store: Store, why: str) -> StoreError:
+    if store.local_path() is None:
+        return StoreError(f"executors cannot use the checkpoint {store.where()}: {why}")
+    return StoreError(
+        f"executors do not see the checkpoint {store.where()}: choose a directory that the driver "
+        "and all executors share, such as a network filesystem"
+    )

@@ -1,0 +1,137 @@
+"""Servers of tests: installed once, started on a free port of 127.0.0.1, dead with the tests.
+
+What a server needs is installed on its first use, into a directory of the user's cache, so that its
+packages never meet those of this project. A machine that cannot have a server skips its tests, with
+the server's name and the reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-servers"
+READY_S = 120.0
+
+
+class CannotHave(Exception):
+    """This machine cannot have that server."""
+
+
+def installed(name: str, make: Callable[[Path], None]) -> Path:
+    """The directory of an installed server; made once, by whichever process comes first."""
+    home, done = CACHE / name, CACHE / name / ".done"
+    if done.exists():
+        return home
+    try:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with open(CACHE / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(home, ignore_errors=True)
+                home.mkdir()
+                make(home)
+                done.touch()
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise CannotHave(f"{name} cannot be installed: {said.strip()[-300:]}") from error
+    return home
+
+
+def run(*command: str | Path, cwd: Path | None = None, **more: str) -> None:
+    """Runs a command of an installation; its last words are in the error."""
+    subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **more},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+
+
+def needs(program: str) -> str:
+    """The path of a program of this machine."""
+    found = shutil.which(program)
+    if found is None:
+        raise CannotHave(f"{program} is not installed")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """A server that can be killed, stopped for a while, and started again on the same port."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], port: int, log: Path, **more: str
+    ) -> None:
+        self.name = name
+        self.port = port
+        self._command = [str(word) for word in command]
+        self._environment = {**os.environ, **more}
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.kill)
+        self.start()
+
+    def start(self) -> None:
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._log.parent,
+                preexec_fn=_die_with_the_tests if sys.platform == "linux" else None,
+            )
+        until = time.monotonic() + READY_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                said = self._log.read_text(errors="replace")[-500:]
+                self.kill()
+                raise CannotHave(f"{self.name} does not start: {said}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kills it, as a power loss would."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def hang(self) -> None:
+        """Lets it hang: connections are accepted, and never answered."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1.0)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def _die_with_the_tests() -> None:
+    """Asks the kernel to kill the server when the process of the tests ends, however it ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
