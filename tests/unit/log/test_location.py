@@ -58,8 +58,7 @@ def test_both_spellings_of_until_are_taken():
         pipeline().run(checkpoint="s3a://x/y", until="caught-up")
 
 
-@pytest.mark.parametrize("given", [Path("s3://b/x"), "out/hdfs://b"])
-def test_sinks_and_sources_refuse_what_is_no_url_as_checkpoints_do(given):
+def test_sinks_and_sources_refuse_a_url_that_was_a_path_as_checkpoints_do():
     for name in (checkpoint_store, sinks.jsonl, sources.jsonl):
-        with pytest.raises(InvalidPipeline, match="s3:/|hdfs:/"):
-            name(given)
+        with pytest.raises(InvalidPipeline, match="s3:/"):
+            name(Path("s3://b/x"))
