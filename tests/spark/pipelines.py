@@ -23,6 +23,7 @@ from headrace import (
     state,
 )
 from headrace.sources import Source
+from headrace.store.store import ForwardingStore, Store
 
 YEAR_3000 = 32_503_680_000 * SECOND
 
@@ -166,3 +167,13 @@ def write_trades(trades: Mapping[str, Sequence[Row]], directory: Path) -> Source
 
 def trades_in(directory: Path) -> Source:
     return sources.jsonl(str(directory / "*.jsonl"), timestamp="ts", lateness="2s")
+
+
+class Pathless(ForwardingStore):
+    """A store whose files Spark cannot reach by a path, as in a bucket."""
+
+    def local_path(self, name: str = "") -> str | None:
+        return None
+
+    def __reduce__(self) -> tuple[type[Pathless], tuple[Store]]:
+        return (Pathless, (self.base,))
