@@ -18,5 +18,5 @@ Place = str | os.PathLike[str] | Store
 def file_sink(format: RowFormat, place: Place) -> Sink:
     """The sink that writes this format to this place."""
     if isinstance(place, Store) or is_stored(place):
-        return StoredSink(place if isinstance(place, Store) else os.fspath(place), format)
+        return StoredSink(place, format)
     return FileSink(place, format)

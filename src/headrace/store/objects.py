@@ -198,21 +198,20 @@ class ObjectStore(Store):
         return _info(name, found)
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
-        # Servers refuse a range that begins behind the end, so its size is asked first.
-        size = self.stat(name).size
-        if start >= min(end, size):
-            return b""
         key = self._key(name)
-        return bytes(
-            self._counted_get(
-                name,
-                "read",
-                lambda client: self._obstore.get_range(
-                    client, key, start=start, end=min(end, size)
-                ),
-                len,
-            )
-        )
+
+        def act(client: Any) -> Any:
+            return self._obstore.get_range(client, key, start=start, end=end)
+
+        if start < end:
+            try:
+                return bytes(self._counted_get(name, "read", act, len))
+            except StoreError:
+                # Servers refuse a range that begins behind the end.
+                if start < self.stat(name).size:
+                    raise
+        self.stat(name)
+        return b""
 
     def walk(self, directory: str = "", *, after: str = "") -> Iterator[ObjectInfo | None]:
         prefix = self._key(directory) if directory else self.url.prefix

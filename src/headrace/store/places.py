@@ -1,28 +1,33 @@
 """Places of files as users write them for sources and sinks: a path, or the URL of a store.
 
-A URL here may contain a pattern, so it is taken apart as text; `store/location.py` opens it.
+A URL here may contain a pattern, so it is taken apart; `store/location.py` opens it.
 """
 
 from __future__ import annotations
 
 import os
 
-from headrace.errors import InvalidPipeline
-from headrace.store.location import filesystem_path
+from headrace.store.location import checked_url, filesystem_path
+from headrace.store.url import StoreUrl
+
+OnePlace = str | os.PathLike[str]
 
 
-def is_stored(given: str | os.PathLike[str]) -> bool:
+def is_stored(given: OnePlace) -> bool:
     """Whether a place is in a store, and not on a filesystem."""
     return os.fspath(given).startswith("memory:") or filesystem_path(given) is None
 
 
-def split_url(url: str) -> tuple[str, str, str]:
-    """A URL as (store with its bucket, path, options): `s3://bucket`, `in/a.txt`, `?region=x`."""
-    whole, question, options = url.partition("?")
-    scheme, colon, rest = whole.partition("://")
-    if not colon and ":/" in whole:
-        raise InvalidPipeline(f"{whole} is a URL that a Path has changed: give it as a text")
-    if not colon:  # "memory:1/in/a.txt"
-        scheme, rest = "", whole
-    root, _, path = rest.partition("/")
-    return f"{scheme}{colon}{root}", path.lstrip("/"), f"{question}{options}" if options else ""
+def split_url(given: OnePlace, what: str) -> tuple[str, str, str]:
+    """A URL as (store with its bucket, path, options): `s3://bucket`, `in/a.txt`, `?region=x`.
+
+    InvalidPipeline if no store can have it; `what` says where the user has given it.
+    """
+    text = os.fspath(given)
+    if text.startswith("memory:"):
+        root, _, path = text.partition("/")
+        return root, path.lstrip("/"), ""
+    url = checked_url(given, what)
+    _, question, options = url.location.partition("?")
+    slash = "/" if url.prefix and text.partition("?")[0].endswith("/") else ""
+    return StoreUrl(url.scheme, url.place, "").where(), url.prefix + slash, question + options

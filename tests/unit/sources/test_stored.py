@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.support import driver_of, run
 
-from headrace import sources
+from headrace import read_output, sinks, sources
 from headrace.errors import InvalidPipeline, SourceError, StoreError
 from headrace.model.source import Change, Source, Workspace
 from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -111,8 +111,21 @@ def test_a_list_may_not_mix_buckets_or_paths() -> None:
 
 
 def test_options_of_a_url_are_not_part_of_what_a_source_is_called() -> None:
-    source = sources.text("s3://bucket/in/*.txt?endpoint=http://127.0.0.1:9000")
+    source = sources.text("s3://bucket/in/*.txt?endpoint=https://127.0.0.1:9000")
     assert source.describe() == "text(s3://bucket/in/*.txt)"
+
+
+def test_what_no_store_can_have_is_refused_when_the_pipeline_is_written() -> None:
+    for url, message in (
+        ("s3://key:secret@bucket/in", "contains a credential"),
+        ("s3://bucket/in?secret_key=x", "contains a credential"),
+        ("s3a://bucket/in", "write s3://"),
+        ("ftp://bucket/in", "is not a kind of store"),
+        ("s3:///in", "names no bucket"),
+    ):
+        for make in (sources.text, sinks.jsonl, read_output):
+            with pytest.raises(InvalidPipeline, match=message):
+                make(url)
 
 
 def test_a_whole_store_can_be_given(store: Store) -> None:

@@ -121,7 +121,7 @@ def read_output(place: str | os.PathLike[str] | Store, *, after: str | None = No
         return _read_store(place, place.where(), after)
     text = os.fspath(place)
     if is_stored(text):
-        root, path, options = split_url(text)
+        root, path, options = split_url(place, "the place of an output")
         shown = f"{root}/{path.strip('/')}".rstrip("/")
         return _read_store(open_store(f"{shown}{options}"), shown, after)
     return _read_directory(Path(filesystem_path(text) or text).expanduser().absolute(), after)

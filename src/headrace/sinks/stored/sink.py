@@ -44,8 +44,9 @@ from headrace.sinks.stored.manifest import (
 )
 from headrace.sinks.stored.manifests import Manifests
 from headrace.sinks.stored.upkeep import Upkeep
+from headrace.store.asking import require_exact_puts
 from headrace.store.location import open_store
-from headrace.store.places import split_url
+from headrace.store.places import OnePlace, split_url
 from headrace.store.store import Store, checked_name
 
 IDENTITY = "_identity"
@@ -57,14 +58,15 @@ HEAD_BYTES = 8
 class StoredSink(Sink):
     """Epochs as manifests over files of one format."""
 
-    def __init__(self, place: str | Store, format: RowFormat) -> None:
+    def __init__(self, place: OnePlace | Store, format: RowFormat) -> None:
         self.format = format
         self._given = place if isinstance(place, Store) else None
-        self._location = place.location if isinstance(place, Store) else place
-        if isinstance(place, str):
-            root, path, options = split_url(place)
+        if isinstance(place, Store):
+            self._location = place.location
+        else:
+            root, path, options = split_url(place, "the place of a sink")
             if any(mark in path for mark in "*["):
-                raise InvalidPipeline(f"{place}: a sink writes to a prefix, not to a pattern")
+                raise InvalidPipeline(f"{root}/{path}: a sink writes to a prefix, not to a pattern")
             self._location = f"{root}/{path.strip('/')}".rstrip("/") + options
         self._forget()
 
@@ -114,6 +116,7 @@ class StoredSink(Sink):
         self._mark = HighWaterMark(opening.checkpoint, "", opening.place)
         for directory in ("", DATA, EPOCHS):
             self.store.make_directory(directory)
+        require_exact_puts(self.store)
         self._admit(opening.checkpoint)
         self._water = Manifests(self.store).highest(opening.committed)
         if self._water:

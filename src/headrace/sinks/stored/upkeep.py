@@ -27,6 +27,7 @@ from headrace.sinks.stored.manifest import (
     joined,
 )
 from headrace.sinks.stored.manifests import Manifests
+from headrace.store.counts import UPKEEP, counted_as
 from headrace.store.store import Store
 from headrace.system import Thread
 
@@ -66,12 +67,13 @@ class Upkeep:
             self._thread = None
 
     def _run(self, closed: int) -> None:
+        is_whole = self._sweeps % WHOLE_SWEEP_EVERY == 0
+        self._sweeps += 1
         try:
-            while merge(self._store, self._every):
-                pass
-            is_whole = self._sweeps % WHOLE_SWEEP_EVERY == 0
-            self._sweeps += 1
-            sweep(self._store, 0 if is_whole else max(0, closed - 4 * self._every), closed)
+            with counted_as(UPKEEP):
+                while merge(self._store, self._every):
+                    pass
+                sweep(self._store, 0 if is_whole else max(0, closed - 4 * self._every), closed)
         except (HeadraceError, OSError) as error:
             _logger.info("upkeep of %s is put off: %s", self._store.where(), error)
         finally:

@@ -127,10 +127,9 @@ class Listing:
         return files.named(unread)
 
 
-def checked_paths(paths: OnePath | Sequence[OnePath], kind: str) -> tuple[str, ...]:
-    """What the user wrote, as texts."""
+def checked_paths(paths: OnePath | Sequence[OnePath], kind: str) -> list[OnePath]:
+    """What the user wrote, as a list."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    written = tuple(os.fspath(path) for path in given)
-    if not written or not all(written):
+    if not given or not all(os.fspath(path) for path in given):
         raise InvalidPipeline(f"sources.{kind} needs a path, a directory or a pattern")
-    return written
+    return given

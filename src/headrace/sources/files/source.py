@@ -9,6 +9,7 @@ files instead (see `sequence`).
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -54,15 +55,15 @@ def file_source(
 def _file_set(paths: Paths, kind: str, *, watch: bool) -> FileSet:
     if isinstance(paths, Store):
         return StoredFileSet(paths, kind=kind, watch=watch)
-    written = checked_paths(paths, kind)
-    urls = [path for path in written if is_stored(path)]
+    given = checked_paths(paths, kind)
+    urls = [path for path in given if is_stored(path)]
     if not urls:
-        return LocalFileSet(written, watch=watch)
-    if len(urls) < len(written):
+        return LocalFileSet(tuple(os.fspath(path) for path in given), watch=watch)
+    if len(urls) < len(given):
         raise InvalidPipeline(
             f"sources.{kind} reads paths or URLs, not both in one list: read them as two streams"
         )
-    return StoredFileSet(written, kind=kind, watch=watch)
+    return StoredFileSet(given, kind=kind, watch=watch)
 
 
 class FileSource(Source):

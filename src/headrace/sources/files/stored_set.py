@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.sources.files.directories import NOTHING
-from headrace.sources.files.file_set import FileSet
+from headrace.sources.files.file_set import FileSet, OnePath
 from headrace.sources.files.input_file import InputFile
 from headrace.sources.files.stored_file import StoredFile
 from headrace.store.location import open_store
@@ -35,7 +35,7 @@ class StoredFileSet(FileSet):
 
     look_every_s = 1.0
 
-    def __init__(self, given: tuple[str, ...] | Store, *, kind: str, watch: bool) -> None:
+    def __init__(self, given: Sequence[OnePath] | Store, *, kind: str, watch: bool) -> None:
         self.watch = watch
         self._infos: dict[str, ObjectInfo] = {}
         if isinstance(given, Store):
@@ -46,7 +46,7 @@ class StoredFileSet(FileSet):
             self._shown = given.where()
             self._patterns: tuple[str, ...] = ("",)
             return
-        urls = [split_url(url) for url in given]
+        urls = [split_url(url, f"the place given to sources.{kind}") for url in given]
         roots = {(root, options) for root, _, options in urls}
         if len(roots) > 1:
             raise InvalidPipeline(
