@@ -114,7 +114,7 @@ class Pay(Computation):
             ctx.produce(onward, to="passed on")
 
 
-def exchange(source: Source, output: Path) -> Pipeline:
+def exchange(source: Source, output: Path | str) -> Pipeline:
     p = Pipeline("exchange")
     p.read("trades", source)
     p.compute(Book, inputs={"trades": "account"}, outputs="booked")
@@ -124,8 +124,8 @@ def exchange(source: Source, output: Path) -> Pipeline:
     p.compute(
         Pay, inputs={"closed": "leader", "passed on": "account"}, outputs=["payments", "passed on"]
     )
-    p.stream("closed").write(sinks.jsonl(output / "closed"))
-    p.stream("payments").write(sinks.jsonl(output / "payments"))
+    p.stream("closed").write(sinks.jsonl(inside(output, "closed")))
+    p.stream("payments").write(sinks.jsonl(inside(output, "payments")))
     return p
 
 
@@ -165,8 +165,14 @@ def write_trades(trades: Mapping[str, Sequence[Row]], directory: Path) -> Source
     return trades_in(directory)
 
 
-def trades_in(directory: Path) -> Source:
-    return sources.jsonl(str(directory / "*.jsonl"), timestamp="ts", lateness="2s")
+def trades_in(directory: Path | str) -> Source:
+    return sources.jsonl(inside(directory, "*.jsonl"), timestamp="ts", lateness="2s")
+
+
+def inside(place: Path | str, name: str) -> str:
+    """A name below a directory, or below a URL with options."""
+    whole, question, options = str(place).partition("?")
+    return f"{whole}/{name}{question}{options}"
 
 
 class Pathless(ForwardingStore):

@@ -1,8 +1,10 @@
 """The exchange as a program of its own, to be killed from outside: on Spark, or without it.
 
     python -m tests.spark.programs.kill_me DIRECTORY EPOCH_RECORDS [--local] [--checkpoint URL]
+        [--files URL]
 
-Reads DIRECTORY/in, writes DIRECTORY/out, keeps its state in DIRECTORY/checkpoint. Prints "ready"
+Reads DIRECTORY/in, writes DIRECTORY/out, keeps its state in DIRECTORY/checkpoint; with --files it
+reads and writes below that URL. Prints "ready"
 before it starts and "epoch N" after each epoch, "done" at the end, and exits with 0.
 """
 
@@ -12,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.spark.pipelines import exchange, trades_in
+from tests.spark.pipelines import exchange, inside, trades_in
 from tests.spark.support import run_local
 
 from headrace import EpochProgress
@@ -32,10 +34,12 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--until", default="end")
     parser.add_argument("--checkpoint", help="a URL; DIRECTORY/checkpoint if not given")
+    parser.add_argument("--files", help="a URL, below which it reads in/ and writes out/")
     given = parser.parse_args()
     where: Path = given.directory
     checkpoint = given.checkpoint or str(where / "checkpoint")
-    pipeline = exchange(trades_in(where / "in"), where / "out")
+    files = given.files or where
+    pipeline = exchange(trades_in(inside(files, "in")), inside(files, "out"))
     options = {
         "slots": given.slots, "epoch_records": given.epoch_records, "on_epoch": tell,
         "until": None if given.until == "never" else given.until,
