@@ -19,6 +19,7 @@ NAMES = (
     "before-plan-write",
     "after-plan-write",
     "before-job",
+    "after-merge-copy",
     "after-intent-write",
     "after-call",
     "after-result-write",
@@ -33,6 +34,7 @@ NAMES = (
     "after-claim",
     "after-publish",
     "after-high-water",
+    "after-merge-write",
     "before-collect",
     "after-collect",
 )

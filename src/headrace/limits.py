@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True):
     """How often a commit carries a snapshot, which is large; recovery folds the later commits."""
     collect_every_epochs: int = 16
     """How often files are collected, which lists every directory of the checkpoint."""
+    collect_rest_s: float = 60.0
+    """How long, at least, between two collections on an object store, where requests cost."""
     leftover_age_s: float = 3600.0
     """An incomplete file of this age no longer has a writer."""
 

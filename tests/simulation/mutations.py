@@ -23,6 +23,7 @@ from tests.simulation import (
 
 from headrace.causal import journal, outside
 from headrace.causal.journal import CallResult, Intent, Journal
+from headrace.engine.driver import collection
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
 from headrace.errors import StoreError
@@ -287,33 +288,32 @@ def entries_are_not_cut() -> AbstractContextManager[Any]:
 
 def collection_forgets_the_window() -> AbstractContextManager[Any]:
     """C8: only what the last commit names is kept."""
-    collect = driver_module.collect
+    needed_by = driver_module.needed_by
 
-    def careless(store: Any, log: Any, history: Any, acknowledged: int) -> int:
+    def careless(history: Any, *given: Any) -> Any:
         kept, history.segments = history.segments, deque([set()])
         try:
-            return collect(store, log, history, acknowledged)
+            return needed_by(history, *given)
         finally:
             history.segments = kept
 
-    return patch.object(driver_module, "collect", careless)
+    return patch.object(driver_module, "needed_by", careless)
 
 
 def collection_takes_the_newest() -> AbstractContextManager[Any]:
     """C8: files of the newest epoch count as orphans."""
-    collect = driver_module.collect
+    collect = collection.collect
 
-    def careless(store: Any, log: Any, history: Any, acknowledged: int) -> int:
-        gone = collect(store, log, history, acknowledged)
-        for name in history.ledger.slots:
-            directory = paths.state_directory(name)
+    def careless(store: Any, log: Any, needed: Any) -> int:
+        gone = collect(store, log, needed)
+        for name in store.list(paths.STATE):
+            directory = f"{paths.STATE}/{name}"
             for found in store.list(directory):
-                newest = f"{history.ledger.epoch:012d}"
-                if found.startswith(newest):
+                if found.startswith(f"{needed.closed:012d}"):
                     store.delete(f"{directory}/{found}")
         return gone
 
-    return patch.object(driver_module, "collect", careless)
+    return patch.object(collection, "collect", careless)
 
 
 # D. Time

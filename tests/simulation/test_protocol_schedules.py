@@ -72,9 +72,7 @@ SCHEDULES = {
         r"the ring of (?P=r): merge",
     ),
     "C1 a move": (r"the ring of \w+: move",),
-    "C2 a merge is left behind by a driver that dies": (
-        r"dies at \w+ /checkpoint/state/\S*merged",
-    ),
+    "C2 a merge is left behind by a driver that dies": (r"dies at \w+ /checkpoint/merged/",),
     "C4 a task dies in the middle of its user code": (r"dies in the middle of its user code",),
     "C4 an attempt is dropped, and workers go on": (r"its blob for \d+ is lost",),
     "C4 a worker is lost": (r"a worker is lost",),

@@ -147,11 +147,14 @@ class Journal:
                 break
             if not self._is_void(found, options):
                 return _checked(found, name, request)
-        above, _, own = self._directory.rpartition("/")
-        if own not in self._store.list(above):
+        # Looked for after the results: it is deleted before they are.
+        try:
+            self._store.read(paths.opened_marker(self._directory))
+        except FileNotFoundError:
             raise StoreError(
                 f"{self._directory} is not there, so the answer is unknown: is the checkpoint away?"
-            )
+            ) from None
+        self._refuse_closed()
         return None
 
     def _is_void(self, found: CallResult, options: CallOptions) -> bool:
@@ -189,15 +192,8 @@ class Journal:
         return found, found.nonce == intent.nonce
 
     def _refuse_closed(self) -> None:
-        """Raises if the directory was closed. A driver that slept may have created it again."""
-        first = int(self._directory.rpartition("/")[2])
-        # Check in this order: the first file is removed only after the second one exists.
-        span = paths.closed_span_marker(first, self._system.limits)
-        for marker in (paths.closed_marker(self._directory), span):
-            try:
-                self._store.read(marker)
-            except FileNotFoundError:
-                continue
+        """Raises if the directory was closed. A driver that slept may have opened it again."""
+        if is_closed(self._store, self._directory):
             raise self._gone()
 
     def _put_result(self, file: str, outcome: Determinant) -> CallResult:
@@ -228,10 +224,11 @@ class Journal:
                 raise self._gone() from None
             except (OSError, StoreError) as error:
                 failure, mine = error, False
+            if mine:
+                return data
             try:
                 found = self._store.read(full)
-                if not mine:
-                    self._store.sync(self._directory)
+                self._store.sync(self._directory)
                 return found
             except (OSError, StoreError) as error:
                 failure = failure or error
@@ -243,6 +240,20 @@ class Journal:
             f"{self._directory} was removed: this task belongs to an epoch that is long closed, "
             "and must not call the outside"
         )
+
+
+def is_closed(store: Store, directory: str) -> bool:
+    """Whether a directory of logged calls was closed."""
+    first = int(directory.rpartition("/")[2])
+    # In this order: the first marker is deleted only when the second one exists.
+    span = paths.closed_span_marker(first, store.system.limits)
+    for marker in (paths.closed_marker(directory), span):
+        try:
+            store.read(marker)
+        except FileNotFoundError:
+            continue
+        return True
+    return False
 
 
 def _checked(found: CallResult, name: str, request: bytes) -> Determinant:

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.errors import InvalidPipeline
 from headrace.model.values.time import duration
+from headrace.plan.options import byte_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -18,6 +20,15 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> 
         if value is not None:
             duration(value, what="it")
     except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return value
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks that the text is a number of bytes, and returns it."""
+    try:
+        byte_size(value, "it")
+    except InvalidPipeline as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return value
 
@@ -49,6 +60,14 @@ replicas = click.option(
     show_default=True,
     metavar="N",
     help="On a cluster: other executors that keep a copy of each slot's state.",
+)
+local_cache = click.option(
+    "--local-cache",
+    callback=_size,
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    help="How much an executor may copy to its own disk from a checkpoint that is a URL.",
 )
 epoch_timeout = click.option(
     "--epoch-timeout",

@@ -59,6 +59,7 @@ Examples:
 @options.lease
 @options.give_up_after
 @options.replicas
+@options.local_cache
 @options.epoch_timeout
 @click.option(
     "--accept-changed",

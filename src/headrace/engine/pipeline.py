@@ -66,6 +66,9 @@ class Pipeline(PipelineBuilder):
           raises does not stop the run; its error is logged.
         - `on_epoch`, `on_notice`: functions, for a listener with one method.
         - `replicas`: on a cluster, how many other executors keep a copy of each slot's state.
+        - `local_cache`: how many bytes of state an executor may copy to its own disk ("1GB"), where
+          the checkpoint is a URL or there are replicas; "0" for none. What was not used for the
+          longest time is deleted.
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
           default a minute, or twenty times the slowest epoch so far. It doubles with each attempt.
         - `accept_changed`: files that may have changed since they were read (a stream's name for
@@ -118,6 +121,7 @@ class Pipeline(PipelineBuilder):
             store,
             replicas=options.replicas,
             epoch_timeout_s=options.epoch_timeout_s,
+            local_cache_bytes=options.local_cache_bytes,
         )
         if not _may_read_itself(topology):
             options = msgspec.structs.replace(options, short_records_max=0)

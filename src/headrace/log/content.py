@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
-from headrace.log.identity import read_identity
+from headrace.log.identity import require_present
 from headrace.store.store import Store
 
 
@@ -34,17 +34,13 @@ def map_named(store: Store, name: str) -> pa.Buffer:
     """The bytes of a file that a commit names.
 
     A file is reported as missing only if it is missing twice, and the checkpoint was present in
-    between. The whole filesystem may have been unmounted at the first try: that is a transient
+    between. The whole checkpoint may have been unavailable at the first try: that is a transient
     error.
     """
     try:
         return store.map(name)
     except FileNotFoundError:
-        if read_identity(store) is None:
-            raise StoreError(
-                f"{store.where(name)} is not there, nor is the checkpoint's {paths.IDENTITY}: is "
-                "it still mounted, at the same path?"
-            ) from None
+        require_present(store)
     try:
         return store.map(name)
     except FileNotFoundError:

@@ -174,9 +174,18 @@ class EpochLog:
         if foreign is not None:
             raise self._fenced(foreign)
         # An empty position proves nothing if other drivers have written further and trimmed.
-        for position in (self.position, self.position + 1):
-            if self._is_trimmed(self._directory(position)):
-                raise Fenced("this driver is so far behind that the log was trimmed past it")
+        here, there = self._directory(self.position), self._directory(self.position + 1)
+        if self._is_trimmed(here) or (there != here and self._is_trimmed(there)):
+            raise Fenced("this driver is so far behind that the log was trimmed past it")
+
+    def is_trimmed(self, position: int) -> bool:
+        """Whether the log was trimmed past a position.
+
+        Then an empty position after it is not the end of the log. And on a store without
+        directories an entry there may be that of a driver which slept, put it, and has not taken
+        it back yet.
+        """
+        return self._is_trimmed(self._directory(position))
 
     def _fenced(self, foreign: LogEntry) -> Fenced:
         return Fenced(
@@ -192,8 +201,8 @@ class EpochLog:
             if component.isdigit() and int(component) < keep:
                 directory = f"{paths.LOG}/{component}"
                 self._store.put_if_absent(paths.trimmed_marker(directory), b"")
-                for name in self._store.list(directory):
-                    self._store.delete(f"{directory}/{name}")
+                names = self._store.list(directory)
+                self._store.delete_all([f"{directory}/{name}" for name in names])
                 self._store.remove_directory(directory)
 
     def _entry(self, kind: str, generation: int, body: object) -> LogEntry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.errors import CorruptCheckpoint, IncompatibleState
+from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
 from headrace.store.store import Store
@@ -46,8 +46,7 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
     if found is None:
         store.make_directory("")
         new = Identity(store.system.token_hex(8), pipeline)
-        store.put_if_absent(paths.IDENTITY, seal(_MAGIC, msgspec.json.encode(new)))
-        found = read_identity(store)
+        found = _put(store, new)
     if found is None or found.pipeline != pipeline:
         owner = found.pipeline if found else "no pipeline"
         raise IncompatibleState(
@@ -55,6 +54,39 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
             "choose another checkpoint= directory"
         )
     return found
+
+
+def require_present(store: Store, checkpoint: str = "") -> None:
+    """StoreError if the checkpoint is not there: no other error that follows is meaningful.
+
+    `checkpoint` is its id, where that is known. An identity that cannot be decoded counts as not
+    there, too: a filesystem or a bucket that comes and goes may show anything.
+    """
+    try:
+        identity = read_identity(store)
+    except CorruptCheckpoint as error:
+        raise StoreError(f"the checkpoint {store.where()} cannot be read: {error}") from error
+    if identity is None or (checkpoint and identity.id != checkpoint):
+        raise StoreError(
+            f"the checkpoint {store.where()} is not there: is it still mounted, at the same path?"
+        )
+
+
+def _put(store: Store, new: Identity) -> Identity | None:
+    """Puts an identity where there is none; returns the one that is there.
+
+    Who put it does not matter, so the answer of the put does not either: it is read back, also
+    where the put failed, because it may have arrived all the same.
+    """
+    data = seal(_MAGIC, msgspec.json.encode(new))
+    try:
+        if store.put_if_absent(paths.IDENTITY, data):
+            return read_identity(store)
+    except (OSError, StoreError):
+        if read_identity(store) is None:
+            raise
+    store.sync("")  # a name that is only visible may vanish again
+    return read_identity(store)
 
 
 def _read(store: Store) -> bytes | None:

@@ -7,7 +7,9 @@ state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
 read/<stream>/<epoch>-read-<digest>.arrow  the splits that the stream has read to their end
+merged/<epoch>-<token>                     a merge of segments, until a commit adopts a copy of it
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
+determinants/<first epoch>/opened          a marker: that directory was made, and may be used
 determinants/<first epoch>/<name>.result   answers of calls that must not be repeated, and intents
 determinants/<first epoch>.closed          a marker: that directory was removed and must not be used
 determinants/span-<n>.closed               the same marker for all directories of a span of epochs
@@ -32,6 +34,7 @@ STATE = "state"
 OUTBOX = "outbox"
 STAGED = "staged"
 READ = "read"
+MERGED = "merged"
 SOURCES = "sources"
 WORK = "work"
 DETERMINANTS = "determinants"
@@ -87,9 +90,27 @@ def staged_directory(sink: str) -> str:
     return f"{STAGED}/{safe(sink)}"
 
 
+def merged(epoch: int, token: str) -> str:
+    """The file of a merge that began while `epoch` was open; `token` makes it unique."""
+    return f"{MERGED}/{epoch:012d}-{token}"
+
+
+def merged_in(name: str) -> int:
+    """The epoch in which a file of `merged/` was begun; ValueError if it is not one."""
+    epoch, dash, _ = name.partition("-")
+    if not dash or len(epoch) != 12:
+        raise ValueError(f"{name!r} is not named epoch-token")
+    return int(epoch)
+
+
 def determinants_directory(first: int) -> str:
     """The directory that logs calls which must not be repeated, from epoch `first` on."""
     return f"{DETERMINANTS}/{first:012d}"
+
+
+def opened_marker(directory: str) -> str:
+    """The marker of a directory of determinants that a driver has made."""
+    return f"{directory}/opened"
 
 
 def closed_marker(directory: str) -> str:

@@ -121,5 +121,8 @@ class Sink(ABC):
         to a copy of the checkpoint.
         """
 
+    def tidy(self) -> None:
+        """Deletes what no delivery can need any more. Called now and then, beside deliveries."""
+
     def close(self) -> None:
         """Called when the run has ended."""

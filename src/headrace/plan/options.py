@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
@@ -15,10 +16,15 @@ from headrace.plan.progress import EpochProgress, Notice
 
 SHORT_RECORDS_MAX = 20_000
 """Up to this many records the driver itself reads and routes an epoch: the short way."""
+LOCAL_CACHE_BYTES = 10**9
+"""How many bytes an executor may copy from the store to its own disk, by default."""
 LEASE_S_MIN = 0.2
 """A shorter lease would lapse while a busy machine does something else."""
 
 AnyPath = str | os.PathLike[str]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)?")
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 class RunOptions(TypedDict, total=False):
@@ -31,6 +37,7 @@ class RunOptions(TypedDict, total=False):
     epoch_timeout: Duration | None
     retain_epochs: int
     replicas: int
+    local_cache: int | str
     standby: bool
     lease: Duration
     stuck_after: Duration | None
@@ -52,6 +59,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retain_epochs: int = 16
     """How many commits to keep: one more than the number of epochs that can be replayed."""
     replicas: int = 0
+    local_cache_bytes: int = LOCAL_CACHE_BYTES
+    """How many bytes an executor may copy from the store to its own disk."""
     standby: bool = False
     lease_s: float | None = None
     """The length of the leader's lease; None: the leader has no lease."""
@@ -100,6 +109,7 @@ def check_options(given: RunOptions) -> Options:
         epoch_timeout_s=_seconds(given.get("epoch_timeout"), "epoch_timeout="),
         retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
         replicas=replicas,
+        local_cache_bytes=byte_size(given.get("local_cache", LOCAL_CACHE_BYTES), "local_cache="),
         standby=given.get("standby", False),
         lease_s=lease_s,
         stuck_s=_seconds(given.get("stuck_after", "10m"), "stuck_after="),
@@ -124,6 +134,14 @@ def _listeners(given: RunOptions) -> tuple[Listener, ...]:
 def _names(given: AnyPath | Sequence[AnyPath]) -> tuple[str, ...]:
     paths = [given] if isinstance(given, str | os.PathLike) else given
     return tuple(os.fspath(path) for path in paths)
+
+
+def byte_size(given: int | str, what: str) -> int:
+    """A number of bytes, given as such or with a unit: "512MB"."""
+    found = _SIZE.fullmatch(str(given).strip().upper())
+    if found is None or isinstance(given, bool):
+        raise InvalidPipeline(f"{what} is a number of bytes, such as '512MB', not {given!r}")
+    return round(float(found[1]) * _UNITS[found[2] or "B"])
 
 
 def _seconds(given: Duration | None, what: str) -> float | None:

@@ -41,7 +41,7 @@ class AtLeastOnceSink(Sink):
 
     def deliver(self, delivery: Delivery) -> None:
         mark = self._high_water()
-        if not delivery.weak and mark.read() >= delivery.epoch:
+        if not delivery.weak and mark.read_again() >= delivery.epoch:
             mark.verify(delivery.epoch, delivery.commit)
             return
         parts = load_parts(delivery.parts)
@@ -55,6 +55,9 @@ class AtLeastOnceSink(Sink):
 
     def verify(self, epoch: int, commit: str) -> None:
         self._high_water().verify(epoch, commit)
+
+    def tidy(self) -> None:
+        self._high_water().tidy()
 
     def _high_water(self) -> HighWater:
         if self._mark is None:

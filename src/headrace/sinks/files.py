@@ -156,7 +156,11 @@ class FileSink(Sink):
         reach("after-high-water")
         if not has_rows:
             self._keep_empty(epoch, _came_of(delivery))
-        self._sweep(epoch)
+
+    def tidy(self) -> None:
+        self._sweep(high_water := self.high_water())
+        kept = self._system.limits.high_water_markers_kept
+        remove_old(self._marks, up_to=high_water - kept)
 
     def _publish_weak(self, delivery: Delivery) -> None:
         """Shows an epoch before its commit, under a name of its own, and writes no marker."""

@@ -2,8 +2,11 @@
 
 There is one marker file per epoch, put if absent; the mark is the largest epoch among them. So a
 paused driver that wakes can add an old marker, but never lower the mark. Older markers are deleted
-only after a higher one is on disk, and the newest few always stay, because a directory that is
-read while names are added and deleted may miss one of them.
+only after a higher one is on disk, now and then (`tidy`), and the newest few always stay, because a
+directory that is read while names are added and deleted may miss one of them.
+
+Markers are listed once. After that a read asks for the next marker only, and lists again if that
+one exists, or if the outcome of a put is unknown.
 
 A marker says where its epoch came from: the checkpoint's id and place, and the commit. All drivers
 of one checkpoint share its log and so its commits. If a copy of the checkpoint runs at the same
@@ -62,21 +65,39 @@ class HighWater:
         self._store = store
         self._where = where or store.where()
         self._mark = HighWaterMark(checkpoint, "", place)
+        self._last: int | None = None
+        """The last epoch delivered, as far as this object knows."""
+        self._just_read = False
 
     def read(self) -> int:
-        """The last epoch delivered, or 0."""
-        return highest_marker(self._store)
+        """The last epoch delivered, by this driver or another, or 0."""
+        if self._last is None or self._is_marked(self._last + 1):
+            self._last = highest_marker(self._store)
+        self._just_read = True
+        return self._last
+
+    def read_again(self) -> int:
+        """`read`, without a request if nothing was delivered since the last read."""
+        if self._last is None or not self._just_read:
+            return self.read()
+        return self._last
 
     def advance(self, epoch: int, commit: str = "", *, empty: bool = False) -> None:
         """Records, durably, that everything up to `epoch` was delivered."""
         mine = msgspec.structs.replace(self._mark, commit=commit, empty=empty)
+        known, self._last, self._just_read = self._last, None, False  # until the put has answered
         self._store.make_directory("")
         if not self._store.put_if_absent(epoch_name(epoch), msgspec.json.encode(mine)):
             # Another driver put the marker, perhaps just now: make it durable.
             self._store.sync("")
             self.verify(epoch, commit)
+        if known is not None:
+            self._last = max(known, epoch)
+
+    def tidy(self) -> None:
+        """Deletes old markers."""
         kept = self._store.system.limits.high_water_markers_kept
-        remove_old(self._store, up_to=epoch - kept)
+        remove_old(self._store, up_to=self.read() - kept)
 
     def verify(self, epoch: int, commit: str) -> None:
         """Raises IncompatibleState where this epoch was delivered from another commit."""
@@ -90,9 +111,17 @@ class HighWater:
         except (FileNotFoundError, msgspec.DecodeError):
             return None  # the name alone already raises the mark
 
+    def _is_marked(self, epoch: int) -> bool:
+        try:
+            self._store.read(epoch_name(epoch))
+        except FileNotFoundError:
+            return False
+        return True
+
     def verify_last(self, commits: Mapping[int, str]) -> None:
         """`verify` for the last delivered epoch, where `commits` has it."""
         epoch = self.read()
+        self._just_read = False  # long ago when the first epoch comes
         self.verify(epoch, commits.get(epoch, ""))
 
 

@@ -97,12 +97,6 @@ class DiskStore(Store):
             files.link(self.local_path(old), path, self.system)
         self._counter.put()
 
-    def move(self, old: str, new: str) -> None:
-        path = self.local_path(new)
-        with files.explained("rename", self.local_path(old)):
-            self.system.files.replace(self.local_path(old), path)
-            files.sync_directory(os.path.dirname(path), self.system)
-
     def sweep(self, directory: str, older_than_s: float) -> int:
         try:
             found = self.system.files.modified_s(self.local_path(directory), ".tmp")

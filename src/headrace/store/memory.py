@@ -84,11 +84,6 @@ class MemoryStore(Store):
         with self._lock:
             self.write(new, self.read(old))
 
-    def move(self, old: str, new: str) -> None:
-        with self._lock:
-            self.write(new, self.read(old))
-            self.delete(old)
-
     def sweep(self, directory: str, older_than_s: float) -> int:
         until = self.system.wall_s() - older_than_s
         with self._lock:

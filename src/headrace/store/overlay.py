@@ -1,6 +1,6 @@
 """`Overlay`: a checkpoint that can be read, and written to without being changed.
 
-Everything that is written, moved or deleted stays in this process, above the checkpoint's files.
+Everything that is written, copied or deleted stays in this process, above the checkpoint's files.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ an object store can keep this contract, and so can a dict. Each operation promis
   outlives a power loss.
 - `read`, `list`: they see every write that returned before they began.
 - `list`: the names one level below a directory. A hidden name, one that begins with a dot, is
-  not listed: it is a file on its way to its final name (`move`), or an incomplete file that a
-  writer left behind (`sweep`).
+  not listed: it is an incomplete file that a writer left behind (`sweep`).
 - `copy`: the new name is complete or absent, and durable when it returns. The store copies by
   itself if it can.
 
@@ -174,14 +173,6 @@ class Store(ABC):
         """
         self.write(new, self.read(old))
 
-    def move(self, old: str, new: str) -> None:
-        """Renames a durable file, replacing an existing file.
-
-        The new name is never visible without its bytes. After a crash both names may exist.
-        """
-        self.write(new, self.read(old))
-        self.delete(old)
-
     @abstractmethod
     def sweep(self, directory: str, older_than_s: float) -> int:
         """Deletes hidden, incomplete files of that age in a directory; returns how many."""
@@ -194,11 +185,13 @@ class Store(ABC):
         self.sweep(name, older_than_s=-1.0)
 
     def retire_directory(self, name: str) -> bool:
-        """Removes a directory and its files atomically: a put into it fails from then on.
+        """Removes a directory and its files; returns True.
 
-        False if the store cannot do that; then the files stay.
+        On a store with directories it happens at once, and a put into it fails from then on. On
+        others a put succeeds, so callers put a marker first, which writers look for after a put.
         """
-        return False
+        self.delete_all([f"{name}/{left}" for left in self.list(name)])
+        return True
 
 
 class ForwardingStore(Store):
@@ -277,9 +270,6 @@ class ForwardingStore(Store):
 
     def copy(self, old: str, new: str) -> None:
         self.base.copy(self.base_name(old), self.base_name(new))
-
-    def move(self, old: str, new: str) -> None:
-        self.base.move(self.base_name(old), self.base_name(new))
 
     def sweep(self, directory: str, older_than_s: float) -> int:
         return self.base.sweep(self.base_name(directory), older_than_s)

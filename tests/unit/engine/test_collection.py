@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import random
+import threading
 
 import pytest
 from tests.unit.engine.support import Crash, counting, driver_of, run
-from tests.unit.systems import limited
+from tests.unit.systems import Stopwatch, limited
 
 from headrace import Computation, failpoints
-from headrace.engine.driver.collection import collect
+from headrace.engine.driver.collection import Collector, collect, needed_by
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.recovery import recover
+from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -20,6 +23,7 @@ from headrace.sources import memory
 from headrace.state.segment import Segment
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
+from headrace.system import REAL, System
 
 VALUES = [i * 7 % 10 for i in range(300)]
 DIGEST = "0" * 32
@@ -27,7 +31,7 @@ DIGEST = "0" * 32
 
 def collected(driver: Driver, acknowledged: int | None = None) -> int:
     done = driver._deliverer.acknowledged() if acknowledged is None else acknowledged
-    return collect(driver.store, driver.log, driver.history, done)
+    return collect(driver.store, driver.log, needed_by(driver.history, done))
 
 
 def files(store: MemoryStore, directory: str) -> set[str]:
@@ -185,3 +189,84 @@ def test_after_any_crash_and_collection_every_file_that_counts_opens() -> None:
     for row in sink.rows:
         totals[row["k"]] = totals.get(row["k"], 0) + 1
     assert totals == expected
+
+
+# Beside the epochs ---------------------------------------------------------
+
+
+class Barred(MemoryStore):
+    """Lists only when the test lets it."""
+
+    rewrite_interval_s = 0.0
+
+    def __init__(self, system: System = REAL) -> None:
+        super().__init__(system)
+        self.open = threading.Event()
+        self.open.set()
+        self.error: Exception | None = None
+
+    def list(self, directory: str) -> list[str]:
+        self.open.wait(10)
+        if self.error is not None:
+            raise self.error
+        return super().list(directory)
+
+
+def collector_over(store: Barred) -> tuple[Driver, Collector]:
+    driver = driver_of(counting(VALUES), store, retain_epochs=1)
+    driver._collector.close()
+    driver._collector = Collector(store, driver.log, lambda: None, background=True)
+    return driver, driver._collector
+
+
+def wait_for(collector: Collector) -> None:
+    if collector._running is not None:
+        concurrent.futures.wait([collector._running], 10)
+
+
+def test_epochs_go_on_while_a_collection_runs_and_what_they_need_stays() -> None:
+    store = Barred(limited(collect_every_epochs=4))
+    driver, collector = collector_over(store)
+    run(driver, 3)
+    store.open.clear()
+    run(driver, 12)
+    assert driver.ledger.epoch == 15 and collector._running is not None
+    assert not collector._running.done(), "one at a time"
+    store.open.set()
+    wait_for(collector)
+    assert named_by_the_window(driver) <= set(store.files)
+    run(driver, 1)
+    wait_for(collector)
+    assert files(store, paths.STATE) <= named_by_the_window(driver)
+    collector.close()
+
+
+def test_an_outage_of_a_collection_stops_nothing_and_another_error_is_raised_once(caplog) -> None:
+    store = Barred(limited(collect_every_epochs=1))
+    driver, collector = collector_over(store)
+    run(driver, 1)
+    wait_for(collector)
+    store.error = StoreError("cannot list")
+    run(driver, 1)
+    wait_for(collector)
+    store.error = ValueError("a bug")
+    run(driver, 1)
+    wait_for(collector)
+    assert "old files could not be deleted: cannot list" in caplog.text
+    store.error = None
+    with pytest.raises(ValueError, match="a bug"):
+        run(driver, 1)
+    collector.close()
+
+
+def test_an_object_store_is_not_listed_at_every_turn() -> None:
+    time = Stopwatch()
+    time.limits = limited(collect_every_epochs=1).limits
+    store = Barred(time)
+    store.rewrite_interval_s = 1.1
+    driver = driver_of(counting(VALUES), store, retain_epochs=1)
+    run(driver, 10)
+    assert len(store.list(paths.STAGED + "/counts")) > 9
+    time.now_s += 61.0
+    run(driver, 1)
+    assert len(store.list(paths.STAGED + "/counts")) <= 2

@@ -8,16 +8,18 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.unit.engine.support import counting, driver_of, run
+from tests.unit.engine.support import Crash, counting, die, driver_of, run
 from tests.unit.systems import limited
 
+from headrace import failpoints
+from headrace.engine.driver.collection import collect, needed_by
 from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.driver import Driver
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.limits import LIMITS
 from headrace.log import paths
-from headrace.plan.epoch import Plan
+from headrace.plan.epoch import Adoption, Plan
 from headrace.plan.ring import Ring
 from headrace.state import compaction
 from headrace.store.memory import MemoryStore
@@ -50,8 +52,15 @@ def next_plan(driver: Driver) -> Plan:
     return plan
 
 
-def temporaries(driver: Driver) -> list[str]:
-    return [n for n in driver.store.files if "/.merged-" in n]
+def merged(driver: Driver) -> list[str]:
+    return driver.store.list(paths.MERGED)
+
+
+def adopted(driver: Driver, plan: Plan | None = None) -> list[Adoption]:
+    """What the commit of a plan adopts, after its job has run."""
+    plan = plan or next_plan(driver)
+    driver._compactor.begin(plan, driver.ledger)
+    return driver._compactor.adoptions(plan, driver.ledger)
 
 
 def counts(driver: Driver) -> dict:
@@ -62,7 +71,7 @@ def test_a_merge_takes_its_runs_place_and_changes_no_answer() -> None:
     driver = piled_up()
     before, entries = counts(driver), driver.ledger.slots["Count"][0].entries
     driver._compactor.consider(driver.history)
-    (adoption, _) = adoptions = driver._compactor.adoptions(next_plan(driver), driver.ledger)
+    (adoption, _) = adoptions = adopted(driver)
     assert adoption.replaces == tuple(e.segment for e in entries)
     assert adoption.entry.last_epoch == max(e.last_epoch for e in entries)
     epoch, label, _ = paths.parse_content_name(adoption.entry.segment.rsplit("/", 1)[1])
@@ -88,12 +97,12 @@ def test_a_pipeline_with_merges_ends_with_the_state_of_one_without() -> None:
 def test_a_result_whose_run_has_changed_is_thrown_away() -> None:
     driver = piled_up()
     driver._compactor.consider(driver.history)
-    assert len(temporaries(driver)) == 2
+    assert len(merged(driver)) == 2
     slot = driver.ledger.slots["Count"][0]
     driver.ledger.slots["Count"][0] = msgspec.structs.replace(slot, entries=slot.entries[1:])
-    (adoption,) = driver._compactor.adoptions(next_plan(driver), driver.ledger)
+    (adoption,) = adopted(driver)
     assert adoption.slot == 1
-    assert temporaries(driver) == []
+    assert merged(driver) == []
 
 
 def test_nothing_is_adopted_by_an_epoch_that_moves_the_ring() -> None:
@@ -101,15 +110,15 @@ def test_nothing_is_adopted_by_an_epoch_that_moves_the_ring() -> None:
     driver = piled_up()
     driver._compactor.consider(driver.history)
     moved = msgspec.structs.replace(next_plan(driver), rings={"Count": Ring.even(3)})
-    assert driver._compactor.adoptions(moved, driver.ledger) == []
-    assert temporaries(driver) == []
+    assert adopted(driver, moved) == []
+    assert merged(driver) == []
 
 
 def test_a_result_is_offered_to_one_epoch_only() -> None:
     driver = piled_up()
     driver._compactor.consider(driver.history)
-    assert len(driver._compactor.adoptions(next_plan(driver), driver.ledger)) == 2
-    assert driver._compactor.adoptions(next_plan(driver), driver.ledger) == []
+    assert len(adopted(driver)) == 2
+    assert adopted(driver) == []
 
 
 def test_a_full_disk_delays_a_merge_and_stops_nothing() -> None:
@@ -117,7 +126,7 @@ def test_a_full_disk_delays_a_merge_and_stops_nothing() -> None:
     real = driver.store.write
 
     def full(name: str, data: bytes) -> None:
-        if "Count/.merged-" in name:
+        if name.startswith("merged/"):
             raise StoreError("the disk is full")
         real(name, data)
 
@@ -134,9 +143,9 @@ def test_a_full_disk_delays_a_merge_and_stops_nothing() -> None:
 def test_a_swept_result_is_forgotten() -> None:
     driver = piled_up()
     driver._compactor.consider(driver.history)
-    for name in temporaries(driver):
-        driver.store.delete(name)
-    assert driver._compactor.adoptions(next_plan(driver), driver.ledger) == []
+    for name in merged(driver):
+        driver.store.delete(f"{paths.MERGED}/{name}")
+    assert adopted(driver) == []
 
 
 def test_a_damaged_segment_is_not_merged_over() -> None:
@@ -145,7 +154,7 @@ def test_a_damaged_segment_is_not_merged_over() -> None:
     driver.store.files[name] = driver.store.files[name][:-1]
     with pytest.raises(CorruptCheckpoint, match="is damaged"):
         driver._compactor.consider(driver.history)
-        driver._compactor.adoptions(next_plan(driver), driver.ledger)
+        adopted(driver)
 
 
 def test_a_merge_that_fails_for_any_reason_stops_nothing_and_is_left_alone_ever_longer(
@@ -166,12 +175,23 @@ def test_a_merge_that_fails_for_any_reason_stops_nothing_and_is_left_alone_ever_
     assert epochs[1] - epochs[0] >= RETRY_AFTER and epochs[2] - epochs[1] >= 2 * RETRY_AFTER
 
 
-def test_a_segment_that_was_out_of_reach_for_a_while_is_not_taken_for_lost() -> None:
+def test_a_merge_while_the_whole_checkpoint_is_away_is_tried_again() -> None:
     driver = piled_up()
-    real, driver.store.map = driver.store.map, lambda name: driver.store.read("away")  # type: ignore[method-assign]
+    kept = dict(driver.store.files)
+    driver.store.files.clear()
     driver._compactor.consider(driver.history)
-    driver.store.map = real  # type: ignore[method-assign]
-    assert driver._compactor.adoptions(next_plan(driver), driver.ledger) == []
+    driver.store.files.update(kept)
+    assert adopted(driver) == []
+    run(driver, RETRY_AFTER + 2)
+    assert driver._compactor.adopted > 0
+
+
+def test_a_missing_segment_of_a_checkpoint_that_is_there_is_raised() -> None:
+    driver = piled_up()
+    del driver.store.files[driver.ledger.slots["Count"][0].entries[3].segment]
+    driver._compactor.consider(driver.history)
+    with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):
+        adopted(driver)
 
 
 @pytest.mark.parametrize("piece", [500, 3000])
@@ -179,7 +199,7 @@ def test_a_large_run_is_merged_in_pieces_that_are_merged_again_together(piece: i
     driver = piled_up(system=limited(merge_piece_bytes=piece, merge_sample_bytes=50))
     before = counts(driver)
     driver._compactor.consider(driver.history)
-    adoptions = driver._compactor.adoptions(next_plan(driver), driver.ledger)
+    adoptions = adopted(driver)
     assert len(adoptions) > 2 and driver._compactor.adopted == 2
     for each in adoptions:
         driver.ledger._adopt(each)
@@ -216,8 +236,88 @@ def test_epochs_go_on_while_a_merge_is_running() -> None:
     slow.consider(driver.history)
     assert run(driver, 3) == 3 and slow.adopted == 0
     gate.set()
-    for future in slow._running.values():
-        future.result(10)
+    for merge in slow._merges.values():
+        merge.merging.result(10)
     run(driver, 1)
     slow.close()
     assert slow.adopted >= 1
+
+
+class SlowCopies(MemoryStore):
+    """Copies only when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.copied: list[str] = []
+
+    def copy(self, old: str, new: str) -> None:
+        self.gate.wait(100)
+        super().copy(old, new)
+        self.copied.append(new)
+
+
+def epoch_of(name: str) -> int:
+    return paths.parse_content_name(name.rsplit("/", 1)[1])[0]
+
+
+def test_an_epoch_never_waits_for_a_copy_and_adopts_only_what_has_its_own_number() -> None:
+    store = SlowCopies()
+    driver = driver_of(counting(VALUES), store, slots=1)
+    driver._compactor = Never(store, driver.topology, background=False)
+    run(driver, 12)
+    slow = driver._compactor = Compactor(store, driver.topology, background=True)
+    slow.consider(driver.history)
+    for merge in slow._merges.values():
+        merge.merging.result(10)
+    run(driver, 7)  # copies for the epochs 13, 15 and 18 are late, each further ahead
+    assert slow.adopted == 0 and driver.ledger.epoch == 19
+    (merge,) = slow._merges.values()
+    assert merge.target == 23 and merge.copying is not None
+    store.gate.set()
+    merge.copying.result(10)
+    assert 23 in map(epoch_of, store.copied)
+    run(driver, 3)
+    assert slow.adopted == 0
+    run(driver, 1)
+    assert slow.adopted == 1 and driver.ledger.epoch == 23
+    entries = driver.ledger.slots["Count"][0].entries
+    assert epoch_of(entries[0].segment) == 23
+    slow.close()
+    assert counts(driver) == counts(piled_up(23, slots=1))
+
+
+@pytest.mark.parametrize("name", ["after-merge-write", "after-merge-copy"])
+def test_what_a_driver_left_that_died_in_a_merge_is_swept(name: str) -> None:
+    store = MemoryStore(limited(collect_every_epochs=1))
+    driver = driver_of(counting(VALUES), store)
+    failpoints.arm(name, die)
+    with pytest.raises(Crash):
+        run(driver)
+    failpoints.disarm()
+    left = store.list(paths.MERGED)
+    assert left
+    driver = driver_of(counting(VALUES), store)
+    run(driver, 3)
+    assert not {*left} & {*store.list(paths.MERGED)}
+    late = paths.merged(driver.ledger.epoch, "zombie")
+    store.write(late, b"of a driver that slept")
+    run(driver, 1)
+    assert late not in store.files
+    needed = set().union(*driver.history.segments)
+    assert {n for n in store.files if n.startswith("state/")} <= needed
+    run(driver)
+    assert counts(driver) == counts(piled_up(10_000))
+
+
+def test_no_file_of_a_merge_that_waits_is_swept() -> None:
+    driver = piled_up(retain_epochs=1)
+    compactor = driver._compactor
+    compactor.consider(driver.history)
+    before = merged(driver)
+    collected = needed_by(driver.history, 2**62, compactor.merging_since(driver.ledger.epoch))
+    collect(driver.store, driver.log, collected)
+    assert merged(driver) == before != []
+    assert compactor.merging_since(99) == driver.ledger.epoch + 1
+    adopted(driver)
+    assert compactor.merging_since(99) == 100 and merged(driver) == []

@@ -88,6 +88,11 @@ def asking(values: list[int]) -> Topology:
     return p.freeze()
 
 
+def forget(driver: driver_module.Driver) -> int:
+    oldest = driver.history.commits[0][1].epoch
+    return collect_determinants(driver.store, oldest, driver.ledger.determinants)
+
+
 def directories(driver: driver_module.Driver) -> set[int]:
     names = driver.store.list(paths.DETERMINANTS)
     return {int(name) for name in names if not name.endswith(".closed")}
@@ -97,18 +102,18 @@ def test_directories_go_when_their_epochs_have_left_the_window():
     driver = driver_of(asking(list(range(400))), retain_epochs=3)
     run(driver, 60)
     oldest = driver.history.commits[0][1].epoch
-    collect_determinants(driver.store, driver.history)
+    forget(driver)
     left = directories(driver)
     assert driver.ledger.determinants in left
     assert len(left) <= 2 and min(left) + DETERMINANTS_EPOCHS > oldest
-    assert collect_determinants(driver.store, driver.history) == 0
+    assert forget(driver) == 0
 
 
 def test_markers_of_a_span_that_is_over_become_one_and_a_zombie_is_still_turned_away() -> None:
     store = MemoryStore(limited(closed_span_epochs=4 * DETERMINANTS_EPOCHS))
     driver = driver_of(asking(list(range(1200))), store, retain_epochs=3)
     run(driver, 20 * DETERMINANTS_EPOCHS)
-    collect_determinants(driver.store, driver.history)
+    forget(driver)
     markers = [n for n in driver.store.list(paths.DETERMINANTS) if n.endswith(".closed")]
     spans = [name for name in markers if name.startswith("span-")]
     assert len(spans) >= 3 and len(markers) - len(spans) <= 4

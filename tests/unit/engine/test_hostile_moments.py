@@ -170,23 +170,6 @@ def test_rows_that_vanished_with_the_whole_checkpoint_are_waited_for(tmp_path: P
     assert len(list((tmp_path / "out").glob("epoch=*"))) == 2
 
 
-def test_a_merge_that_missed_a_file_of_a_checkpoint_that_was_away_is_tried_again() -> None:
-    driver = driver_of(counting(VALUES * 4), MemoryStore())
-    run(driver, 12)
-    compactor = driver._compactor
-    segment = driver.ledger.slots["Count"][0].entries[-1].segment
-    data = driver.store.files.pop(segment)
-    entries = driver.ledger.slots["Count"][0].entries
-    compactor._running.clear()
-    compactor._start("Count", 0, entries, entries, 0)
-    plan = driver.ledger.open_plan or driver._decide().plan
-    assert compactor.adoptions(plan, driver.ledger) == []
-    compactor._start("Count", 0, entries, entries, 0)
-    with pytest.raises(CorruptCheckpoint, match="is missing"):
-        compactor.adoptions(plan, driver.ledger)
-    driver.store.files[segment] = data
-
-
 # What is missing -------------------------------------------------------------
 
 

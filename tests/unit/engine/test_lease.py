@@ -33,6 +33,7 @@ from headrace.engine.leading.lease import (
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.store.memory import MemoryStore
+from headrace.system import System
 
 VALUES = [i * 7 % 10 for i in range(60)]
 
@@ -258,3 +259,72 @@ def test_a_standby_far_behind_reads_the_log_anew_where_it_was_trimmed() -> None:
     assert standby.ledger.epoch == leader.ledger.epoch
     run(standby.take_over(lapsed=1))
     assert epochs_of(diary) == list(range(1, 22))
+
+
+class Slow(MemoryStore):
+    """Refuses a name that is written again within a second, as some object stores do."""
+
+    rewrite_interval_s = 1.1
+
+    def __init__(self, system: System) -> None:
+        super().__init__(system)
+        self.written: list[float] = []
+
+    def write(self, name: str, data: bytes) -> None:
+        super().write(name, data)
+        if name == paths.LEASE:
+            self.written.append(self.system.uptime_s())
+
+
+def test_a_lease_is_never_written_again_before_its_store_allows_it() -> None:
+    time = Stopwatch()
+    store = Slow(time)
+    keeper = LeaseKeeper(store, 4, 0.2, lambda: 7, Pulse(None, time))
+    until(lambda: bool(store.written))
+    keeper.end(RELEASED, "stopped")
+    found = read_lease(store)
+    assert found is not None and found.state == RELEASED and found.length_s == 4.4
+    assert len(store.written) == 2 and store.written[1] - store.written[0] >= 1.1
+
+
+SMALL = limited(log_directory_entries=5, collect_every_epochs=1, snapshot_every_epochs=2)
+
+
+class Listed(MemoryStore):
+    """Counts listings."""
+
+    listed = 0
+
+    def list(self, directory: str) -> list[str]:
+        self.listed += 1
+        return super().list(directory)
+
+
+def test_a_standby_that_polls_lists_nothing_and_notices_that_it_was_left_behind() -> None:
+    store = Listed(SMALL)
+    leader = driver_of(counting(VALUES * 3), store, retain_epochs=1)
+    run(leader, 2)
+    standby = follower_of(counting(VALUES * 3), store)
+    standby.follow()
+    before = store.listed
+    for _ in range(5):
+        standby.follow(closely=False)
+    assert store.listed == before and standby.ledger.epoch == 2
+    run(leader, 40)
+    standby.follow(closely=False)
+    assert standby.ledger.epoch == 42
+
+
+def test_a_follower_does_not_take_the_entry_of_a_driver_that_slept_for_the_logs_own() -> None:
+    """On a store without directories a trimmed position is free until its writer looks."""
+    store = MemoryStore(SMALL)
+    leader = driver_of(counting(VALUES * 3), store, retain_epochs=1)
+    run(leader, 2)
+    standby = follower_of(counting(VALUES * 3), store)
+    standby.follow()
+    at = standby.log.position
+    run(leader, 40)
+    stale = store.files[paths.log_entry(leader.log.position, store.system.limits)]
+    store.files[paths.log_entry(at + 1, store.system.limits)] = stale
+    standby.follow(closely=False)
+    assert standby.ledger.epoch == 42

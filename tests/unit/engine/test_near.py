@@ -1,7 +1,9 @@
-"""Near copies of segments: good or not there, never wrong."""
+"""Near copies of immutable files: good or not there, never wrong, and never too many."""
 
 from __future__ import annotations
 
+import os
+import random
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,8 @@ def far(tmp_path: Path) -> DiskStore:
     return store
 
 
-def near(far: DiskStore, tmp_path: Path) -> NearStore:
-    return NearStore(far, tmp_path / "near")
+def near(far: DiskStore, tmp_path: Path, bytes_max: int = 10**9) -> NearStore:
+    return NearStore(far, tmp_path / "near", bytes_max)
 
 
 def segment(epoch: int, data: bytes = DATA) -> str:
@@ -89,4 +91,46 @@ def test_the_directory_lies_in_the_executors_own(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/data/1/blockmgr-x,/data/2/blockmgr-y")
     assert near_directory() == "/data/1/blockmgr-x/headrace"
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
-    assert near_directory() is None
+    assert Path(near_directory()).is_dir() and near_directory() == near_directory()
+
+
+def size_of(store: NearStore) -> int:
+    return sum(p.stat().st_size for p in Path(store.near.location).rglob("*") if p.is_file())
+
+
+def test_copies_never_take_much_more_than_is_allowed_whichever_worker_adds_them(
+    far: DiskStore, tmp_path: Path
+) -> None:
+    dice = random.Random(7)
+    workers = [near(far, tmp_path, 100_000) for _ in range(3)]
+    for epoch in range(1, 400):
+        data = dice.randbytes(dice.choice((10, 1000, 20_000)))
+        store = dice.choice(workers)
+        store.write(segment(epoch, data), data)
+        # Each worker notices its own share after a sixteenth of what is allowed.
+        assert size_of(store) <= 100_000 + len(workers) * (100_000 // 16 + 20_000)
+    assert size_of(workers[0]) > 30_000
+
+
+def test_the_copy_that_was_not_used_for_the_longest_time_is_deleted_first(
+    far: DiskStore, tmp_path: Path
+) -> None:
+    store = near(far, tmp_path, 100_000)
+    parts = [bytes([n]) * 20_000 for n in range(6)]
+    for epoch, data in enumerate(parts[:5], 1):
+        store.write(segment(epoch, data), data)
+        os.utime(store.near.local_path(segment(epoch, data)), (epoch, epoch))
+    assert near(far, tmp_path, 100_000).map(segment(1, parts[0])).to_pybytes() == parts[0]
+    store.write(segment(6, parts[5]), parts[5])
+    names = store.near.list(paths.state_directory("Count"))
+    assert [paths.parse_content_name(name)[0] for name in names] == [1, 4, 5, 6]
+
+
+def test_a_file_that_is_larger_than_half_of_what_is_allowed_is_not_copied(
+    far: DiskStore, tmp_path: Path
+) -> None:
+    store = near(far, tmp_path, 1000)
+    data = b"x" * 501
+    store.write(segment(1, data), data)
+    assert store.map(segment(1, data)).to_pybytes() == data
+    assert size_of(store) == 0 and store.far_reads == 1

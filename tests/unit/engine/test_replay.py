@@ -29,7 +29,7 @@ from headrace import (
     state,
     to,
 )
-from headrace.engine.driver.collection import collect
+from headrace.engine.driver.collection import collect, needed_by
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.pins import pinned, pins_of
 from headrace.engine.replay.epoch_at import kept_epochs
@@ -403,7 +403,7 @@ def test_a_checkpoint_on_disk_is_replayed_and_only_pinned_meanwhile(tmp_path: Pa
 
 def test_an_epoch_not_kept_any_more_is_refused_with_those_that_are(tmp_path: Path) -> None:
     p, checkpoint, driver = ran(tmp_path, 18, retain_epochs=3)
-    collect(driver.store, driver.log, driver.history, driver._deliverer.acknowledged())
+    collect(driver.store, driver.log, needed_by(driver.history, driver._deliverer.acknowledged()))
     kept = kept_epochs(driver.store)
     assert kept[-2:] == [17, 18]
     assert 9 not in kept
@@ -549,10 +549,10 @@ def test_collection_leaves_what_is_pinned_until_the_pin_goes(tmp_path: Path) -> 
 
     named.add(f"{staged}/{oldest}")
     with pinned(store, "test", named, seconds=60):
-        collect(store, driver.log, driver.history, driver._deliverer.acknowledged())
+        collect(store, driver.log, needed_by(driver.history, driver._deliverer.acknowledged()))
         assert named <= there()
     assert store.list(paths.PINS) == []
-    collect(store, driver.log, driver.history, driver._deliverer.acknowledged())
+    collect(store, driver.log, needed_by(driver.history, driver._deliverer.acknowledged()))
     assert not named & there()
 
 

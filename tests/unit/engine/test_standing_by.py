@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,13 @@ from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import read_all, reports_in
 from headrace.engine.driver.setup import Setup
 from headrace.engine.spark.segment_copies import NearStore
-from headrace.engine.spark.tasks import SparkOrder, _run
+from headrace.engine.spark.tasks import (
+    ORDER_BYTES_MAX,
+    SparkOrder,
+    _run,
+    order_in,
+    order_text,
+)
 from headrace.errors import CorruptCheckpoint
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
@@ -131,3 +138,19 @@ def test_copies_do_not_pile_up_where_nobody_guards_anybody(tmp_path: Path) -> No
     newest = {name for name in written if int(name[:12]) >= driver.ledger.epoch}
     assert written <= named | newest
     driver.close()
+
+
+# The work order -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 3000, ORDER_BYTES_MAX, 20 * ORDER_BYTES_MAX])
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_small_work_order_is_a_text_and_a_large_one_is_not(size: int, alike: bool) -> None:
+    data = b"x" * size if alike else random.Random(1).randbytes(size)
+    text = order_text(data)
+    if text is None:
+        assert size >= ORDER_BYTES_MAX
+    else:
+        assert text.isascii() and text.isprintable() and len(text) < 2 * ORDER_BYTES_MAX
+        assert order_in(text) == data
+    assert order_in("work/000000000001-order-" + 32 * "0") is None

@@ -218,6 +218,7 @@ def test_the_high_water_never_falls_and_keeps_few_markers(tmp_path: Path) -> Non
     mark.advance(3)
     assert mark.read() == HighWater(DiskStore(tmp_path / "marks"), "id").read() == 40
     mark.advance(41)
+    mark.tidy()
     assert sorted(map(int, os.listdir(tmp_path / "marks"))) == list(
         range(42 - LIMITS.high_water_markers_kept, 42)
     )
@@ -254,6 +255,7 @@ def test_a_claim_put_again_after_publication_publishes_nothing(tmp_path: Path, m
         with monkeypatch.context() as patched:
             patched.setattr("shutil.rmtree", lambda *_, **__: None)
             quick.deliver(delivery)
+            quick.tidy()
         (tmp_path / "epoch=000000000001").rename(tmp_path / "consumed")
         assert list((tmp_path / "_staging").iterdir()) and not list(
             (tmp_path / "_claims").iterdir()

@@ -1,8 +1,15 @@
 """Background compaction: merges adjacent segments of a slot while epochs continue.
 
-A result is written under a temporary name. It gets the number of the epoch that is open when the
-result is adopted (protocol C2). If the merged segments have changed in the meantime, the result is
-discarded. Compaction never blocks an epoch: if a merge fails for any reason, its segments stay as
+1. A merge writes its result as `merged/<epoch>-<token>`. No commit ever names such a file.
+2. While the job of an epoch runs, a finished result is copied to the content name of that epoch
+   (protocol C2): collection never deletes a file whose epoch is open.
+3. The commit of that epoch adopts the copy, if it was complete in time and the merged segments are
+   unchanged. A copy that is late is made again for a later epoch, each time with more epochs
+   ahead, so that results are adopted however short the epochs are.
+4. The first file is deleted when its result is adopted or discarded. What a crash leaves in
+   `merged/` is swept by collection, up to the epoch in which the oldest merge here began.
+
+Compaction never blocks an epoch: if a merge or a copy fails for any reason, its segments stay as
 they are and the merge is retried later. Only damage to the state itself is raised at once, because
 the next reader of that segment would fail as well.
 """
@@ -10,14 +17,17 @@ the next reader of that segment would fail as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from headrace.engine.driver.recovery import History
-from headrace.errors import CorruptCheckpoint
+from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
@@ -28,7 +38,10 @@ from headrace.state import compaction
 from headrace.store.store import Store
 
 _DOUBLINGS_MAX = 6
+_COPIES = 2
+"""How many results are copied at once."""
 
+_Given = TypeVar("_Given")
 _logger = logging.getLogger("headrace.compaction")
 
 
@@ -36,7 +49,8 @@ class MergePiece(msgspec.Struct, frozen=True):
     """One output segment of a merge: a part of the hash interval that the merged segments cover."""
 
     interval: KeyInterval
-    temporary: str
+    file: str
+    """The file in `merged/`."""
     digest: str
     rows: int
     bytes: int
@@ -50,6 +64,20 @@ class MergeResult(msgspec.Struct, frozen=True):
     run: tuple[SegmentSlice, ...]
     pieces: tuple[MergePiece, ...]
     bottom: bool
+
+
+@dataclass
+class _Merge:
+    """A merge from its start to its adoption."""
+
+    began: int
+    """The epoch that was open when it began; its files in `merged/` have this number."""
+    merging: Future[MergeResult]
+    target: int = 0
+    """The epoch that is to adopt the copy; 0 while there is no copy."""
+    copying: Future[None] | None = None
+    ahead: int = 0
+    """How many epochs after the open one the next copy is made for."""
 
 
 class Compactor:
@@ -74,7 +102,9 @@ class Compactor:
         )
         self._topology = topology
         self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
-        self._running: dict[tuple[str, int], Future[MergeResult]] = {}
+        # A pool of its own: a copy must not wait for all merges that have begun before it.
+        self._copies = ThreadPoolExecutor(_COPIES, "headrace-adoption") if background else None
+        self._merges: dict[tuple[str, int], _Merge] = {}
         self._not_before: dict[tuple[str, int], int] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self.adopted = 0
@@ -84,40 +114,62 @@ class Compactor:
         for name, slots in history.ledger.slots.items():
             for slot, state in slots.items():
                 place = (name, slot)
-                if place in self._running:
+                if place in self._merges:
                     continue
                 if history.ledger.epoch < self._not_before.get(place, 0):
                     continue
                 run = self._choose_run(state.entries)
                 if run:
-                    self._start(name, slot, run, state.entries, self._expired(history, name))
+                    bottom = compaction.is_bottom(run, state.entries)
+                    self._start(place, history, tuple(run), bottom)
+
+    def begin(self, plan: Plan, ledger: Ledger) -> None:
+        """Starts to copy finished results to their names, as the job of this epoch begins."""
+        for place, merge in list(self._merges.items()):
+            if merge.target >= plan.epoch or not merge.merging.done():
+                continue
+            try:
+                result = merge.merging.result()
+                if not _still_there(result, plan, ledger):
+                    self._end(place, result)
+                    continue
+            except Exception as error:
+                self._failed(place, plan.epoch, error)
+                continue
+            merge.target = plan.epoch + merge.ahead
+            merge.copying = _run(self._copies, partial(self._copy, result, merge.target))
 
     def adoptions(self, plan: Plan, ledger: Ledger) -> list[Adoption]:
-        """Finished merges whose inputs are unchanged, named for the open epoch."""
+        """Results that were copied in time and whose inputs are unchanged, for this commit."""
         found: list[Adoption] = []
-        for place, future in list(self._running.items()):
-            if not future.done():
+        for place, merge in list(self._merges.items()):
+            if merge.target != plan.epoch or merge.copying is None:
                 continue
-            del self._running[place]
+            if not merge.copying.done():
+                merge.ahead = max(1, 2 * merge.ahead)
+                continue
+            result = merge.merging.result()
             try:
-                result = future.result()
-                if _still_there(result, plan, ledger):
-                    found += self._adopt(plan.epoch, result)
-                    self.adopted += 1
-                    self._failures.pop(place, None)
-                else:
-                    for piece in result.pieces:
-                        self._store.delete(piece.temporary)
+                merge.copying.result()
             except Exception as error:
-                if isinstance(error, CorruptCheckpoint):
-                    # A file may have been missing because the whole checkpoint was unavailable.
-                    missing = isinstance(error.__context__, FileNotFoundError)
-                    if place in self._failures or not missing:
-                        raise
                 self._failed(place, plan.epoch, error)
+                continue
+            if _still_there(result, plan, ledger):
+                found += _adopted(result, plan.epoch)
+                self.adopted += 1
+                self._failures.pop(place, None)
+            self._end(place, result)
         return found
 
+    def merging_since(self, closed: int) -> int:
+        """The epoch in which the oldest merge here began: files before it have no owner."""
+        return min((merge.began for merge in self._merges.values()), default=closed + 1)
+
     def _failed(self, place: tuple[str, int], epoch: int, error: Exception) -> None:
+        """Gives a merge up, for a while. Its files are swept later."""
+        del self._merges[place]
+        if isinstance(error, CorruptCheckpoint):
+            raise error
         failures = self._failures[place] = self._failures.get(place, 0) + 1
         wait = self._limits.merge_retry_epochs << min(failures - 1, _DOUBLINGS_MAX)
         self._not_before[place] = epoch + wait
@@ -127,60 +179,61 @@ class Compactor:
             *place, type(error).__name__, error, wait,
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Waits for running merges; collection sweeps temporary results later."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def _end(self, place: tuple[str, int], result: MergeResult) -> None:
+        """Deletes the first files of a result, which was adopted or is of no use any more."""
+        del self._merges[place]
+        _run(self._copies, partial(self._delete, result))
 
-    def _adopt(self, epoch: int, result: MergeResult) -> list[Adoption]:
-        """One adoption per piece; the first one removes the merged segments."""
-        directory = paths.state_directory(result.computation)
-        last = max(entry.last_epoch for entry in result.run)
-        replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
-        found: list[Adoption] = []
-        for number, piece in enumerate(result.pieces):
-            label = f"{result.computation}/{result.slot}~{number or ''}"
-            file = paths.content_name(epoch, label, piece.digest, ".arrow")
-            self._store.move(piece.temporary, f"{directory}/{file}")
-            entry = SegmentSlice(
-                f"{directory}/{file}", piece.interval, last, piece.rows, piece.bytes, result.bottom
-            )
-            gone = replaces if not found else ()
-            found.append(Adoption(result.computation, result.slot, gone, entry))
-        return found
+    def close(self) -> None:
+        """Waits for running merges; collection sweeps results that were not adopted."""
+        for pool in (self._pool, self._copies):
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
 
     def _start(
         self,
-        name: str,
-        slot: int,
-        run: Sequence[SegmentSlice],
-        entries: Sequence[SegmentSlice],
-        expired: int,
+        place: tuple[str, int],
+        history: History,
+        run: tuple[SegmentSlice, ...],
+        bottom: bool,
     ) -> None:
-        bottom = compaction.is_bottom(run, entries)
-        if self._pool is not None:
-            future = self._pool.submit(self._merge, name, slot, tuple(run), bottom, expired)
-        else:
-            future = Future()
-            try:
-                future.set_result(self._merge(name, slot, tuple(run), bottom, expired))
-            except Exception as error:
-                future.set_exception(error)  # raised when the result is used
-        self._running[name, slot] = future
+        began = history.ledger.epoch + 1
+        expired = self._expired(history, place[0])
+        merging = _run(self._pool, partial(self._merge, place, began, run, bottom, expired))
+        self._merges[place] = _Merge(began, merging)
+
+    # What runs beside the epochs ------------------------------------------
 
     def _merge(
-        self, name: str, slot: int, run: tuple[SegmentSlice, ...], bottom: bool, expired: int
+        self,
+        place: tuple[str, int],
+        began: int,
+        run: tuple[SegmentSlice, ...],
+        bottom: bool,
+        expired: int,
     ) -> MergeResult:
         found: list[MergePiece] = []
         merged = compaction.merge_run(
             self._store, run, bottom=bottom, expired_before=expired, limits=self._limits
         )
         for interval, data, rows in merged:
-            token = self._store.system.token_hex(6)
-            temporary = f"{paths.state_directory(name)}/.merged-{token}.tmp"
-            self._store.write(temporary, data)
-            found.append(MergePiece(interval, temporary, digest_of(data), rows, len(data)))
-        return MergeResult(name, slot, run, tuple(found), bottom)
+            file = paths.merged(began, self._store.system.token_hex(6))
+            self._store.write(file, data)
+            found.append(MergePiece(interval, file, digest_of(data), rows, len(data)))
+        reach("after-merge-write")
+        return MergeResult(*place, run, tuple(found), bottom)
+
+    def _copy(self, result: MergeResult, epoch: int) -> None:
+        for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
+            self._store.copy(piece.file, name)
+            reach("after-merge-copy")
+
+    def _delete(self, result: MergeResult) -> None:
+        try:
+            for piece in result.pieces:
+                self._store.delete(piece.file)
+        except (OSError, StoreError):
+            pass  # collection sweeps them
 
     def _expired(self, history: History, name: str) -> int:
         """The time before which rows had already expired at the oldest retained epoch (C7)."""
@@ -190,6 +243,40 @@ class Compactor:
         node = self._topology.graph.nodes.get(name)
         by_wall = node is not None and node.shape.options.clock == "wall"
         return wall if by_wall else ins.get(name, 0)
+
+
+def _run(pool: ThreadPoolExecutor | None, act: Callable[[], _Given]) -> Future[_Given]:
+    """Runs `act` in a pool; without one, at once. Its error is raised when the result is used."""
+    if pool is not None:
+        return pool.submit(act)
+    future: Future[_Given] = Future()
+    try:
+        future.set_result(act())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def _names(result: MergeResult, epoch: int) -> list[str]:
+    """The content names of a result's pieces in an epoch."""
+    directory = paths.state_directory(result.computation)
+    found: list[str] = []
+    for number, piece in enumerate(result.pieces):
+        label = f"{result.computation}/{result.slot}~{number or ''}"
+        found.append(f"{directory}/{paths.content_name(epoch, label, piece.digest, '.arrow')}")
+    return found
+
+
+def _adopted(result: MergeResult, epoch: int) -> list[Adoption]:
+    """One adoption per piece; the first one removes the merged segments."""
+    last = max(entry.last_epoch for entry in result.run)
+    replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
+    found: list[Adoption] = []
+    for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
+        entry = SegmentSlice(name, piece.interval, last, piece.rows, piece.bytes, result.bottom)
+        found.append(Adoption(result.computation, result.slot, replaces, entry))
+        replaces = ()
+    return found
 
 
 def _still_there(result: MergeResult, plan: Plan, ledger: Ledger) -> bool:

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from headrace.engine.driver.takeover import require_present
 from headrace.errors import (
     CorruptCheckpoint,
     HeadraceError,
@@ -34,6 +33,7 @@ from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.epochlog import FailAtOnce, Waiter
+from headrace.log.identity import require_present
 from headrace.model.sink import Delivery, Opening, Part
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
@@ -249,9 +249,18 @@ class Deliverer:
         waters = [_high_water(outlet) for outlet in self._outlets.values()]
         return min(waters, default=2**62)
 
+    def tidy(self) -> None:
+        """Lets the sinks delete what no delivery can need any more."""
+        for outlet in self._opened:
+            outlet.sink.tidy()
+
     def close(self) -> None:
         """Closes the sinks at the end of a run."""
         for outlet in self._opened:
+            try:
+                outlet.sink.tidy()
+            except (OSError, HeadraceError) as error:
+                _logger.debug("sink %r leaves files behind: %s", outlet.name, error)
             outlet.sink.close()
 
     def _hand_over(

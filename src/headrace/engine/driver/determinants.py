@@ -1,18 +1,24 @@
-"""Creates and removes the directories that log calls which must not be repeated.
+"""Opens and closes the directories that log calls which must not be repeated.
 
-Only a driver creates such a directory, and only collection removes one. Collection renames the
-directory first, so that a task of a plan that was closed long ago finds no place to write its
-intent, and stops before it calls (protocol C8). A driver that was overtaken while it slept may
-create the directory again. Therefore collection puts a marker first, which stays for ever, and a
-task looks for the marker before it calls. When a span of epochs is closed, one marker replaces all
-markers of that span.
+Only a driver opens such a directory, and only collection closes one (protocol C8). A store need not
+know directories, so two markers say what is the case:
+
+1. A driver puts `<first>/opened` before the first job whose tasks log there. Whoever reads answers
+   finds by it that the directory is there, and not merely out of sight.
+2. Collection puts `<first>.closed`, which stays for ever.
+3. It deletes `opened`: from here on nothing that is missing counts as an answer.
+4. It deletes the rest. On a store with directories it renames the directory first, so that a task
+   of a plan that was closed long ago finds no place to write its intent.
+
+A task that has put its intent looks for `closed` before it calls: on other stores, and after a
+driver that slept has opened the directory again, its put succeeds. When a span of epochs is closed,
+one marker replaces all `closed` markers of that span.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from headrace.engine.driver.recovery import History
 from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
@@ -21,39 +27,27 @@ from headrace.store.store import Store
 
 
 def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
-    """Creates the directory that a plan names, if it names one.
+    """Opens the directory that a plan names, if it names one.
 
-    The log is checked after that: a driver that was overtaken while it slept could create a
-    directory again that its successor has removed, and must not start a job then.
+    The log is checked after that: a driver that was overtaken while it slept could open a
+    directory again that its successor has closed, and must not start a job then.
     """
     if plan.determinants:
-        store.make_directory(paths.determinants_directory(plan.determinants))
+        directory = paths.determinants_directory(plan.determinants)
+        store.make_directory(directory)
+        if not store.put_if_absent(paths.opened_marker(directory), b""):
+            store.sync(directory)  # that the file exists does not prove that it is on disk
         log.check()
 
 
-def is_closed(store: Store, first: int) -> bool:
-    """Whether the directory of the epochs that begin at `first` was removed."""
-    # In this order: the first marker is deleted only when the second one exists.
-    markers = (
-        paths.closed_marker(paths.determinants_directory(first)),
-        paths.closed_span_marker(first),
-    )
-    for marker in markers:
-        try:
-            store.read(marker)
-        except FileNotFoundError:
-            continue
-        return True
-    return False
-
-
 def collect_determinants(
-    store: Store, history: History, pinned: frozenset[int] = frozenset()
+    store: Store, oldest: int, current: int, pinned: frozenset[int] = frozenset()
 ) -> int:
-    """Removes the directories of epochs that have left the retention window."""
-    oldest = history.commits[0][1].epoch if history.commits else 0
+    """Removes the directories of epochs that have left the retention window.
+
+    `oldest` is the first epoch of the window, `current` that of the directory in use.
+    """
     names = {name.removesuffix(".gone") for name in store.list(paths.DETERMINANTS)}
-    current = history.ledger.determinants
     firsts = sorted({int(name) for name in names if name.isdigit()} | {current})
     gone = 0
     for first, following in pairwise(firsts):
@@ -61,6 +55,7 @@ def collect_determinants(
         if first < current and following <= oldest and first not in pinned:
             directory = paths.determinants_directory(first)
             store.put_if_absent(paths.closed_marker(directory), b"")
+            store.delete(paths.opened_marker(directory))
             gone += store.retire_directory(directory)
     _close_spans(store, store.system.limits)
     return gone

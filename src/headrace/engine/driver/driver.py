@@ -16,7 +16,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from headrace.engine.driver.collection import collect
+from headrace.engine.driver.collection import Collector, needed_by
 from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.determinants import make_ready
@@ -28,12 +28,12 @@ from headrace.engine.driver.takeover import (
     adopt_names,
     refuse_orphaned_feedback,
     remember_changes,
-    require_present,
     rings_for,
 )
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
 from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, Waiter
+from headrace.log.identity import require_present
 from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
 from headrace.plan.decisions.pace import Pace
@@ -97,6 +97,11 @@ class Driver:
             background=self.options.background,
             choose_run=setup.choose_run,
         )
+        self._collector = Collector(
+            self.store, log, self._deliverer.tidy, background=self.options.background
+        )
+        self._open_for = 0
+        """The directory of logged calls that this driver has opened."""
         self._final_rounds = 0
         self._voids = 0
         self._epochs = 0
@@ -138,6 +143,7 @@ class Driver:
         """Closes sinks and sources, but not the substrate. What is committed stays."""
         with ExitStack() as stack:  # one that fails to close does not keep the others open
             stack.callback(self._deliverer.close)
+            stack.callback(self._collector.close)
             stack.callback(self._compactor.close)
             stack.callback(self._injectors.close)
 
@@ -205,11 +211,14 @@ class Driver:
     def _complete(self, plan: Plan) -> Commit | None:
         """Runs a plan until its reports are consistent; None if the plan had to be voided."""
         order = self.work_order(plan)
-        make_ready(self.store, self.log, plan)
+        if plan.determinants != self._open_for:
+            make_ready(self.store, self.log, plan)
+            self._open_for = plan.determinants
         reason = ""
         cause: Exception | None = None
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
+            self._compactor.begin(plan, self.ledger)
             try:
                 reports = self._job(order)
             except HeadraceError as error:
@@ -259,7 +268,9 @@ class Driver:
             self._on_job(False)
 
     def _collect(self) -> None:
-        collect(self.store, self.log, self.history, self._deliverer.acknowledged())
+        merging_since = self._compactor.merging_since(self.ledger.epoch)
+        needed = needed_by(self.history, self._deliverer.acknowledged(), merging_since)
+        self._collector.collect(needed)
 
     def work_order(self, plan: Plan) -> WorkOrder:
         """What every task must know: the plan, and the state that it starts from."""

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.recovery import History, recover
 from headrace.engine.driver.setup import Setup
-from headrace.engine.driver.takeover import make_directories, require_present
+from headrace.engine.driver.takeover import make_directories
 from headrace.failpoints import reach
 from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
-from headrace.log.identity import claim_identity, read_identity
+from headrace.log.identity import claim_identity, read_identity, require_present
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
 
@@ -49,23 +49,35 @@ class Follower:
         """The sum of the log's entries."""
         return self.history.ledger
 
-    def follow(self) -> int:
-        """Reads the log to its end and writes nothing; returns the generation that leads."""
+    def follow(self, *, closely: bool = True) -> int:
+        """Reads the log to its end and writes nothing; returns the generation that leads.
+
+        With `closely=False` it costs few requests, however often it is called. It then notices
+        that the log was trimmed past it, but not that somebody has deleted entries.
+        """
         if self.checkpoint:
             require_present(self.store, self.checkpoint)
         elif read_identity(self.store) is not None:
             self.checkpoint = claim_identity(self.store, self.graph.name).id
         known = not self._must_recover and self.log.knows_its_last_put
-        if known:
-            for position, entry in self.log.follow():
+        self._must_recover = True  # until the entries that are read here are folded in
+        first = self.log.position + 1
+        entries = list(self.log.follow()) if known else []
+        # Asked after they were read: the directory of the oldest is trimmed first.
+        if known and not self.log.is_trimmed(first) and not (closely and self._has_gap()):
+            for position, entry in entries:
                 self.history.fold(position, entry)
-        # There are entries after a gap: the log was trimmed beyond the position read so far.
-        if not known or self.log.last_position() > self.log.position:
+        else:
             log = EpochLog(self.store)
             self.history = recover(log, self.setup.options.retain_epochs)
             self.log = log  # assigned last, so that a failed read leaves the old log in place
-            self.has_read, self._must_recover = True, False
+            self.has_read = True
+        self._must_recover = False
         return self.log.generation
+
+    def _has_gap(self) -> bool:
+        """Whether there are entries after an empty position."""
+        return self.log.last_position() > self.log.position
 
     def take_over(
         self,

@@ -62,16 +62,25 @@ def pinned(
     """Keeps these files from collection inside the block; yields False if it cannot write a pin."""
     pin = Pin(purpose, store.system.wall_s() + seconds, sorted(files), log_from, determinants)
     name = paths.pin(store.system.token_hex(8))
-    try:
-        store.make_directory(paths.PINS)
-        done = store.put_if_absent(name, seal(_MAGIC, msgspec.json.encode(pin)))
-    except (OSError, HeadraceError):
-        done = False  # No driver collects from a copy that cannot be written to.
+    done = _put(store, name, seal(_MAGIC, msgspec.json.encode(pin)))
     try:
         yield done
     finally:
         if done:
             store.delete(name)
+
+
+def _put(store: Store, name: str, data: bytes) -> bool:
+    """Puts a pin; returns whether it is there."""
+    try:
+        store.make_directory(paths.PINS)
+        return store.put_if_absent(name, data)
+    except (OSError, HeadraceError):
+        pass  # It may have arrived all the same.
+    try:
+        return store.read(name) == data
+    except (OSError, HeadraceError):
+        return False  # No driver collects from a copy that cannot be written to.
 
 
 def pins_of(store: Store) -> Pinned:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
+from headrace.errors import IncompatibleState
 from headrace.log import paths
 from headrace.log.epochlog import ACCEPT, VOID, EpochLog
-from headrace.log.identity import read_identity
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
 from headrace.plan.entries import AcceptBody, VoidBody
@@ -22,6 +21,7 @@ def make_directories(store: Store, topology: Topology) -> None:
         store.make_directory(paths.staged_directory(name))
     store.make_directory(paths.OUTBOX)
     store.make_directory(paths.WORK)
+    store.make_directory(paths.MERGED)
     store.make_directory(paths.log_directory(1, store.system.limits))
 
 
@@ -79,15 +79,3 @@ def remember_changes(log: EpochLog, ledger: Ledger, found: Compared) -> list[str
         log.append(ACCEPT, AcceptBody(found.states))
         ledger.accepted(found.states)
     return found.notices
-
-
-def require_present(store: Store, checkpoint: str) -> None:
-    """StoreError if the checkpoint is not there: no other error that follows is meaningful."""
-    try:
-        identity = read_identity(store)
-    except CorruptCheckpoint as error:
-        raise StoreError(f"the checkpoint {store.where()} cannot be read: {error}") from error
-    if identity is None or identity.id != checkpoint:
-        raise StoreError(
-            f"the checkpoint {store.where()} is not there: is it still mounted, at the same path?"
-        )

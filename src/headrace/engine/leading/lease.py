@@ -180,7 +180,11 @@ class LeaseKeeper:
         self._store = store
         self._epoch = epoch
         self._pulse = pulse
+        # A store may refuse a name that is written again at once; then the lease is longer.
+        self._interval_s = store.rewrite_interval_s
+        length_s = max(length_s, RENEWALS * self._interval_s)
         self._lease = Lease(generation, 0, length_s, epoch())
+        self._written_s = float("-inf")
         self._ending = store.system.event()
         self._thread = store.system.thread(self._keep, "headrace-lease")
         self._thread.start()
@@ -208,12 +212,16 @@ class LeaseKeeper:
             write_lease(self._store, self._lease)
         except (OSError, StoreError):
             pass  # The store is unavailable; the loop will find and report that.
+        self._written_s = self._store.system.uptime_s()
         return True
 
     def end(self, state: str, reason: str) -> None:
         """Writes the final state, done or released. Without that, the lease lapses."""
         self._ending.set()
         self._thread.join()
+        system = self._store.system
+        if (left := self._written_s + self._interval_s - system.uptime_s()) > 0:
+            system.sleep(left)
         self._renew(state, reason)
 
     def abandon(self) -> None:

@@ -40,7 +40,7 @@ def stand_by(
             rehearsed += 1
         try:
             # The log is read first, so that the lease read after it is that of the newest leader.
-            generation = follower.follow()
+            generation = follower.follow(closely=False)
             lease = read_lease(follower.store)
         except (OSError, StoreError) as error:
             observer.unreadable()

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.engine.driver.determinants import is_closed
+from headrace.causal.journal import is_closed
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.pins import pinned
 from headrace.engine.replay.difference import Difference, differences, first_unlike
@@ -155,7 +155,7 @@ def _run(
     if overlay.keep_open(past.files()):
         raise not_kept(store, past.epoch)
     answers = past.plan.determinants
-    if answers and is_closed(store, answers) and not _has_answers(store, answers):
+    if answers and is_closed(store, paths.determinants_directory(answers)):
         raise IncompatibleState(
             f"epoch {past.epoch} called external systems, and their answers are not kept any more; "
             "a replay never calls: see retain_epochs= (headrace run --retain N)"
@@ -264,7 +264,3 @@ def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]
         except HeadraceError as error:
             raise SourceError(f"stream {name!r} cannot be read again: {error}") from error
     yield
-
-
-def _has_answers(store: Store, first: int) -> bool:
-    return f"{first:012d}" in store.list(paths.DETERMINANTS)

@@ -1,7 +1,9 @@
-"""Checks Spark's workers before the first epoch: their Python, Headrace, the checkpoint path.
+"""Checks Spark's workers before the first epoch: their Python, Headrace, the checkpoint.
 
 A defect there would fail every task of every attempt, and Spark would report it at length. Our own
-sessions on this machine use this very Python and see its files, so they are not checked.
+sessions on this machine use this very Python and see its files, so they are not checked. But a
+checkpoint that is a URL is always read by workers first: they may lack its client or credentials,
+which come from their own environment.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ def look_at_workers(spark: SparkSession, session: SparkSession, tasks: int, stor
     master = session.conf.get("spark.master", None) or "local"
     here = master.startswith("local")
     python = _python_of(spark)
-    if here and python is not None and (is_ours(spark) or _has_headrace(python)):
+    is_url = store.is_shared and store.local_path() is None
+    if here and not is_url and python is not None and (is_ours(spark) or _has_headrace(python)):
         return
-    _ask_workers(session, 1 if here else tasks, None if here else store, python)
+    asked = store if is_url or not here else None
+    _ask_workers(session, 1 if here else tasks, asked, python)
 
 
 def _python_of(spark: SparkSession) -> str | None:
@@ -88,19 +92,18 @@ def _ask_workers(
         try:
             import headrace.engine.spark.tasks  # noqa: F401
         except Exception as error:
-            return f"{sys.executable}\n{type(error).__name__}: {error}"
+            return f"{sys.executable}\nlacks\n{type(error).__name__}: {error}"
         if location:
-            from headrace.errors import HeadraceError
             from headrace.store.location import open_store
 
             try:
                 seen = open_store(location).read(name) == word.encode()
-            except OSError:
+            except FileNotFoundError:
                 seen = False
-            except HeadraceError as error:
-                return f"{sys.executable}\nunseen {error}"
-            return f"{sys.executable}\n{'' if seen else 'unseen'}"
-        return f"{sys.executable}\n"
+            except Exception as error:
+                return f"{sys.executable}\nrefused\n{error}"
+            return f"{sys.executable}\n{'' if seen else 'unseen'}\n"
+        return f"{sys.executable}\n\n"
 
     asked: Any = udf(look, "string", useArrow=False)
     try:
@@ -115,20 +118,24 @@ def _ask_workers(
         if location and store is not None:
             store.delete(name)
     for row in rows:
-        where, _, trouble = row[0].partition("\n")
-        if trouble.startswith("unseen") and store is not None:
-            raise _unseen(store, trouble.removeprefix("unseen").strip())
-        if trouble:
-            raise workers_lack(trouble, where) or SparkError(
-                f"Spark's workers run {where}, which cannot import Headrace ({trouble}): "
-                f"{way_out()}"
+        where, trouble, text = row[0].split("\n", 2)
+        if trouble == "lacks":
+            raise workers_lack(text, where) or SparkError(
+                f"Spark's workers run {where}, which cannot import Headrace ({text}): {way_out()}"
             )
+        if trouble and store is not None:
+            raise _unreadable(store, where, text)
 
 
-def _unseen(store: Store, why: str) -> StoreError:
-    if store.local_path() is None:
-        return StoreError(f"executors cannot use the checkpoint {store.where()}: {why}")
+def _unreadable(store: Store, where: str, text: str) -> StoreError:
+    """The error of workers that cannot read the checkpoint, though the driver has written to it."""
+    if store.local_path() is not None:
+        return StoreError(
+            f"executors do not see the checkpoint {store.where()}: choose a directory that "
+            "the driver and all executors share, such as a network filesystem"
+        )
+    reason = " ".join(text.split()) or "what the driver has written is not there"
     return StoreError(
-        f"executors do not see the checkpoint {store.where()}: choose a directory that the driver "
-        "and all executors share, such as a network filesystem"
+        f"Spark's workers run {where}, and cannot read the checkpoint {store.where()}: {reason}. "
+        "They need the same packages as the driver, and find credentials in their own environment"
     )

@@ -34,11 +34,13 @@ from headrace.engine.spark.tasks import (
     ReadFunction,
     Shipment,
     SparkOrder,
+    order_text,
 )
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.options import LOCAL_CACHE_BYTES
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, pack_header, partitions, unpack_header
@@ -74,6 +76,7 @@ class SparkSubstrate:
         *,
         replicas: int = 0,
         epoch_timeout_s: float | None = None,
+        local_cache_bytes: int = LOCAL_CACHE_BYTES,
     ) -> None:
         self.spark = spark
         self._context = _context(spark)
@@ -102,6 +105,7 @@ class SparkSubstrate:
         self.places: dict[int, Place] = {}
         """Where the slots of the last level ran, on a cluster."""
         self._replicas = replicas
+        self._local_cache_bytes = local_cache_bytes
         if self._context is not None and _has_executors(spark):
             self._anchors = Anchors(self._session, self._context, replicas)
             self._deadline = Deadline(self._context, epoch_timeout_s)
@@ -212,15 +216,16 @@ class SparkSubstrate:
         if chain is None:
             chain = self._chains[short, sizes] = self._chain(short, sizes, self._ship())
         epoch = order.task.plan.epoch
+        context.setLocalProperty(WORK_PROPERTY, order_text(data) or self._order_file(epoch, data))
+        # A new frame over the same plan is executed again, including its shuffles, but neither
+        # built nor analysed again. Collecting the old frame would skip stages that have run.
+        return chain.select("*").collect()
+
+    def _order_file(self, epoch: int, data: bytes) -> str:
+        """Writes a large work order; returns its name. Collection deletes it, after the epoch."""
         name = f"{paths.WORK}/{paths.content_name(epoch, 'order', digest_of(data))}"
         self._store.write_volatile(name, data)
-        try:
-            context.setLocalProperty(WORK_PROPERTY, name)
-            # A new frame over the same plan is executed again, including its shuffles, but neither
-            # built nor analysed again. Collecting the old frame would skip stages that have run.
-            return chain.select("*").collect()
-        finally:
-            self._store.delete(name)
+        return name
 
     def _chain(self, short: bool, sizes: tuple[int, ...], shipment: Shipment) -> DataFrame:
         """The frames of an epoch: one level over numbers, each further level behind a shuffle."""
@@ -243,12 +248,20 @@ class SparkSubstrate:
         if self._shipment is None:
             pipeline = pickled(self._runtime.topology)
             digest = xxhash.xxh3_128_hexdigest(pipeline)
-            near = self._replicas > 0 and self._anchors is not None
-            self._shipment = Shipment(pipeline, digest, self._store.location, near=near)
+            near = self._near_bytes()
+            self._shipment = Shipment(pipeline, digest, self._store.location, near_bytes=near)
         if order is None:
             return self._shipment
         known = self._shipment
-        return Shipment(known.pipeline, known.pipeline_digest, known.location, order)
+        return Shipment(
+            known.pipeline, known.pipeline_digest, known.location, order, known.near_bytes
+        )
+
+    def _near_bytes(self) -> int:
+        """How much executors may copy: for replicas, and from stores that are not on a disk."""
+        is_far = self._store.local_path() is None and self._store.is_shared
+        keeps_replicas = self._replicas > 0 and self._anchors is not None
+        return self._local_cache_bytes if is_far or keeps_replicas else 0
 
     def close(self) -> None:
         """Drops our anchors and our own session; the given session belongs to the user."""

@@ -1,13 +1,16 @@
 """The functions that Spark's Python workers run, and what they keep between tasks.
 
 A function is pickled with the pipeline, which a worker unpickles once and then finds by its digest.
-The data that differs between epochs, the *work order*, lies in a file of the checkpoint, which a
-local property of the job names. So Spark gets the same frames every time, and need not analyse,
-pickle and plan them again. Spark reuses Python workers; their caches are in this module.
+The data that differs between epochs, the *work order*, is the text of a local property of the job;
+if it is large, it lies in a file of the checkpoint, which that property names. So Spark gets the
+same frames every time, and need not analyse, pickle and plan them again.
+Spark reuses Python workers; their caches are in this module.
 """
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -33,6 +36,11 @@ from headrace.worker.reader import run_reader
 from headrace.worker.runtime import Runtime
 
 WORK_PROPERTY = "headrace.work"
+ORDER_BYTES_MAX = 16 << 10
+"""A work order of at most this size travels in the property: every task of the job carries it."""
+_IN_TEXT = "order:"
+_DEFLATED_MAX = 16
+"""More than this is not compressed in vain: names of segments hold digests."""
 PLACE = "place"
 """The kind of a row that says where a slot of the last level ran."""
 
@@ -76,7 +84,7 @@ _orders: dict[str, SparkOrder] = {}
 class Shipment:
     """The pipeline and the location of its store; without local properties, also the work order."""
 
-    __slots__ = ("location", "near", "order", "pipeline", "pipeline_digest")
+    __slots__ = ("location", "near_bytes", "order", "pipeline", "pipeline_digest")
 
     def __init__(
         self,
@@ -84,13 +92,14 @@ class Shipment:
         pipeline_digest: str,
         location: str,
         order: bytes | None = None,
-        near: bool = False,
+        near_bytes: int = 0,
     ) -> None:
+        """`near_bytes`: how many bytes of local copies an executor keeps; 0 for none."""
         self.pipeline = pipeline
         self.pipeline_digest = pipeline_digest
         self.location = location
         self.order = order
-        self.near = near
+        self.near_bytes = near_bytes
 
     def open(self) -> tuple[Runtime, SparkOrder]:
         """Opens the pipeline and the work order in this process."""
@@ -106,20 +115,36 @@ class Shipment:
         if self.order is not None:
             return runtime, _order_decoder.decode(self.order)
         context: Any = TaskContext.get()
-        name = context.getLocalProperty(WORK_PROPERTY)
-        known = f"{self.location}/{name}"
+        given = context.getLocalProperty(WORK_PROPERTY)
+        known = f"{self.location}/{given}"
         order = _orders.get(known)
         if order is None:
-            data = runtime.store.read(name)
-            verify(name, data)
+            data = order_in(given)
+            if data is None:
+                data = runtime.store.read(given)
+                verify(given, data)
             _orders.clear()
             order = _orders[known] = _order_decoder.decode(data)
         return runtime, order
 
     def _store(self) -> Store:
-        directory = near_directory() if self.near else None
         store = open_store(self.location)
-        return NearStore(store, directory) if directory else store
+        return NearStore(store, near_directory(), self.near_bytes) if self.near_bytes else store
+
+
+def order_text(data: bytes) -> str | None:
+    """A work order as the text of a property; None if it is too large for that."""
+    if len(data) > _DEFLATED_MAX * ORDER_BYTES_MAX:
+        return None
+    packed = zlib.compress(data, 1)
+    return _IN_TEXT + b64encode(packed).decode() if len(packed) <= ORDER_BYTES_MAX else None
+
+
+def order_in(text: str) -> bytes | None:
+    """The work order that is this text; None if the text names a file instead."""
+    if not text.startswith(_IN_TEXT):
+        return None
+    return zlib.decompress(b64decode(text.removeprefix(_IN_TEXT)))
 
 
 class ReadFunction:

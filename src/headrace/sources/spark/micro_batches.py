@@ -33,7 +33,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import SourceError
+from headrace.errors import SourceError, StoreError
 from headrace.sources.files.sequence import Extent
 from headrace.sources.spark.query_checkpoint import SparkCheckpoint
 from headrace.sources.spark.spool import extents_of, spark_path, spool_directory, sync_files
@@ -209,7 +209,7 @@ class QueryRun:
         self._checkpoint.sync()
         if not extents:
             shutil.rmtree(self._directory / folder, ignore_errors=True)
-        if not self._store.put_if_absent(_marker_name(batch), _encode(marker)):
+        if not self._put(_marker_name(batch), _encode(marker)):
             # A driver that will soon be fenced has spooled the same micro-batch first.
             marker = _decode(self._store.read(_marker_name(batch)))
         with self._changed:
@@ -218,6 +218,20 @@ class QueryRun:
                 self._waiting.add(batch)
                 self._kept.add(batch)
         return marker
+
+    def _put(self, name: str, data: bytes) -> bool:
+        """Puts a marker; False if the one that counts must be read, because it may be another."""
+        try:
+            return self._store.put_if_absent(name, data)
+        except StoreError:
+            # It may have arrived. If not, the batch fails, and Spark delivers it again.
+            try:
+                self._store.read(name)
+            except FileNotFoundError:
+                pass
+            else:
+                return False
+            raise
 
     def _load(self) -> None:
         """Loads all markers, and deletes directories that no marker names."""

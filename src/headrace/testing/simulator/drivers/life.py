@@ -22,6 +22,7 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
 
 _DELICATE = (
+    "after-merge-copy",
     "after-record-write",
     "before-commit-write",
     "before-claim",

@@ -164,7 +164,7 @@ class Interference:
         if life.calls > CALLS_MAX:
             raise Violation(f"{life.kind} {life.number} is in an endless loop: {call} {path}")
         life.called(f"{call} {path}")
-        if ".merged-" in path and self._chance.strikes(kinds.DRIVER_DIES, "merge"):
+        if "/merged/" in path and self._chance.strikes(kinds.DRIVER_DIES, "merge"):
             life.die(f"{call} {path}")  # a rare place; the file left there must not count
         return life
 

@@ -93,6 +93,7 @@ class Tuning:
         self.limits = Limits(
             log_directory_entries=log_directory_entries,
             collect_every_epochs=collect_every,
+            collect_rest_s=0.0,
             snapshot_every_epochs=snapshot_every,
             merge_retry_epochs=2,
             sealed_rows_min=1 + self.retain_epochs % 2,
