@@ -154,12 +154,16 @@ class Cluster:
         home = Path(pyspark.__file__).parent
         command = [str(home / "bin" / "spark-class"), package, "--host", "127.0.0.1"]
         command += ["--webui-port", "0", *arguments]
+        command, environment = self.command_of(name, command), self.environment_of(name)
         with open(self.directory / f"{name}.log", "wb") as log:
-            self._started.append(
-                subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
-            )
+            self._started.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
 
-    def _environment(self) -> dict[str, str]:
+    def command_of(self, name: str, command: list[str]) -> list[str]:
+        """The command that starts a process of the cluster."""
+        return command
+
+    def environment_of(self, name: str) -> dict[str, str]:
+        """The environment of a process of the cluster."""
         return {
             **os.environ,
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
