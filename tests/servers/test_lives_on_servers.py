@@ -1,7 +1,7 @@
-"""Pipelines whose input, checkpoint and output lie in a real server's store, through kills and faults.
+"""Spark runs with input, checkpoint and output on a server, through kills and faults.
 
-None lost, none doubled, all in order, and equal to a run on a disk. Longer runs than `make test` has
-time for: `make test-servers`.
+None lost, none doubled, all in order, and equal to a run on a disk. `make test` has no time for
+them: `make test-servers`.
 """
 
 from __future__ import annotations

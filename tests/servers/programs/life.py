@@ -1,4 +1,4 @@
-"""One life of a driver whose input, checkpoint and output lie in a store; to be killed from outside.
+"""One life of a driver with input, checkpoint and output in a store; to be killed from outside.
 
     python -m tests.servers.programs.life PIPELINE INPUT CHECKPOINT OUTPUT MASTER EPOCH_RECORDS
 
