@@ -226,6 +226,20 @@ def test_a_large_file_is_written_in_parts_and_seen_when_it_is_complete(
     assert store.list("d") == ["a"]
 
 
+def test_a_long_walk_goes_on_where_a_request_has_failed(
+    proxy: Proxy, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "PAGE", 3)
+    names = [f"d/{number // 4}/{number:02d}" for number in range(20)]
+    for name in names:
+        store.write(name, b"")
+    dice = random.Random(1)
+    proxy.fault = lambda method, path, number: "503" if dice.random() < 0.2 else "pass"
+    for after in ("", "d/2/09", "z"):
+        found = [info.name for info in store.walk("d", after=after) if info is not None]
+        assert found == [name for name in names if name > after]
+
+
 # Errors ---------------------------------------------------------------------
 
 ERROR = "<Error><Code>{}</Code><Message>{}</Message><StringToSign>AWS4-HMAC</StringToSign></Error>"

@@ -179,11 +179,6 @@ class HdfsStore(Store):
         with self._explained("delete", name):
             self._remove(path, quietly=False)
 
-    def move(self, old: str, new: str) -> None:
-        source, path = self._path(old), self._path(new)
-        with self._explained("rename", old):
-            self._open().rename(source, path, overwrite=True)
-
     # Names ----------------------------------------------------------------
 
     def list(self, directory: str) -> list[str]:

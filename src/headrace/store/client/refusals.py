@@ -81,7 +81,7 @@ def refusal_of(error: BaseException, url: StoreUrl) -> RefusedRequest:
             CLOCK, "the clock of this machine differs from the server's: set it, for example by NTP"
         )
     if code in _BUCKET_CODES or "bucket does not exist" in low or "container does not exist" in low:
-        return _final(BUCKET, f"there is no {_bucket(url)} {url.place!r}: create it, or correct it")
+        return no_bucket(url)
     if code in _REGION_CODES or "incorrectly configured region" in low:
         return _final(REGION, _other_region(text, url))
     if any(word in low for word in _INSTANCE_WORDS):
@@ -122,6 +122,12 @@ def refusal_of(error: BaseException, url: StoreUrl) -> RefusedRequest:
     return RefusedRequest(OTHER, f"{shown}: {_short(text)}", passing, certain=not passing)
 
 
+def no_bucket(url: StoreUrl) -> RefusedRequest:
+    """The refusal for a bucket that does not exist."""
+    kind = "container" if url.scheme == "az" else "bucket"
+    return _final(BUCKET, f"there is no {kind} {url.place!r}: create it, or correct the URL")
+
+
 def cleaned(text: str) -> str:
     """A text without anything that could be a key, a token or a signature."""
     text = re.sub(r"\?[^\s)>\"']+", "", html.unescape(text))
@@ -143,10 +149,6 @@ def _short(text: str) -> str:
     if "<" in text:  # the rest of an answer in XML or HTML
         text = text.partition("<")[0]
     return cleaned(text.rpartition(" - ")[2] or text)[:200]
-
-
-def _bucket(url: StoreUrl) -> str:
-    return "container" if url.scheme == "az" else "bucket"
 
 
 def _belong(url: StoreUrl) -> str:
