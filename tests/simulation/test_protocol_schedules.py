@@ -200,6 +200,40 @@ SCHEDULES = {
         r"stops: S(tore|ink)Error: .*given up",
         r"driver \d+ starts",
     ),
+    "N2 a put lands and is not answered": (rf"put {LOG} is done but reported as failed",),
+    "N2 a put is refused by its own first try": (rf"put {LOG} is done, sent again",),
+    "N2 a put is refused, because another one is under way": (rf"put {LOG} is refused: another",),
+    "N2 a put lands after its writer has tried again": (rf"late, but done: put {LOG}",),
+    "N2 a put lands twice": (rf"put {LOG} is done, and once more later", r"late, but done: put"),
+    "N2 a driver sleeps, and finds its position trimmed after its put": (
+        r"the checkpoint lies in an object store",
+        r"driver (?P<d>\d+) pauses (at|before put)",
+        r"driver (?P=d) stops: Fenced: .*trimmed",
+    ),
+    "N2 a driver dies before it marks a directory of the log as trimmed": (
+        r"dies at put /checkpoint/log/\d+\.trimmed",
+    ),
+    "N2 a driver sleeps before it marks a directory of calls as closed": (
+        r"pauses before put /checkpoint/determinants/\S+\.closed",
+    ),
+    "N2 a task sleeps before its intent, while others go on": (
+        r"driver (?P<d>\d+) pauses before put /checkpoint/determinants/\S+\.intent-1",
+        r"driver (?!(?P=d))\d+ starts",
+        r"epoch \d+ is committed",
+    ),
+    "N3 a delete lands late": (r"late, but done: delete /checkpoint/",),
+    "N2 an old lease lands late": (r"late, but done: overwrite /checkpoint/LEASE",),
+    "N2 the store is throttled": (r"is refused: too many requests",) * 3,
+    "N2 an answer takes long, while another driver takes over": (
+        r"/checkpoint/\S+ takes \d+ s",
+        r"driver \d+ starts",
+    ),
+    "N2 an object store has an outage and comes back": (
+        r"the checkpoint lies in an object store",
+        r"/checkpoint has an outage",
+        r"/checkpoint is back",
+        r"epoch \d+ is committed",
+    ),
 }
 
 

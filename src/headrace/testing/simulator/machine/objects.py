@@ -114,6 +114,7 @@ class SimulatedObjectStore(Store):
     """A process's client of an object server."""
 
     is_shared = False
+    rewrite_interval_s = 1.1
 
     def __init__(self, server: ObjectServer, root: str, system: System, gate: Gate) -> None:
         """`root`: the path of its first directory; a bucket and a prefix."""
