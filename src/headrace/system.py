@@ -188,9 +188,9 @@ class System:
         """A thread that does not keep the process alive."""
         return threading.Thread(target=target, name=name, daemon=True)
 
-    def executor(self, name: str) -> Executor:
-        """One thread that does what is submitted to it, in order."""
-        return ThreadPoolExecutor(1, name)
+    def executor(self, name: str, threads: int = 1) -> Executor:
+        """Threads that do what is submitted to them; one thread does it in order."""
+        return ThreadPoolExecutor(threads, name)
 
     def run_within(
         self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]

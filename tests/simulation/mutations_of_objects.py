@@ -10,11 +10,13 @@ from headrace.causal.journal import Journal
 from headrace.engine.driver import collection
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
+from headrace.store.store import ForwardingStore, Store
 from headrace.testing.simulator.machine.objects import SimulatedObjectStore
 
 __all__ = [
     "closed_calls_are_looked_for_before_the_intent",
     "closed_calls_are_not_looked_for",
+    "logged_calls_go_before_they_are_closed",
     "names_are_freed_before_they_are_written",
     "open_epochs_are_swept",
     "trimmed_entries_go_before_their_marker",
@@ -59,6 +61,36 @@ def closed_calls_are_looked_for_before_the_intent() -> AbstractContextManager[An
     stack.enter_context(patch.object(Journal, "_intend", early))
     stack.enter_context(patch.object(Journal, "_refuse_closed", lambda self: None))
     return stack
+
+
+class _MarkedLast(ForwardingStore):
+    """Puts the marker of a closed directory after the directory was emptied."""
+
+    def __init__(self, base: Store) -> None:
+        super().__init__(base)
+        self._waiting: list[str] = []
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if name[-19:].startswith(tuple("0123456789")) and name.endswith(".closed"):
+            self._waiting.append(name)
+            return True
+        return super().put_if_absent(name, data)
+
+    def retire_directory(self, name: str) -> bool:
+        found = super().retire_directory(name)
+        while self._waiting:
+            super().put_if_absent(self._waiting.pop(), b"")
+        return found
+
+
+def logged_calls_go_before_they_are_closed() -> AbstractContextManager[Any]:
+    """E2, N2: a directory of logged calls is emptied, and closed afterwards."""
+    collect = collection.collect_determinants
+
+    def careless(store: Store, *given: Any) -> Any:
+        return collect(_MarkedLast(store), *given)
+
+    return patch.object(collection, "collect_determinants", careless)
 
 
 def open_epochs_are_swept() -> AbstractContextManager[Any]:

@@ -11,7 +11,8 @@ A call has two kinds of files, both put-if-absent, in a directory that the drive
    result of a voided plan is void too, if the caller allows the call to be repeated.
 2. The caller puts the intent, and reads it back. Only the owner of the nonce in the file calls.
 3. The outcome, also a failure, is put as the result. It is used only after it was read back and is
-   on disk: the existence of a file does not prove that it is on disk, whoever put it.
+   on disk: the existence of a file does not prove that it is on disk, whoever put it. And only
+   if its directory is not closed: a store without directories takes what a late task puts there.
 4. A caller that finds the intent of another caller waits for its result. After the intent's
    deadline the call is *uncertain*. Then either this is put as the result (CallUncertain), or the
    next intent is put, and its owner calls again.
@@ -103,6 +104,9 @@ class Journal:
         for turn in count(1):
             found = self._round(self._file(name, turn), name, request, options, perform)
             if not self._is_void(found, options):
+                # Looked for after the result was put or read: in a closed directory it is not the
+                # one that counted, which was deleted.
+                self._refuse_closed()
                 return _checked(found, name, request)
         raise StoreError("unreachable")  # count() does not end
 

@@ -9,6 +9,7 @@ is spent, the run must end by itself.
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import cast
 
 from headrace.engine.replay.checkpoint import Checkpoint
@@ -21,6 +22,7 @@ from headrace.store.store import Store
 from headrace.testing.simulator.checkers.consumer import Consumer
 from headrace.testing.simulator.checkers.deliveries import Deliveries
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.manifests import ManifestConsumer
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
@@ -38,7 +40,7 @@ from headrace.testing.simulator.machine.fiber import Fiber
 from headrace.testing.simulator.machine.objects import ObjectServer, SimulatedObjectStore
 from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, at_failpoints
-from headrace.testing.simulator.workloads.sink import SimulatedSink
+from headrace.testing.simulator.workloads.sink import SimulatedSink, SimulatedStoredSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 START = 1_700_000_000_000_000
@@ -67,8 +69,9 @@ class Simulation:
         self.system.uptime, self.system.on_sleep = self.uptime_s, self._sleep
         self.system.running = lambda: self._interference.running
         self.requests: Requests | None = None
-        self.background = False
+        self.background = self._stores_output = False
         if chance.face == kinds.OBJECTS:
+            self._stores_output = Random(f"{chance.seed} output").random() < 0.7
             chance.note("the checkpoint lies in an object store")
             self.requests = Requests(chance, ObjectServer(self.disk, self._clock_s))
             self.requests.landed = lambda what: self.leases.landed(what, self.lives)
@@ -110,10 +113,7 @@ class Simulation:
         streams = {name: outlet.stream for name, outlet in graph.outlets.items()}
         if not streams:
             streams = {stream: stream for stream in topology.hosts}
-        outlets = {
-            name: Outlet(name, stream, SimulatedSink(name, f"/out/{safe(name)}", self.chance))
-            for name, stream in streams.items()
-        }
+        outlets = {name: Outlet(name, stream, self._sink(name)) for name, stream in streams.items()}
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
         self.store = self.new_store()
         workers = Workers(self.topology, self.store, self.chance, self.chance.random.randint(1, 3))
@@ -124,14 +124,15 @@ class Simulation:
         roots = {name: f"/out/{safe(name)}" for name in outlets}
         self.log.note = self.chance.note
         may_lose = [n for n, o in outlets.items() if self.topology.is_at_most_once(o.stream)]
-        self.consumer = Consumer(
+        reader = ManifestConsumer if self._stores_output else Consumer
+        self.consumer = reader(
             self.disk, self.log, roots, may_lose, self.chance, self.workload.appeared
         )
         self.deliveries = Deliveries(self.log, self.consumer, self._teller)
         meets = self._interference
         for outlet in outlets.values():
-            sink = cast(SimulatedSink, outlet.sink)
-            sink.on_delivery, sink.on_failure = self.deliveries.begins, meets.sink_fails
+            failures = cast(SimulatedSink | SimulatedStoredSink, outlet.sink).failures
+            failures.on_delivery, failures.on_failure = self.deliveries.begins, meets.sink_fails
         self.substrate.driver = lambda: meets.running
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         self.leases = Leases(self.chance, self.disk, ROOT, self.log, self.uptime_s)
@@ -139,6 +140,15 @@ class Simulation:
         self.system.files.seen = self._seen
         if self.chance.random.random() < 0.5:
             self._records_arrive(1_000_000)
+
+    def _sink(self, name: str) -> SimulatedSink | SimulatedStoredSink:
+        place = f"/out/{safe(name)}"
+        if not self._stores_output:
+            return SimulatedSink(name, place, self.chance)
+        running = self._interference
+        return SimulatedStoredSink(
+            name, lambda: self.new_store(place), lambda: running.running, self.chance
+        )
 
     def _teller(self) -> tuple[int, int, int]:
         """The running driver: its number, its generation, and the rows it has reported as lost."""
@@ -162,12 +172,12 @@ class Simulation:
             self.consumer.high_water(name) for name in self.consumer.outputs
         )
 
-    def new_store(self) -> Store:
-        """The checkpoint as a process that has just started sees it."""
+    def new_store(self, root: str = ROOT) -> Store:
+        """The checkpoint, or an output, as a process that has just started sees it."""
         if self.requests is None:
-            return DiskStore(ROOT, self.system)
+            return DiskStore(root, self.system)
         meets = self._interference
-        store = SimulatedObjectStore(self.requests.server, ROOT, self.system, meets.request)
+        store = SimulatedObjectStore(self.requests.server, root, self.system, meets.request)
         store.seen, store.pause = self._seen, lambda seconds: meets.naps()
         return store
 
@@ -276,7 +286,7 @@ class Simulation:
             self.now = max(self.now, waits)
         if chance.is_conducted:
             self.around.goes_on()
-        elif self.background:
+        elif self.requests is not None:
             self.around.threads_run()
         self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
         if chance.strikes(kinds.CLOCK_JUMPS, "idle hour"):

@@ -94,6 +94,9 @@ class Consumer:
                     found[name].setdefault(int(named[1]), []).append(rows)
         return found
 
+    def check_deletion(self, path: str) -> None:
+        """Directories may lose everything that their reader has seen."""
+
     def check_complete(self) -> None:
         """At the end, every committed row has appeared, and is there unless it was moved away."""
         self.look()

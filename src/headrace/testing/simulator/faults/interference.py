@@ -184,6 +184,9 @@ class Interference:
             return True
         if call in _CHANGES and path.startswith(self._root) and not self.outages.is_vanished:
             self._check_change(life, call, path)
+        elif call == "delete":
+            self.log.catch_up()
+            self.consumer.check_deletion(path)
         return False
 
     def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:

@@ -15,17 +15,20 @@ answer. A large object is sent in parts, which are not seen until the last reque
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headrace.errors import StoreError
 from headrace.store.conditional import Unanswered, put_until_known
-from headrace.store.store import Store, checked_name
+from headrace.store.store import ObjectInfo, Store, checked_name
 from headrace.system import System
-from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
+from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 from headrace.testing.simulator.machine.syscalls import Fault, Gate
 
 PART_BYTES = 3_000
 """Larger objects are sent in parts; small enough for some segments of a simulation."""
+
+PAGE_OBJECTS = 3
+"""How many objects one request lists."""
 
 _WHY = {
     Fault.UNREPORTED: "timed out",
@@ -92,6 +95,12 @@ class ObjectServer:
                     return
                 path = above
 
+    def below(self, path: str, after: str) -> list[tuple[str, StoredObject]]:
+        """The objects below a path with paths greater than `after`, sorted."""
+        with self._lock:
+            found = sorted(_objects(self._disk.find(path), path))
+            return [(name, each) for name, each in found if name > after]
+
     def names(self, path: str) -> list[str]:
         """The names one level below a path, sorted."""
         with self._lock:
@@ -108,6 +117,16 @@ class ObjectServer:
                 raise NotADirectoryError(20, "an object has the name of a directory", path)
             home = inner
         return home
+
+
+def _objects(node: Node | None, path: str) -> Iterator[tuple[str, StoredObject]]:
+    """All objects below a path, without hidden ones."""
+    if isinstance(node, StoredObject):
+        yield path, node
+    elif isinstance(node, Directory):
+        for name, inner in node.names.items():
+            if not name.startswith("."):
+                yield from _objects(inner, f"{path}/{name}")
 
 
 class SimulatedObjectStore(Store):
@@ -211,6 +230,29 @@ class SimulatedObjectStore(Store):
         if self._gate("list", path) is not None:
             raise StoreError(f"cannot list {path}: timed out")
         return [name for name in self._server.names(path) if not name.startswith(".")]
+
+    def stat(self, name: str) -> ObjectInfo:
+        path = self._path(name)
+        if self._gate("look", path) is not None:
+            raise StoreError(f"cannot look at {self.where(name)}: timed out")
+        found = self._server.find(path)
+        if found is None:
+            raise FileNotFoundError(name)
+        return ObjectInfo(name, len(found.data), found.nonce)
+
+    def walk(self, directory: str = "", *, after: str = "") -> Iterator[ObjectInfo | None]:
+        """Page by page, each a request: what changes in between is seen or not."""
+        path, last = self._path(directory), self._path(after) if after else ""
+        while True:
+            if self._gate("list", path) is not None:
+                raise StoreError(f"cannot list {path}: timed out")
+            page = self._server.below(path, last)[:PAGE_OBJECTS]
+            for last, found in page:
+                name = last.removeprefix(f"{self._root}/")
+                yield ObjectInfo(name, len(found.data), found.nonce)
+            if len(page) < PAGE_OBJECTS:
+                return
+            yield None
 
     def sweep(self, directory: str, older_than_s: float) -> int:
         until = self.system.wall_s() - older_than_s

@@ -68,7 +68,7 @@ class SimulatedSystem(System):
     def thread(self, target: Callable[[], None], name: str) -> SimulatedThread:
         return SimulatedThread(self.running, target)
 
-    def executor(self, name: str) -> SimulatedExecutor:
+    def executor(self, name: str, threads: int = 1) -> SimulatedExecutor:
         return SimulatedExecutor(self.running)
 
     def run_within(
@@ -104,6 +104,7 @@ class Tuning:
             determinants_epochs=determinants_epochs,
             closed_span_epochs=2 * determinants_epochs,
             high_water_markers_kept=2,
+            sink_upkeep_epochs=2,
         )
         self._chance = chance
         self.choose_run = self._choose if chance.random.random() < 0.5 else None

@@ -288,7 +288,13 @@ class Calls:
         published = [row[name] for row in self._published.values() for name in ("charge", "lookup")]
         waiting = [str(reply) for reply in published]
         disk, root = self._simulation.disk, "/checkpoint/determinants"
-        for directory in disk.list(root) if disk.find(root) is not None else ():
+        names = disk.list(root)
+        span = self._simulation.tuning.limits.closed_span_epochs
+        for directory in (name for name in names if name.isdigit()):
+            # A late task may have put something where the results that counted were deleted.
+            markers = {f"{directory}.closed", f"span-{int(directory) // span:06d}.closed"}
+            if markers.intersection(names):
+                continue
             last: dict[str, tuple[int, str]] = {}
             for file in disk.list(f"{root}/{directory}"):
                 if not file.endswith(".result"):
