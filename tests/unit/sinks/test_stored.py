@@ -12,7 +12,7 @@ import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import failpoints, read_output, sinks
-from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError
+from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError, StoreError
 from headrace.limits import Limits
 from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.model.values.rows import Rows
@@ -29,7 +29,7 @@ from headrace.sinks.stored.manifests import Manifests
 from headrace.sinks.stored.upkeep import covered_names, due_run, merge, sweep
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
-from headrace.store.store import Store
+from headrace.store.store import ForwardingStore, Store
 from headrace.system import System
 
 VALUES = [n % 7 for n in range(40)]
@@ -214,6 +214,30 @@ def test_at_most_once_rows_that_may_have_arrived_are_left_out(store: Store) -> N
     assert not epoch.complete and sink.high_water() == 1
     deliver(opened(store), 1, 5)
     assert numbers_of(store) == []
+
+
+class Unsure(ForwardingStore):
+    """Puts manifests, or not, and does not say so."""
+
+    lands = True
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        if name.startswith("_epochs") and self.lands:
+            super().put_if_absent(name, data)
+        if name.startswith("_epochs"):
+            raise StoreError("timed out")
+        return super().put_if_absent(name, data)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_manifest_whose_put_was_not_answered_is_looked_for(store: Store, lands: bool) -> None:
+    """So rows that have arrived are not counted as undelivered (at-most-once)."""
+    unsure = Unsure(store)
+    unsure.lands = lands
+    sink = opened(unsure)
+    with pytest.raises(StoreError):
+        deliver(sink, 1, 5)
+    assert sink.high_water() == (1 if lands else 0)
 
 
 # Upkeep -------------------------------------------------------------------

@@ -73,6 +73,8 @@ class StoredSink(Sink):
     def _forget(self) -> None:
         self._opened: Store | None = self._given
         self._water = 0
+        self._in_doubt: int | None = None
+        """An epoch whose manifest may have been put, or not."""
         self._mark = HighWaterMark("")
         self._upkeep: Upkeep | None = None
 
@@ -81,6 +83,7 @@ class StoredSink(Sink):
         fresh: dict[str, Any] = {
             "_opened": self._given,
             "_water": 0,
+            "_in_doubt": None,
             "_mark": HighWaterMark(""),
             "_upkeep": None,
         }
@@ -124,6 +127,10 @@ class StoredSink(Sink):
         self._upkeep = Upkeep(self.store)
 
     def high_water(self) -> int:
+        if self._in_doubt is not None:
+            if Manifests(self.store).find(self._in_doubt) is not None:
+                self._water = self._in_doubt
+            self._in_doubt = None
         return self._water
 
     def deliver(self, delivery: Delivery) -> None:
@@ -147,11 +154,12 @@ class StoredSink(Sink):
     def _publish(self, delivery: Delivery) -> None:
         data = self._manifest(delivery)
         reach("before-claim")
+        self._in_doubt = delivery.epoch
         if not self.store.put_if_absent(ManifestName(delivery.epoch).name, data):
             # Another driver was faster, or this one before it died; or a copy of the checkpoint.
             self.verify(delivery.epoch, delivery.commit)
         reach("after-publish")
-        self._water = delivery.epoch
+        self._water, self._in_doubt = delivery.epoch, None
 
     def verify(self, epoch: int, commit: str) -> None:
         found = Manifests(self.store).find(epoch)

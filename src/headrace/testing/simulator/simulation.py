@@ -345,7 +345,7 @@ class Simulation:
         """Sleeping drivers wake, late writes are done, and one more driver finds nothing to do."""
         self.chance.budget = 0
         self.outages.end(all_of_them=True)
-        self._interference.outage = 0
+        self._interference.ends()
         for life in self.lives:
             life.power_fails_in = None
         self._records_arrive(1_000_000)

@@ -233,6 +233,12 @@ class Interference:
         if self.requests is not None:
             self.requests.calm_down()
 
+    def ends(self) -> None:
+        """No call fails any more."""
+        self.outage = 0
+        if self.requests is not None:
+            self.requests.throttled = 0
+
     def _is_unsynced(self, call: str, path: str) -> bool:
         if call not in ("read", "fsync") or not any(place in path for place in _BELIEVED):
             return False

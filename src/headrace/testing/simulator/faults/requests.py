@@ -32,7 +32,7 @@ class Requests:
 
     def __init__(self, chance: Chance, server: ObjectServer) -> None:
         self._chance, self.server = chance, server
-        self._throttled = 0
+        self.throttled = 0
         """How many more requests may be refused because there are too many."""
         self.landed: Callable[[str], None] = lambda what: None
         """Called when a late request has landed."""
@@ -42,13 +42,13 @@ class Requests:
         chance = self._chance
         if self.server.late and chance.random.random() < _LANDS:
             self.land()
-        if self._throttled > 0:
-            self._throttled -= 1
+        if self.throttled > 0:
+            self.throttled -= 1
             if chance.random.random() < 0.7:
                 chance.disturbances += 1
                 return Fault.THROTTLED
         elif chance.strikes(kinds.THROTTLING, "request"):
-            self._throttled = chance.random.randint(1, THROTTLED_CALLS_MAX)
+            self.throttled = chance.random.randint(1, THROTTLED_CALLS_MAX)
             return Fault.THROTTLED
         place = _PLACES.get(call, "look")
         for kind, faults in _OUTCOMES:
@@ -66,4 +66,4 @@ class Requests:
 
     def calm_down(self) -> None:
         """A driver has stopped: from now on only half as many requests are refused."""
-        self._throttled //= 2
+        self.throttled //= 2
