@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from headrace.engine.driver.determinants import collect_determinants
@@ -74,7 +74,7 @@ class Collector:
     ) -> None:
         """`tidy` deletes what sinks need no more."""
         self._store, self._log, self._tidy = store, log, tidy
-        self._pool = ThreadPoolExecutor(1, "headrace-collection") if background else None
+        self._pool = store.system.executor("headrace-collection") if background else None
         self._running: Future[None] | None = None
         self._began_s = float("-inf")
 

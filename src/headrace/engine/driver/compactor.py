@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -101,9 +101,9 @@ class Compactor:
             compaction.choose, segments_min=limits.merge_segments_min
         )
         self._topology = topology
-        self._pool = ThreadPoolExecutor(1, "headrace-compaction") if background else None
+        self._pool = store.system.executor("headrace-compaction") if background else None
         # A pool of its own: a copy must not wait for all merges that have begun before it.
-        self._copies = ThreadPoolExecutor(_COPIES, "headrace-adoption") if background else None
+        self._copies = store.system.executor("headrace-adoption", _COPIES) if background else None
         self._merges: dict[tuple[str, int], _Merge] = {}
         self._not_before: dict[tuple[str, int], int] = {}
         self._failures: dict[tuple[str, int], int] = {}
@@ -245,7 +245,7 @@ class Compactor:
         return wall if by_wall else ins.get(name, 0)
 
 
-def _run(pool: ThreadPoolExecutor | None, act: Callable[[], _Given]) -> Future[_Given]:
+def _run(pool: Executor | None, act: Callable[[], _Given]) -> Future[_Given]:
     """Runs `act` in a pool; without one, at once. Its error is raised when the result is used."""
     if pool is not None:
         return pool.submit(act)

@@ -71,6 +71,7 @@ class Simulation:
         self.requests: Requests | None = None
         self.background = self._stores_output = False
         if chance.face == kinds.OBJECTS:
+            self.background = Random(f"{chance.seed} background").random() < 0.6
             self._stores_output = Random(f"{chance.seed} output").random() < 0.7
             chance.note("the checkpoint lies in an object store")
             self.requests = Requests(chance, ObjectServer(self.disk, self._clock_s))
