@@ -38,6 +38,12 @@ class Limits(msgspec.Struct, frozen=True):
     """How long a slot is not merged after a merge failed; twice as long the next time."""
     chains_kept: int = 16
     """A worker's cache that is at most this many epochs behind can still be brought up to date."""
+    ride_bytes_max: int = 32 << 10
+    """Output of a unit of work up to this size rides in the commit and is not written (M1)."""
+    ride_total_max: int = 4 << 20
+    """About how many bytes ride in one commit, of all its units."""
+    ride_entries_max: int = 256
+    """A segment that rides so many entries of the log back is merged: the log is to be trimmed."""
     timers_per_key_max: int = 100_000
     """A key whose timers set more due timers than this in one epoch is in an endless loop."""
 

@@ -58,12 +58,16 @@ class One(Computation):
     """Level 1: adds where it ran and how many records of its key came before; rolls dice."""
 
     seen: int = state(0)
+    filler: bytes = state(b"")
 
-    def __init__(self, gate: str) -> None:
+    def __init__(self, gate: str, filler: int = 0) -> None:
         self.gate = Gate(Path(gate))
+        self.filler_bytes = filler
 
     def process_record(self, record: Record[dict[str, Any]], ctx: Context) -> None:
         self.seen += 1
+        if self.filler_bytes:
+            self.filler = bytes([self.seen % 256]) * self.filler_bytes
         self.gate.pass_through()
         ctx.produce(
             {
@@ -81,24 +85,31 @@ class Two(Computation):
     """Level 2: keeps the score, and passes on everything."""
 
     score: int = state(0)
+    filler: bytes = state(b"")
 
-    def __init__(self, gate: str) -> None:
+    def __init__(self, gate: str, filler: int = 0) -> None:
         self.gate = Gate(Path(gate))
+        self.filler_bytes = filler
 
     def process_record(self, record: Record[dict[str, Any]], ctx: Context) -> None:
         self.gate.pass_through()
         value = record.value
         self.score += value["points"]
+        if self.filler_bytes:
+            self.filler = bytes([value["nth"] % 256]) * self.filler_bytes
         row = {**value, "two": executor_of(os.getpid()), "key2": ctx.key, "score": self.score}
         ctx.produce(row)
 
 
-def two_levels(where: Path, *, second: str = "key") -> Pipeline:
-    """in/*.jsonl -> One -> Two -> out; what One made is published too."""
+def two_levels(where: Path, *, second: str = "key", filler: int = 0) -> Pipeline:
+    """in/*.jsonl -> One -> Two -> out; what One made is published too.
+
+    With so many bytes as `filler` of every key, deltas are too large to ride in commits.
+    """
     p = Pipeline("two levels")
     p.read("in", sources.jsonl(str(where / "in" / "*.jsonl"), timestamp="at", lateness="1h"))
-    p.compute(One(str(where / "one")), inputs={"in": "key"}, outputs="ones")
-    p.compute(Two(str(where / "two")), inputs={"ones": second}, outputs="twos")
+    p.compute(One(str(where / "one"), filler), inputs={"in": "key"}, outputs="ones")
+    p.compute(Two(str(where / "two"), filler), inputs={"ones": second}, outputs="twos")
     p.stream("ones").write(sinks.jsonl(where / "out" / "ones"))
     p.stream("twos").write(sinks.jsonl(where / "out" / "twos"))
     return p

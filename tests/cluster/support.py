@@ -21,9 +21,9 @@ EPOCH = KEYS
 
 def run(where: Path, spark: SparkSession, **options: Any) -> Any:
     options = {"slots": EXECUTORS, "epoch_records": EPOCH, "until": "end", **options}
-    return two_levels(where, second=options.pop("second", "key")).run(
-        checkpoint=str(where / "checkpoint"), spark=spark, **options
-    )
+    made = {name: options.pop(name) for name in ("second", "filler") if name in options}
+    pipeline = two_levels(where, **made)
+    return pipeline.run(checkpoint=str(where / "checkpoint"), spark=spark, **options)
 
 
 def started(where: Path, spark: SparkSession, **options: Any) -> tuple[threading.Thread, list[Any]]:

@@ -79,7 +79,8 @@ def test_executors_die_at_once_and_their_replicas_take_over_while_the_store_has_
                 (away / path.relative_to(state)).rename(path)
 
     # A job that is run again builds new anchors, whose executors would have to read the store.
-    thread, outcome = started(where, spark, replicas=1, epoch_timeout="5m", on_epoch=told)
+    options = {"replicas": 1, "epoch_timeout": "5m", "on_epoch": told, "filler": 40_000}
+    thread, outcome = started(where, spark, **options)
     second.await_hooks(EXECUTORS)
     known = anchor[0].of(EXECUTORS)
     assert all(len(names) == 1 for names in known.replicas), known.replicas

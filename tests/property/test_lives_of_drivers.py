@@ -84,7 +84,14 @@ def test_crashes_anywhere_change_neither_output_nor_state(seed: int) -> None:
     expected = answers(calm, sinks)
 
     topology, sinks = pipeline(seed, 60)
-    store = MemoryStore(limited(collect_every_epochs=2))
+    limits = limited(
+        collect_every_epochs=2,
+        log_directory_entries=5,
+        snapshot_every_epochs=3,
+        ride_bytes_max=dice.choice((0, 2700, 4000, 32_000)),
+        ride_entries_max=dice.choice((3, 20)),
+    )
+    store = MemoryStore(limits)
     for _ in range(25):
         left = dice.randrange(1, 15)
 
@@ -102,7 +109,8 @@ def test_crashes_anywhere_change_neither_output_nor_state(seed: int) -> None:
             pass
         finally:
             failpoints.disarm()
-        for name in recover(EpochLog(store), 2).ledger.segments():
-            Segment.open(store, name)
+        for slots in recover(EpochLog(store), 2).ledger.slots.values():
+            for entry in (entry for slot in slots.values() for entry in slot.entries):
+                Segment.open(store, entry.segment, entry.at)
     run(driver_of(topology, store, epoch_records=7, retain_epochs=2))
     assert answers(store, sinks) == expected, f"seed {seed}"

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.unit.systems import Hurried
 
 from headrace.errors import Fenced, StoreError
-from headrace.log.epochlog import COMMIT, GENERATION, EpochLog
+from headrace.log.entry import COMMIT, GENERATION
+from headrace.log.epochlog import EpochLog
 from headrace.store.memory import MemoryStore
 
 

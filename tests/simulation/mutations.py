@@ -18,6 +18,7 @@ from tests.simulation import (
     mutations_of_levels,
     mutations_of_objects,
     mutations_of_records,
+    mutations_of_riders,
     mutations_of_runs,
 )
 
@@ -28,7 +29,8 @@ from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
 from headrace.errors import StoreError
 from headrace.log import paths
-from headrace.log.epochlog import GENERATION, EpochLog, FailAtOnce
+from headrace.log.entry import GENERATION, encode_entry
+from headrace.log.epochlog import EpochLog, FailAtOnce
 from headrace.model.services import BEFORE_USE, RAISE, CallOptions
 from headrace.plan import ledger as ledger_module
 from headrace.plan.decisions import verdict as verdict_module
@@ -70,8 +72,8 @@ def fencing_is_ignored() -> AbstractContextManager[Any]:
     """A1: a driver whose position is taken takes it for its own."""
     put = EpochLog._put
 
-    def careless(self: EpochLog, position: int, entry: Any) -> Any:
-        found = put(self, position, entry)
+    def careless(self: EpochLog, position: int, entry: Any, tail: bytes = b"") -> Any:
+        found = put(self, position, entry, tail)
         return None if entry.kind != GENERATION else found
 
     return patch.object(EpochLog, "_put", careless)
@@ -97,14 +99,11 @@ def generations_are_equal() -> AbstractContextManager[Any]:
 def unsettled_puts_are_left() -> AbstractContextManager[Any]:
     """A2: a put that failed and cannot be seen is tried at the next position."""
 
-    def put(self: EpochLog, position: int, entry: Any) -> Any:
-        data = msgspec.json.encode(entry)
-        from headrace.log.epochlog import _MAGIC
-        from headrace.log.sealed import seal
-
+    def put(self: EpochLog, position: int, entry: Any, tail: bytes = b"") -> Any:
+        data = encode_entry(entry, tail)
         for _ in range(20):
             try:
-                if self._try_put(self.position + 1, seal(_MAGIC, data)):
+                if self._try_put(self.position + 1, data):
                     return None
             except (OSError, StoreError):
                 if self._read_back(self.position + 1) is None:
@@ -122,8 +121,8 @@ def retries_have_fresh_nonces() -> AbstractContextManager[Any]:
     """A2: a put that is repeated carries another nonce, so its own entry looks foreign."""
     put = EpochLog._put
 
-    def fresh(self: EpochLog, position: int, entry: Any) -> Any:
-        found = put(self, position, entry)
+    def fresh(self: EpochLog, position: int, entry: Any, tail: bytes = b"") -> Any:
+        found = put(self, position, entry, tail)
         if found is None and self.read(position) is not None and self._doubts:
             self._doubts = False
             return self.read(position)
@@ -483,9 +482,9 @@ def delivery_comes_before_commit() -> AbstractContextManager[Any]:
     """The order of an epoch's acts: rows are shown before the epoch has happened."""
     commit = Driver._commit
 
-    def early(self: Driver, plan: Any, made: Any) -> None:
-        self._deliverer.deliver(made)
-        commit(self, plan, made)
+    def early(self: Driver, plan: Any, made: Any, riders: Any) -> None:
+        self._deliverer.deliver(made, riders)
+        commit(self, plan, made, riders)
 
     return patch.object(Driver, "_commit", early)
 
@@ -595,6 +594,7 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_objects, name) for name in mutations_of_objects.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
         *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
+        *(getattr(mutations_of_riders, name) for name in mutations_of_riders.__all__),
     )
 }
 

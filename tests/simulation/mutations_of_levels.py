@@ -53,9 +53,9 @@ def weak_rows_that_were_refused_are_let_go() -> AbstractContextManager[Any]:
     """At-least-once: a sink refuses what comes before the commit, and the epoch is committed."""
     deliver_weak = Deliverer.deliver_weak
 
-    def careless(self: Deliverer, commit: Any) -> None:
+    def careless(self: Deliverer, commit: Any, riders: Any) -> None:
         with suppress(SinkError), _without_patience(self):
-            deliver_weak(self, commit)
+            deliver_weak(self, commit, riders)
 
     return patch.object(Deliverer, "deliver_weak", careless)
 
@@ -64,9 +64,9 @@ def weak_rows_that_were_refused_run_their_job_again() -> AbstractContextManager[
     """At-least-once: what is away while weak rows are delivered begins the epoch anew."""
     deliver_weak = Deliverer.deliver_weak
 
-    def hasty(self: Deliverer, commit: Any) -> None:
+    def hasty(self: Deliverer, commit: Any, riders: Any) -> None:
         with _without_patience(self):
-            deliver_weak(self, commit)
+            deliver_weak(self, commit, riders)
 
     return patch.object(Deliverer, "deliver_weak", hasty)
 
@@ -116,7 +116,7 @@ def acknowledged_epochs_are_passed_over() -> AbstractContextManager[Any]:
     def gloomy(self: Deliverer, commits: Any, retained: int) -> None:
         catch_up(self, commits, retained)
         for outlet in self._outlets.values():
-            for commit in commits if outlet.name in self._at_most_once else ():
+            for _, commit in commits if outlet.name in self._at_most_once else ():
                 self._pass_over(outlet, commit)
 
     return patch.object(Deliverer, "catch_up", gloomy)

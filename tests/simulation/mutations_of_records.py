@@ -52,8 +52,8 @@ def records_come_after_the_commit() -> Iterator[None]:
         finally:
             self._store = store
 
-    def and_then(self: Driver, plan: Any, done: Any) -> None:
-        commit(self, plan, done)
+    def and_then(self: Driver, plan: Any, done: Any, riders: Any) -> None:
+        commit(self, plan, done, riders)
         for name, data in self._injectors._record.later.kept.items():  # type: ignore[attr-defined]
             self.store.write(name, data)
 

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from tests.reference.exchange import exchange as plain_exchange
 from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
 from tests.spark.support import bag, local_follower, rows, run_local, state_of
+from tests.unit.systems import FILES
 
 from headrace import (
     Computation,
@@ -42,6 +43,7 @@ from headrace import (
     state,
     to,
 )
+from headrace.store.disk import DiskStore
 
 GOOD = [{"key": f"k{n % 3}", "ts": 1_000_000 * n} for n in range(12)]
 BAD_AT = 7
@@ -216,7 +218,8 @@ def begun(tmp_path: Path) -> Path:
     """A market whose run was stopped after four epochs."""
     write_trades(TRADES, tmp_path / "in")
     place, options = tmp_path / "checkpoint", {"slots": 2, "epoch_records": 20}
-    driver = local_follower(market(tmp_path), place, **options).take_over()
+    store = DiskStore(place, FILES)
+    driver = local_follower(market(tmp_path), store, **options).take_over()
     for _ in range(4):
         driver.step()
     driver.close()

@@ -46,3 +46,7 @@ def with_files(**calls: Callable[..., Any]) -> System:
 def limited(**limits: Any) -> System:
     """This machine with other limits: `limited(collect_every_epochs=1)`."""
     return System(limits=Limits(**limits))
+
+
+FILES = limited(ride_bytes_max=0)
+"""This machine, where nothing rides in commits: each delta is a file, however small."""

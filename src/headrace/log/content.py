@@ -1,6 +1,12 @@
-"""Files named by their content: the name ends with a digest, which proves the bytes."""
+"""Files named by their content: the name ends with a digest, which proves the bytes.
+
+Most are files of the checkpoint; small ones ride in an entry of the log (protocol M1). `map_named`
+reads both.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pyarrow as pa
 import xxhash
@@ -8,6 +14,7 @@ import xxhash
 from headrace.errors import CorruptCheckpoint
 from headrace.log import paths
 from headrace.log.identity import require_present
+from headrace.log.riders import map_rider
 from headrace.store.store import Store
 
 
@@ -19,7 +26,7 @@ def digest_of(data: bytes | pa.Buffer) -> str:
 def verify(name: str, data: bytes | pa.Buffer) -> None:
     """Refuses a file whose bytes do not match the digest in its name."""
     try:
-        _, _, expected = paths.parse_content_name(name.rsplit("/", 1)[-1])
+        expected = paths.digest_in(name)
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from None
     found = digest_of(data)
@@ -30,21 +37,46 @@ def verify(name: str, data: bytes | pa.Buffer) -> None:
         )
 
 
-def map_named(store: Store, name: str) -> pa.Buffer:
-    """The bytes of a file that a commit names.
+def first_damaged(files: Mapping[str, bytes]) -> str | None:
+    """A file whose bytes do not match the digest in its name; None if all do."""
+    for name, data in files.items():
+        try:
+            verify(name, data)
+        except CorruptCheckpoint:
+            return name
+    return None
+
+
+def map_named(store: Store, name: str, at: int = 0) -> pa.Buffer:
+    """The bytes of a file that a commit names; `at`: the log position in which it rides, or 0.
 
     A file is reported as missing only if it is missing twice, and the checkpoint was present in
     between. The whole checkpoint may have been unavailable at the first try: that is a transient
     error.
     """
     try:
-        return store.map(name)
+        return _map(store, name, at)
     except FileNotFoundError:
         require_present(store)
     try:
-        return store.map(name)
+        return _map(store, name, at)
     except FileNotFoundError:
         raise CorruptCheckpoint(
-            f"{store.where(name)} is missing from the checkpoint, though a commit names it; "
+            f"{_where(store, name, at)} is missing from the checkpoint, though a commit names it; "
             "restore the file, or begin again from a backup"
         ) from None
+
+
+def _map(store: Store, name: str, at: int) -> pa.Buffer:
+    if not at:
+        return store.map(name)
+    found = store.near_copy(name)
+    if found is None:
+        found = map_rider(store, name, at)
+        store.keep_near(name, found)
+    return found
+
+
+def _where(store: Store, name: str, at: int) -> str:
+    """The file that people must look for."""
+    return store.where(paths.log_entry(at, store.system.limits) if at else name)

@@ -1,7 +1,6 @@
 """The epoch log: one numbered sequence of entries, each written once (protocol A).
 
-    headrace-log 1 <checksum>
-    {"kind": "commit", "generation": 3, "nonce": "...", "body": {...}}
+The bytes of an entry are described in `log/entry`.
 
 - An entry is put-if-absent at the next position. By its nonce, a writer distinguishes its own
   entry from that of another writer.
@@ -18,21 +17,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
 
-from headrace.errors import CorruptCheckpoint, Fenced, StoreError
+from headrace.errors import Fenced, StoreError
 from headrace.limits import Limits
 from headrace.log import paths
-from headrace.log.sealed import seal, unseal
+from headrace.log.entry import GENERATION, LogEntry, decode_entry, encode_entry, places_of
 from headrace.store.store import Store
-
-GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
-ACCEPT, DROP = "accept", "drop"
-
-_MAGIC = b"headrace-log"
 
 
 class Waiter(Protocol):
@@ -61,15 +55,6 @@ class FailAtOnce:
     def through(self, act: Callable[[], object]) -> object:
         """Tries once."""
         return act()
-
-
-class LogEntry(msgspec.Struct, frozen=True):
-    """One entry; `body` is JSON of a kind that this room does not know."""
-
-    kind: str
-    generation: int
-    nonce: str
-    body: msgspec.Raw
 
 
 class EpochLog:
@@ -111,12 +96,7 @@ class EpochLog:
             data = self._store.read(name)
         except FileNotFoundError:
             return None
-        where = self._store.where(name)
-        body = unseal(_MAGIC, data, where)
-        try:
-            return msgspec.json.decode(body, type=LogEntry)
-        except msgspec.DecodeError as error:
-            raise CorruptCheckpoint(f"{where} cannot be decoded: {error}") from None
+        return decode_entry(data, self._store.where(name))
 
     def backwards(self) -> Iterator[tuple[int, LogEntry]]:
         """Entries from the last to the first one that still exists."""
@@ -157,10 +137,11 @@ class EpochLog:
         except FileNotFoundError:
             pass  # Trimmed in the meantime: the put will notice.
 
-    def append(self, kind: str, body: object) -> int:
-        """Appends an entry of this driver; Fenced if another driver was first."""
-        entry = self._entry(kind, self.generation, body)
-        foreign = self._put(self.position + 1, entry)
+    def append(self, kind: str, body: object, riders: Mapping[str, bytes] | None = None) -> int:
+        """Appends an entry of this driver, with riders; Fenced if another driver was first."""
+        riders = riders or {}
+        entry = self._entry(kind, self.generation, body, riders)
+        foreign = self._put(self.position + 1, entry, b"".join(riders.values()))
         if foreign is not None:
             raise self._fenced(foreign)
         self.position += 1
@@ -205,15 +186,18 @@ class EpochLog:
                 self._store.delete_all([f"{directory}/{name}" for name in names])
                 self._store.remove_directory(directory)
 
-    def _entry(self, kind: str, generation: int, body: object) -> LogEntry:
+    def _entry(
+        self, kind: str, generation: int, body: object, riders: Mapping[str, bytes] | None = None
+    ) -> LogEntry:
         return LogEntry(
             kind,
             generation,
             self._store.system.token_hex(8),
             msgspec.Raw(msgspec.json.encode(body)),
+            places_of(riders or {}),
         )
 
-    def _put(self, position: int, entry: LogEntry) -> LogEntry | None:
+    def _put(self, position: int, entry: LogEntry, tail: bytes = b"") -> LogEntry | None:
         """Puts until the outcome is known: None if `entry` is there, otherwise the other entry."""
         if self._in_doubt is not None:
             raise StoreError(
@@ -221,7 +205,7 @@ class EpochLog:
                 "so this driver writes no more: start the pipeline again"
             )
         self._in_doubt = position
-        data = seal(_MAGIC, msgspec.json.encode(entry))
+        data = encode_entry(entry, tail)
         attempt, waited = 0, False
         while True:
             failure: Exception | None = None

@@ -45,6 +45,7 @@ LABEL_BYTES_MAX = 150
 """A file name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
 
 _FILE = re.compile(r"(\d{12})-(.+)-([0-9a-f]{32})(\.arrow)?")
+_DIGEST = re.compile(r"-([0-9a-f]{32})(?:\.[a-z0-9.]+)?")
 
 
 def safe(name: str) -> str:
@@ -142,3 +143,11 @@ def parse_content_name(name: str) -> tuple[int, str, str]:
     if found is None:
         raise ValueError(f"{name!r} is not named epoch-label-digest")
     return int(found[1]), unsafe(found[2]), found[3]
+
+
+def digest_in(name: str) -> str:
+    """The digest in the name of a file, whatever its suffix; ValueError if there is none."""
+    found = _DIGEST.search(name, max(name.rfind("-"), 0))
+    if found is None or found.end() != len(name):
+        raise ValueError(f"{name!r} is not named epoch-label-digest")
+    return found[1]

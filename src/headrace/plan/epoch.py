@@ -65,6 +65,8 @@ class SegmentSlice(msgspec.Struct, frozen=True):
     bytes: int
     bottom: bool = False
     """Whether deletions were dropped from it, because no older segment lies beneath it."""
+    at: int = 0
+    """The log position in whose entry the segment rides (M1); 0 if it is a file of its own."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -158,6 +160,10 @@ class OutboxFile(msgspec.Struct, frozen=True):
     label: str
     oldest: int
     rows: int
+    rides: bool = False
+    """Whether its bytes are in the commit's log entry, and not in a file (M1)."""
+    at: int = 0
+    """In a ledger: the log position of that entry; 0 if it is a file."""
 
 
 class SlotDelta(msgspec.Struct, frozen=True):
@@ -168,6 +174,8 @@ class SlotDelta(msgspec.Struct, frozen=True):
     bytes: int = 0
     next_event_timer: int | None = None
     next_wall_timer: int | None = None
+    rides: bool = False
+    """Whether the segment's bytes are in the commit's log entry, and not in a file (M1)."""
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -183,6 +191,8 @@ class StagedFile(msgspec.Struct, frozen=True):
     """Whether it lies in the sink's own store, in its final form (`Sink.own_store`)."""
     size: int = 0
     """How many bytes it has, if it lies there."""
+    rides: bool = False
+    """Whether its bytes are in the commit's log entry, and not in a file (M1)."""
 
 
 class Counters(msgspec.Struct):
@@ -251,6 +261,8 @@ class Report(msgspec.Struct, frozen=True):
     delta: SlotDelta | None = None
     staged: list[StagedFile] = []
     outbox: list[OutboxFile] = []
+    riders: dict[str, bytes] = {}
+    """Name -> bytes of output that is too small for a file: the commit carries it (M1)."""
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
     determinants: bytes = b""

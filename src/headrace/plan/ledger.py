@@ -6,11 +6,9 @@ the same ledger. Some commits carry a snapshot of it, so that recovery reads a b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-import xxhash
 
 from headrace.limits import LIMITS, Limits
 from headrace.model.source import Seen
@@ -24,24 +22,14 @@ from headrace.plan.epoch import (
     Plan,
     RecordFile,
     Sealing,
-    SegmentSlice,
     SlotBase,
-    SlotDelta,
     SplitState,
     WatermarkBound,
 )
-from headrace.plan.ring import KeyInterval, Ring
+from headrace.plan.manifest import SlotLedger, earliest, next_chain, recut, with_delta
+from headrace.plan.ring import Ring
 
 Rows = dict[tuple[str, str], Seen | None]
-
-
-class SlotLedger(msgspec.Struct, frozen=True):
-    """A slot's manifest, its chain of deltas, its earliest timers."""
-
-    entries: tuple[SegmentSlice, ...] = ()
-    chains: tuple[tuple[int, str], ...] = ((0, ""),)
-    next_event_timer: int | None = None
-    next_wall_timer: int | None = None
 
 
 class FinishedInput(msgspec.Struct, frozen=True):
@@ -142,14 +130,15 @@ class Ledger(msgspec.Struct):
             for slot, delta in deltas.items():
                 before = self.slots[name].get(slot, SlotLedger())
                 intervals = self.rings[name].intervals(slot)
-                self.slots[name][slot] = _with_delta(
-                    before, delta, commit.epoch, intervals, limits.chains_kept
+                self.slots[name][slot] = with_delta(
+                    before, delta, commit.epoch, position, intervals, limits.chains_kept
                 )
         for adoption in commit.adoptions:
             self._adopt(adoption)
         self.outbox = {}
         for file in commit.outbox:
-            self.outbox.setdefault(file.consumer, []).append(file)
+            kept = msgspec.structs.replace(file, at=position) if file.rides else file
+            self.outbox.setdefault(file.consumer, []).append(kept)
         self.counters.add(commit.counters)
         if not self._is_clear():
             self._forget_voided(commit, plan)
@@ -232,7 +221,7 @@ class Ledger(msgspec.Struct):
             name: time for name, time in self.unpassed.items() if commit.ins.get(name, END) < time
         }
         slots = [slot for name in commit.rings for slot in self.slots.get(name, {}).values()]
-        wall = _earliest(slot.next_wall_timer for slot in slots)
+        wall = earliest(slot.next_wall_timer for slot in slots)
         if self.unpassed_wall is not None and (wall is None or wall > self.unpassed_wall):
             self.unpassed_wall = None
 
@@ -303,6 +292,13 @@ class Ledger(msgspec.Struct):
             for entry in slot.entries
         }
 
+    def rides_from(self) -> int | None:
+        """The first log position whose entry holds bytes of the state; None if there is none."""
+        slots = [slot for slots in self.slots.values() for slot in slots.values()]
+        positions = {entry.at for slot in slots for entry in slot.entries}
+        positions |= {file.at for files in self.outbox.values() for file in files}
+        return min(positions - {0}, default=None)
+
     def state_bytes(self) -> int:
         """About how large the state is."""
         return sum(
@@ -345,55 +341,3 @@ def _read_on(before: SplitState | None, now: SplitState) -> SplitState:
 
 def _is_read(split: SplitState, end: int) -> bool:
     return split.finished or split.position >= end
-
-
-def next_chain(chain: str, segment: str | None) -> str:
-    """The chain after a delta; a slot that changed nothing keeps its chain."""
-    return chain if segment is None else xxhash.xxh3_128_hexdigest(f"{chain}\n{segment}".encode())
-
-
-def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int, SlotLedger]:
-    """Manifests under another ring: entries are cut to the new intervals, never widened (C1)."""
-    if old == new:
-        return slots
-    if old is None:
-        return {slot: SlotLedger() for slot in new.slots}
-    entries = [entry for slot in slots.values() for entry in slot.entries]
-    event = _earliest(slot.next_event_timer for slot in slots.values())
-    wall = _earliest(slot.next_wall_timer for slot in slots.values())
-    epoch = max((slot.chains[-1][0] for slot in slots.values()), default=0)
-    found: dict[int, SlotLedger] = {}
-    for owner in new.slots:
-        mine: list[SegmentSlice] = []
-        for interval in new.intervals(owner):
-            for entry in entries:
-                shared = entry.interval.overlap(interval)
-                if shared is not None:
-                    mine.append(msgspec.structs.replace(entry, interval=shared))
-        mine.sort(key=lambda e: (-e.last_epoch, e.interval.low))
-        digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode([new, owner, mine]))
-        found[owner] = SlotLedger(tuple(mine), ((epoch, digest),), event, wall)
-    return found
-
-
-def _with_delta(
-    slot: SlotLedger,
-    delta: SlotDelta,
-    epoch: int,
-    intervals: tuple[KeyInterval, ...],
-    chains_kept: int,
-) -> SlotLedger:
-    entries, chains = slot.entries, slot.chains
-    if delta.segment is not None:
-        new = tuple(
-            SegmentSlice(delta.segment, interval, epoch, delta.rows, delta.bytes)
-            for interval in intervals
-        )
-        entries = (*new, *entries)
-        chain = next_chain(chains[-1][1], delta.segment)
-        chains = (*chains, (epoch, chain))[-chains_kept:]
-    return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer)
-
-
-def _earliest(times: Iterable[int | None]) -> int | None:
-    return min((t for t in times if t is not None), default=None)

@@ -5,6 +5,7 @@ A unit is one range of a source, or one slot of a computation. Each has one labe
 
 from __future__ import annotations
 
+from headrace.limits import Limits
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Plan, WorkOrder
 from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark, merge
@@ -23,6 +24,15 @@ def labels_of(topology: Topology, plan: Plan, host: str) -> list[str]:
     if host in topology.graph.injectors:
         return [r.label for task in plan.reads for r in task if r.stream == host]
     return [slot_label(host, slot) for slot in plan.rings[host].slots]
+
+
+def ride_bytes(plan: Plan, limits: Limits) -> int:
+    """How many bytes of one unit's output may ride in the commit (M1).
+
+    It depends on the plan alone, so that every attempt decides alike.
+    """
+    units = sum(map(len, plan.reads)) + sum(len(ring.slots) for ring in plan.rings.values())
+    return min(limits.ride_bytes_max, limits.ride_total_max // max(units, 1))
 
 
 def host_mark(topology: Topology, order: WorkOrder, host: str, marks: dict[str, Mark]) -> Mark:

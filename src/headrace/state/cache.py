@@ -18,8 +18,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.plan.epoch import SlotBase
-from headrace.plan.ledger import next_chain
+import pyarrow as pa
+
+from headrace.plan.epoch import SegmentSlice, SlotBase
+from headrace.plan.manifest import next_chain
 from headrace.plan.ring import KeyInterval
 from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.timeindex import Changes, TimeIndex
@@ -125,7 +127,8 @@ class WorkerCache:
     """The whole cache of one worker process."""
 
     def __init__(self) -> None:
-        self._segments: OrderedDict[tuple[str, str], Segment] = OrderedDict()
+        self._segments: OrderedDict[tuple[str, str], Segment | bytes] = OrderedDict()
+        """Open segments, and the bytes of those that this process has just made."""
         self._slots: dict[tuple[Any, ...], CachedSlot] = {}
 
     def open(
@@ -138,7 +141,7 @@ class WorkerCache:
         intervals: tuple[KeyInterval, ...],
     ) -> OpenSlot:
         """Opens the slot at `base`."""
-        segments = {e.segment: self.segment(store, e.segment) for e in base.entries}
+        segments = {e.segment: self.segment(store, e) for e in base.entries}
         view = SlotView(base.entries, intervals, segments)
         where = (store.location, checkpoint, computation, slot, intervals)
         epoch, chain = base.chains[-1]
@@ -160,17 +163,29 @@ class WorkerCache:
             cached.chain, cached.epoch = chain, epoch
         return OpenSlot(cached, view)
 
-    def segment(self, store: Store, name: str) -> Segment:
+    def keep(self, store: Store, name: str, data: bytes) -> None:
+        """Keeps a small segment that this process has made. Its name proves its bytes (M1)."""
+        self._keep((store.location, name), data)
+
+    def segment(self, store: Store, entry: SegmentSlice) -> Segment:
         """An open segment."""
-        key = (store.location, name)
+        key = (store.location, entry.segment)
         found = self._segments.get(key)
-        if found is None:
-            found = self._segments[key] = Segment.open(store, name)
-            while len(self._segments) > SEGMENTS_MAX:
-                self._segments.popitem(last=False)
-        else:
+        if isinstance(found, Segment):
             self._segments.move_to_end(key)
-        return found
+            return found
+        if found is None:
+            opened = Segment.open(store, entry.segment, entry.at)
+        else:
+            opened = Segment(entry.segment, pa.py_buffer(found))
+        self._keep(key, opened)
+        return opened
+
+    def _keep(self, key: tuple[str, str], segment: Segment | bytes) -> None:
+        self._segments[key] = segment
+        self._segments.move_to_end(key)
+        while len(self._segments) > SEGMENTS_MAX:
+            self._segments.popitem(last=False)
 
     @staticmethod
     def _adopt_pending(cached: CachedSlot, known: dict[str, int]) -> None:

@@ -46,8 +46,7 @@ def choose(
     and each row is rewritten a logarithmic number of times. Entries of an equal last epoch (for
     example pieces of one merge) count as one: either all are taken or none.
     """
-    ordered = sorted(entries, key=lambda e: -e.last_epoch)
-    groups = [tuple(group) for _, group in groupby(ordered, key=lambda e: e.last_epoch)]
+    groups = [tuple(group) for _, group in groupby(_newest_first(entries), key=_last_epoch)]
     sizes = [total_bytes(group) for group in groups]
     for start in range(len(groups) - segments_min + 1):
         total, end = sizes[start], start + 1
@@ -57,6 +56,34 @@ def choose(
         if end - start >= segments_min:
             return tuple(entry for group in groups[start:end] for entry in group)
     return ()
+
+
+def choose_old_riders(entries: Sequence[SegmentSlice], before: int) -> tuple[SegmentSlice, ...]:
+    """The segments to merge, newest first, if one rides at a log position below `before`; or ().
+
+    A segment that rides keeps its entry of the log, and all later ones, from being trimmed (M1).
+    Chosen are the one that has been riding for longest and those that ride next to it.
+    """
+    oldest = min((entry.at for entry in entries if entry.at), default=before)
+    if oldest >= before:
+        return ()
+    groups = [tuple(group) for _, group in groupby(_newest_first(entries), key=_last_epoch)]
+    riding = [any(entry.at for entry in group) for group in groups]
+    start = next(i for i, group in enumerate(groups) if any(e.at == oldest for e in group))
+    end = start + 1
+    while start > 0 and riding[start - 1]:
+        start -= 1
+    while end < len(groups) and riding[end]:
+        end += 1
+    return tuple(entry for group in groups[start:end] for entry in group)
+
+
+def _newest_first(entries: Sequence[SegmentSlice]) -> list[SegmentSlice]:
+    return sorted(entries, key=lambda e: -e.last_epoch)
+
+
+def _last_epoch(entry: SegmentSlice) -> int:
+    return entry.last_epoch
 
 
 def total_bytes(entries: Iterable[SegmentSlice]) -> int:
@@ -121,7 +148,7 @@ def merge_run(
     limits: Limits = LIMITS,
 ) -> Iterator[Merged]:
     """Merges segments, given newest first, in pieces. Only the very last piece may have no rows."""
-    segments = {entry.segment: Segment.open(store, entry.segment) for entry in run}
+    segments = {entry.segment: Segment.open(store, entry.segment, entry.at) for entry in run}
     intervals = pieces(run, segments, limits)
     some = False
     for number, interval in enumerate(intervals, 1):
@@ -144,7 +171,7 @@ def merge_without(
 
     Returns the file, its number of rows, and the number of live cells of each removed key.
     """
-    parts = [(Segment.open(store, e.segment), e.interval) for e in entries]
+    parts = [(Segment.open(store, e.segment, e.at), e.interval) for e in entries]
     # There is no older segment, so tombstones need not be kept.
     merged = merge(parts, bottom=True, expired_before=BEGINNING)
     named = pc.is_in(merged.column("key"), pa.array(sorted(keys), pa.binary()))

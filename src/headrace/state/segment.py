@@ -97,11 +97,11 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     return out.getvalue().to_pybytes()
 
 
-def read_cells(store: Store, name: str | None) -> list[Cell]:
+def read_cells(store: Store, name: str | None, at: int = 0) -> list[Cell]:
     """The cells of a segment of a checkpoint, in their order; none if there is no segment."""
     if name is None:
         return []
-    batch = Segment.open(store, name).batch
+    batch = Segment.open(store, name, at).batch
     return [Cell(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
 
 
@@ -155,9 +155,9 @@ class Segment:
         self.bloom = Bloom.from_bytes(metadata[b"bloom"])
 
     @staticmethod
-    def open(store: Store, name: str) -> Segment:
-        """Opens a segment of a checkpoint."""
-        return Segment(name, map_named(store, name))
+    def open(store: Store, name: str, at: int = 0) -> Segment:
+        """Opens a segment of a checkpoint; `at`: the log position in which it rides, or 0."""
+        return Segment(name, map_named(store, name, at))
 
     def between(self, low: int, high: int) -> tuple[int, int]:
         """The rows whose hash lies in [low, high)."""

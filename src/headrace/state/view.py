@@ -240,7 +240,7 @@ def open_view(
     store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval]
 ) -> SlotView:
     """Opens the segments of a manifest as a view of the cells inside the intervals."""
-    segments = {entry.segment: Segment.open(store, entry.segment) for entry in entries}
+    segments = {entry.segment: Segment.open(store, entry.segment, entry.at) for entry in entries}
     return SlotView(entries, intervals, segments)
 
 

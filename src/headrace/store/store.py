@@ -153,6 +153,13 @@ class Store(ABC):
                 if name > after:
                     yield found
 
+    def near_copy(self, name: str) -> pa.Buffer | None:
+        """A copy of an immutable file that this machine keeps for itself; None if there is none."""
+        return None
+
+    def keep_near(self, name: str, data: bytes | pa.Buffer) -> None:
+        """Offers an immutable file to other processes of this machine, if they share a place."""
+
     @abstractmethod
     def list(self, directory: str) -> list[str]:
         """The names (without the directory) in a directory, sorted; [] if it is missing."""

@@ -1,11 +1,10 @@
-"""The delta of a slot: all changes of one epoch, written as one segment.
+"""The delta of a slot: all changes of one epoch, as one segment.
 
 Invariant: a delta has no effect until a commit names its segment.
 """
 
 from __future__ import annotations
 
-from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.model.values.keys import hash_key
@@ -35,19 +34,20 @@ def write_delta(run: SlotRun) -> tuple[SlotDelta, int | None]:
     oldest = min((hold for hold in holds if hold is not None), default=None)
     next_event = indexes[EVENT].earliest_time(changes[EVENT])
     next_wall = indexes[WALL].earliest_time(changes[WALL])
-    segment, size = _write_segment(run) if run.cells else (None, 0)
+    segment, size, rides = _write_segment(run) if run.cells else (None, 0, False)
     run.slot.leave(segment, changes, run.objects)
-    return SlotDelta(segment, len(run.cells), size, next_event, next_wall), oldest
+    return SlotDelta(segment, len(run.cells), size, next_event, next_wall, rides), oldest
 
 
-def _write_segment(run: SlotRun) -> tuple[str, int]:
+def _write_segment(run: SlotRun) -> tuple[str, int, bool]:
     emitter = run.emitter
     data = encode_segment(run.cells, f"slot {emitter.label}")
     epoch = run.order.plan.epoch
     name = paths.content_name(epoch, emitter.label, digest_of(data), ".arrow")
     segment = f"{paths.state_directory(run.node.name)}/{name}"
-    reach("before-segment-write")
-    emitter.runtime.store.write(segment, data)
-    reach("after-segment-write")
+    rides = emitter.keep(segment, data)
+    if rides:  # the next task of the slot, here or nearby, need not read the log for it
+        emitter.runtime.cache.keep(emitter.runtime.store, segment, data)
+        emitter.runtime.store.keep_near(segment, data)
     emitter.made(segment)
-    return segment, len(data)
+    return segment, len(data), rides

@@ -4,7 +4,7 @@
 2. Fuse: run the keyless computations of this host over the rows that were produced.
 3. Route: send rows to the slots of keyed consumers, and feedback to the outbox. Records whose key
    cannot be extracted become dead letters. These are rows too, so steps 2 and 3 repeat for them.
-4. Stage: encode and write the rows for sinks.
+4. Stage: encode the rows for sinks, and write them unless they ride in the report.
 5. Close: compute the digest of all output, and send a control row to every slot that this host
    feeds.
 
@@ -59,6 +59,7 @@ def _run(emitter: Emitter, work: Work) -> tuple[list[tuple[Header, bytes]], Repo
         digest=digest,
         staged=emitter.staged,
         outbox=emitter.outbox,
+        riders=emitter.riders,
         counters=emitter.counters,
         determinants=emitter.answers,
     )

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from tests.unit.engine.support import Crash, counting, driver_of, run
-from tests.unit.systems import Stopwatch, limited
+from tests.unit.systems import FILES, Stopwatch, limited
 
 from headrace import Computation, failpoints
 from headrace.engine.driver.collection import Collector, collect, needed_by
@@ -49,7 +49,7 @@ def named_by_the_window(driver: Driver) -> set[str]:
 
 @pytest.mark.parametrize("retain", [1, 3, 16])
 def test_what_the_window_names_stays_and_the_rest_goes(retain: int) -> None:
-    driver = driver_of(counting(VALUES), retain_epochs=retain)
+    driver = driver_of(counting(VALUES), MemoryStore(FILES), retain_epochs=retain)
     run(driver, 40)
     needed = named_by_the_window(driver)
     assert needed <= set(driver.store.files)
@@ -65,7 +65,7 @@ def orphan(epoch: int, label: str = "zombie") -> str:
 
 
 def test_orphans_of_closed_epochs_go_and_those_of_the_open_one_stay() -> None:
-    driver = driver_of(counting(VALUES))
+    driver = driver_of(counting(VALUES), MemoryStore(FILES))
     run(driver, 20)
     state, staged = paths.state_directory("Count"), paths.staged_directory("counts")
     for epoch in (1, 12, 20, 21, 22):
@@ -78,7 +78,7 @@ def test_orphans_of_closed_epochs_go_and_those_of_the_open_one_stay() -> None:
 
 
 def test_a_zombie_that_writes_late_is_swept_the_next_time() -> None:
-    driver = driver_of(counting(VALUES))
+    driver = driver_of(counting(VALUES), MemoryStore(FILES))
     run(driver, 20)
     collected(driver)
     late = f"{paths.state_directory('Count')}/{orphan(3)}"
@@ -87,7 +87,7 @@ def test_a_zombie_that_writes_late_is_swept_the_next_time() -> None:
 
 
 def test_staged_files_of_epochs_that_some_sink_lacks_stay() -> None:
-    driver = driver_of(counting(VALUES), retain_epochs=2)
+    driver = driver_of(counting(VALUES), MemoryStore(FILES), retain_epochs=2)
     run(driver, 20)
     before = files(driver.store, paths.STAGED)
     driver.store.files.update(dict.fromkeys(before, b""))
@@ -97,7 +97,7 @@ def test_staged_files_of_epochs_that_some_sink_lacks_stay() -> None:
 
 
 def test_a_merge_that_waits_for_its_commit_is_not_an_orphan() -> None:
-    driver = driver_of(counting(VALUES))
+    driver = driver_of(counting(VALUES), MemoryStore(FILES))
     run(driver, 20)
     waiting = f"{paths.state_directory('Count')}/{orphan(21, 'Count/0~')}"
     driver.store.write(waiting, b"")
@@ -106,7 +106,7 @@ def test_a_merge_that_waits_for_its_commit_is_not_an_orphan() -> None:
 
 
 def test_strange_files_are_left_alone() -> None:
-    driver = driver_of(counting(VALUES))
+    driver = driver_of(counting(VALUES), MemoryStore(FILES))
     run(driver, 20)
     driver.store.write("state/Count/notes.txt", b"mine")
     collected(driver)
@@ -123,7 +123,7 @@ def test_feedback_that_waits_for_the_next_epoch_stays() -> None:
     pipeline.read("s", memory([30], timestamps=[0]))
     pipeline.stream("back", feedback=True)
     pipeline.compute(Loop, inputs={"s": lambda v: "k", "back": lambda v: "k"}, outputs="back")
-    driver = driver_of(pipeline.freeze(), retain_epochs=1)
+    driver = driver_of(pipeline.freeze(), MemoryStore(FILES), retain_epochs=1)
     for _ in range(10):
         run(driver, 1)
         collected(driver)
@@ -155,13 +155,21 @@ def test_the_log_is_trimmed_and_recovery_still_finds_the_whole_window() -> None:
     assert found.commits == driver.history.commits
 
 
-def test_after_any_crash_and_collection_every_file_that_counts_opens() -> None:
+@pytest.mark.parametrize("rides", [0, 2600, 32 << 10])
+def test_after_any_crash_and_collection_every_file_that_counts_opens(rides: int) -> None:
     """Lives of random length, ended at random failpoints, with collection after every epoch."""
     dice = random.Random(3)
     names = [n for n in failpoints.NAMES if n not in ("after-claim", "after-publish")]
     sink = memory_sink()
     topology = counting(VALUES[:240], sink)
-    store = MemoryStore(limited(collect_every_epochs=1, log_directory_entries=7))
+    limits = limited(
+        collect_every_epochs=1,
+        log_directory_entries=7,
+        snapshot_every_epochs=3,
+        ride_bytes_max=rides,
+        ride_entries_max=9,
+    )
+    store = MemoryStore(limits)
     for _ in range(60):
         left = dice.randrange(1, 9)
 
@@ -181,8 +189,9 @@ def test_after_any_crash_and_collection_every_file_that_counts_opens() -> None:
             pass
         failpoints.disarm()
         found = recover(EpochLog(store), 4)
-        for name in found.ledger.segments():
-            Segment.open(store, name)
+        for slots in found.ledger.slots.values():
+            for entry in (entry for slot in slots.values() for entry in slot.entries):
+                Segment.open(store, entry.segment, entry.at)
     run(driver_of(topology, store))
     expected = {f"key {v}": VALUES[:240].count(v) for v in range(10)}
     totals: dict[str, int] = {}
@@ -225,7 +234,7 @@ def wait_for(collector: Collector) -> None:
 
 
 def test_epochs_go_on_while_a_collection_runs_and_what_they_need_stays() -> None:
-    store = Barred(limited(collect_every_epochs=4))
+    store = Barred(limited(collect_every_epochs=4, ride_bytes_max=0))
     driver, collector = collector_over(store)
     run(driver, 3)
     store.open.clear()
@@ -261,7 +270,7 @@ def test_an_outage_of_a_collection_stops_nothing_and_another_error_is_raised_onc
 
 def test_an_object_store_is_not_listed_at_every_turn() -> None:
     time = Stopwatch()
-    time.limits = limited(collect_every_epochs=1).limits
+    time.limits = limited(collect_every_epochs=1, ride_bytes_max=0).limits
     store = Barred(time)
     store.rewrite_interval_s = 1.1
     driver = driver_of(counting(VALUES), store, retain_epochs=1)

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
-from tests.unit.systems import limited
+from tests.unit.systems import FILES, limited
 
 from headrace import failpoints
 from headrace.engine.driver.collection import collect, needed_by
@@ -149,7 +149,7 @@ def test_a_swept_result_is_forgotten() -> None:
 
 
 def test_a_damaged_segment_is_not_merged_over() -> None:
-    driver = piled_up()
+    driver = piled_up(system=FILES)
     name = driver.ledger.slots["Count"][0].entries[3].segment
     driver.store.files[name] = driver.store.files[name][:-1]
     with pytest.raises(CorruptCheckpoint, match="is damaged"):
@@ -187,7 +187,7 @@ def test_a_merge_while_the_whole_checkpoint_is_away_is_tried_again() -> None:
 
 
 def test_a_missing_segment_of_a_checkpoint_that_is_there_is_raised() -> None:
-    driver = piled_up()
+    driver = piled_up(system=FILES)
     del driver.store.files[driver.ledger.slots["Count"][0].entries[3].segment]
     driver._compactor.consider(driver.history)
     with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):

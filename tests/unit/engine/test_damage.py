@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.engine.support import counting, driver_of, run
-from tests.unit.systems import limited
+from tests.unit.systems import FILES, limited
 
 from headrace import Pipeline, replay, sinks
 from headrace.errors import CorruptCheckpoint
@@ -20,12 +20,12 @@ from headrace.log.content import digest_of
 from headrace.model.source import Range, Reading, Source, Timing, Workspace
 from headrace.sinks import jsonl
 from headrace.store.disk import DiskStore
-from headrace.system import REAL, System
+from headrace.system import System
 
 VALUES = [i * 7 % 10 for i in range(60)]
 
 
-def ran(root: Path, system: System = REAL, **options: int) -> Path:
+def ran(root: Path, system: System = FILES, **options: int) -> Path:
     """A pipeline that has come to its end; gives where its output lies."""
     out = root / "out"
     driver = driver_of(counting(VALUES, jsonl(out)), DiskStore(root / "state", system), **options)
@@ -82,7 +82,11 @@ def test_no_file_of_a_checkpoint_or_an_output_has_a_second_name(
     tmp_path: Path,
 ) -> None:
     """Log, segments, merges, staged rows, claims, marks: all of them."""
-    ran(tmp_path, limited(collect_every_epochs=1, merge_segments_min=2), retain_epochs=3)
+    ran(
+        tmp_path,
+        limited(collect_every_epochs=1, merge_segments_min=2, ride_bytes_max=0),
+        retain_epochs=3,
+    )
     found = [path for path in tmp_path.rglob("*") if path.is_file()]
     kinds = {path.relative_to(tmp_path).parts[1] for path in found}
     assert {"log", "state", "staged", "IDENTITY", "_high_water", "_identity"} <= kinds

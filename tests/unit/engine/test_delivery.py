@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.unit.engine.support import Count, Crash, counting, die, driver_of, run
-from tests.unit.systems import limited
+from tests.unit.systems import FILES, limited
 
 from headrace import failpoints
 from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError, StoreError
@@ -117,7 +117,7 @@ class Flickering(MemoryStore):
 
 
 def test_staged_rows_that_are_out_of_sight_for_a_moment_are_delivered() -> None:
-    diary, store = Diary(), Flickering()
+    diary, store = Diary(), Flickering(FILES)
     driver = driver_of(counting(VALUES, diary), store)
     run(driver, 2)
     failpoints.arm("after-commit-write", lambda: setattr(store, "unseen", True))
@@ -127,7 +127,7 @@ def test_staged_rows_that_are_out_of_sight_for_a_moment_are_delivered() -> None:
 
 
 def test_staged_files_that_cannot_be_listed_for_a_moment_are_not_lost() -> None:
-    diary, store = Diary(), Flickering()
+    diary, store = Diary(), Flickering(FILES)
     topology = counting(VALUES, diary)
     driver = driver_of(topology, store)
     run(driver, 2)
@@ -168,7 +168,7 @@ def test_an_epoch_that_a_sink_refused_is_delivered_before_the_next_by_the_same_d
 def test_a_damaged_staged_file_is_not_delivered() -> None:
     diary = Diary()
     topology = counting(VALUES, diary)
-    driver = driver_of(topology)
+    driver = driver_of(topology, MemoryStore(FILES))
     failpoints.arm("before-delivery", die)
     with pytest.raises(Crash):
         driver.step()

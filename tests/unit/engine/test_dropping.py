@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.engine.support import driver_of, run
-from tests.unit.systems import Stopwatch
+from tests.unit.systems import FILES, Stopwatch
 
 from headrace import Checkpoint, Computation, Map, state
 from headrace.engine.leading.lease import DONE, Lease, LeaseKeeper, Pulse, write_lease
@@ -18,6 +18,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.store.memory import MemoryStore
+from headrace.system import REAL, System
 
 KEYS = [f"key {i}" for i in range(7)]
 
@@ -49,9 +50,9 @@ def pipeline(sink: Any = None) -> Topology:
     return builder.freeze()
 
 
-def stuck(sink: Any = None) -> MemoryStore:
+def stuck(sink: Any = None, system: System = REAL) -> MemoryStore:
     """A checkpoint at which every start fails."""
-    store = MemoryStore()
+    store = MemoryStore(system)
     for _ in range(2):
         driver = driver_of(pipeline(sink), store, epoch_records=7)
         with pytest.raises(Exception, match="cannot be handled"):
@@ -88,7 +89,7 @@ def test_past_epochs_can_still_be_replayed_from_before_and_after() -> None:
 
 
 def test_a_computation_is_dropped_without_reading_its_segments() -> None:
-    store = stuck()
+    store = stuck(system=FILES)
     for name in [name for name in store.files if name.startswith("state/")]:
         store.files[name] = b"damaged"
     with pytest.raises(CorruptCheckpoint):

@@ -12,6 +12,7 @@ from tests.unit.engine.test_delivery import Diary, epochs_of
 from tests.unit.engine.test_lease import begun, standby_of
 from tests.unit.engine.test_outages import (
     QUICK,
+    QUICK_FILES,
     VALUES,
     Patient,
     Told,
@@ -75,7 +76,7 @@ class Weak(Diary):
 
 @pytest.mark.parametrize("away", ["store", "sink"])
 def test_an_outage_while_weak_rows_are_delivered_runs_no_job_again(away: str) -> None:
-    store, told, first, second = Away(QUICK), Told(), Weak(), Weak()
+    store, told, first, second = Away(QUICK_FILES), Told(), Weak(), Weak()
     follower = follower_of(weak(first, second), store, give_up_s=None, on_notice=told)
 
     def disturb(task, reports):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, follower_of, run
-from tests.unit.systems import Stopwatch, with_files
+from tests.unit.systems import FILES, Stopwatch, with_files
 
 from headrace import failpoints
 from headrace.causal.journal import Journal
@@ -158,7 +158,7 @@ def test_a_sink_that_is_away_is_told_as_a_sink(tmp_path: Path) -> None:
 
 
 def test_rows_that_vanished_with_the_whole_checkpoint_are_waited_for(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path / "state")
+    store = DiskStore(tmp_path / "state", FILES)
     driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), store)
     moved = lambda: (tmp_path / "state").rename(tmp_path / "elsewhere")  # noqa: E731
     failpoints.arm("before-delivery", moved)
@@ -175,7 +175,8 @@ def test_rows_that_vanished_with_the_whole_checkpoint_are_waited_for(tmp_path: P
 
 def undelivered(tmp_path: Path) -> list[Path]:
     """A driver has died after a commit; gives the rows that its sink does not have."""
-    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), DiskStore(tmp_path / "state"))
+    store = DiskStore(tmp_path / "state", FILES)
+    driver = driver_of(counting(VALUES, jsonl(tmp_path / "out")), store)
     run(driver, 2)
     failpoints.arm("after-commit-write", die)
     with pytest.raises(Crash):
@@ -214,7 +215,7 @@ def test_a_sink_whose_working_directories_were_tidied_away_goes_on(tmp_path: Pat
 
 
 def test_a_reader_goes_on_to_the_newest_commit_where_its_files_were_collected() -> None:
-    store = MemoryStore()
+    store = MemoryStore(FILES)
     driver = driver_of(counting(VALUES), store)
     run(driver, 1)
     reader = Checkpoint(store)

@@ -10,7 +10,10 @@ import pytest
 
 from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.log import paths
-from headrace.log.content import digest_of
+from headrace.log.content import digest_of, map_named
+from headrace.log.entry import COMMIT
+from headrace.log.epochlog import EpochLog
+from headrace.log.identity import claim_identity
 from headrace.store.disk import DiskStore
 
 DATA = b"as if it were a segment"
@@ -134,3 +137,24 @@ def test_a_file_that_is_larger_than_half_of_what_is_allowed_is_not_copied(
     store.write(segment(1, data), data)
     assert store.map(segment(1, data)).to_pybytes() == data
     assert size_of(store) == 0 and store.far_reads == 1
+
+
+def test_a_segment_that_rides_in_the_log_is_kept_nearby_and_read_there(
+    far: DiskStore, tmp_path: Path
+) -> None:
+    """M1: another worker of the executor need not read the whole entry of the log."""
+    claim_identity(far, "orders")
+    far.make_directory(paths.log_directory(1))
+    log = EpochLog(far)
+    assert not list(log.take_over())
+    position = log.append(COMMIT, {}, {segment(5): DATA})
+    store = near(far, tmp_path)
+    assert map_named(store, segment(5), position).to_pybytes() == DATA
+    assert (store.near_reads, store.far_reads) == (0, 1)
+    far.delete(paths.log_entry(position))
+    another = near(far, tmp_path)
+    assert map_named(another, segment(5), position).to_pybytes() == DATA
+    assert (another.near_reads, another.far_reads) == (1, 0)
+    made = segment(6, b"made here")
+    another.keep_near(made, b"made here")
+    assert map_named(near(far, tmp_path), made, 9).to_pybytes() == b"made here"

@@ -180,8 +180,11 @@ def test_a_stop_ends_the_wait_and_a_newer_driver_too() -> None:
 # Whole runs, with things really away ----------------------------------------
 
 
-QUICK = limited(retry_quick_s=0.002, retry_slow_s=0.02, retry_slowest_s=0.05, log_puts_max=2)
+_SHORT = {"retry_quick_s": 0.002, "retry_slow_s": 0.02, "retry_slowest_s": 0.05}
+QUICK = limited(**_SHORT, log_puts_max=2)
 """Waits are short, so that outages can be."""
+QUICK_FILES = limited(**_SHORT, log_puts_max=2, ride_bytes_max=0)
+"""The same where nothing rides in commits."""
 
 
 class Told:
@@ -291,7 +294,7 @@ class Full(MemoryStore):
     """A store that is full for some writes: of segments, from tasks, too."""
 
     def __init__(self) -> None:
-        super().__init__(QUICK)
+        super().__init__(QUICK_FILES)
         self.full = 0
         self.refused: list[str] = []
 

@@ -14,9 +14,9 @@ from headrace.model.source import Range, Timing
 from headrace.model.values.time import BEGINNING
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.watermark_bounds import watermark_bounds
 from headrace.plan.epoch import InjectorPlan, ReadTask, WatermarkBound
 from headrace.plan.ledger import Ledger
-from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
 from headrace.store.memory import MemoryStore

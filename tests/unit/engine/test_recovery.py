@@ -15,7 +15,8 @@ from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, Fenced, SourceError, StoreError, UserCodeError
 from headrace.limits import LIMITS
 from headrace.log import paths
-from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog
+from headrace.log.entry import COMMIT, PLAN, VOID
+from headrace.log.epochlog import EpochLog
 from headrace.model.source import Range, Reading, Source, Timing, positions
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sources import memory, text

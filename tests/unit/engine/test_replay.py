@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.support import Local, driver_of, run
 from tests.unit.pipelines import at, one
-from tests.unit.systems import Stopwatch
+from tests.unit.systems import FILES, Stopwatch
 
 from headrace import (
     Checkpoint,
@@ -31,13 +31,14 @@ from headrace import (
 )
 from headrace.engine.driver.collection import collect, needed_by
 from headrace.engine.driver.driver import Driver
-from headrace.engine.driver.pins import pinned, pins_of
+from headrace.engine.driver.pins import Pinned, pinned, pins_of
 from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.engine.replay.replay import replay_epoch
 from headrace.log import paths
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
+from headrace.system import REAL, System
 from headrace.testing import CRASH, Harness
 
 SECOND = 1_000_000
@@ -383,9 +384,11 @@ def pipeline_over(directory: Path, name: str = "lines") -> PipelineBuilder:
     return p
 
 
-def ran(directory: Path, epochs: int, **options: Any) -> tuple[PipelineBuilder, str, Driver]:
+def ran(
+    directory: Path, epochs: int, system: System = REAL, **options: Any
+) -> tuple[PipelineBuilder, str, Driver]:
     p = lines(directory)
-    store = DiskStore(directory / "state")
+    store = DiskStore(directory / "state", system)
     driver = driver_of(p.freeze(), store, **options)
     run(driver, epochs)
     return p, str(directory / "state"), driver
@@ -402,7 +405,7 @@ def test_a_checkpoint_on_disk_is_replayed_and_only_pinned_meanwhile(tmp_path: Pa
 
 
 def test_an_epoch_not_kept_any_more_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    p, checkpoint, driver = ran(tmp_path, 18, retain_epochs=3)
+    p, checkpoint, driver = ran(tmp_path, 18, FILES, retain_epochs=3)
     collect(driver.store, driver.log, needed_by(driver.history, driver._deliverer.acknowledged()))
     kept = kept_epochs(driver.store)
     assert kept[-2:] == [17, 18]
@@ -534,7 +537,7 @@ def test_sources_with_a_workspace_are_read_again_without_writing_there(
 
 
 def test_collection_leaves_what_is_pinned_until_the_pin_goes(tmp_path: Path) -> None:
-    _, _, driver = ran(tmp_path, 8, retain_epochs=2)
+    _, _, driver = ran(tmp_path, 8, FILES, retain_epochs=2)
     store = driver.store
     orphan = paths.content_name(3, "zombie", "0" * 32, ".arrow")
     named = {f"{paths.state_directory('Count')}/{orphan}", f"{paths.OUTBOX}/{orphan}"}
@@ -592,16 +595,17 @@ def test_a_damaged_pin_holds_nothing_and_stops_nobody() -> None:
     assert pins_of(store).files == frozenset()
 
 
-def test_what_is_replayed_is_pinned_while_it_runs(tmp_path: Path) -> None:
-    seen: list[frozenset[str]] = []
-    store = DiskStore(tmp_path / "state")
+@pytest.mark.parametrize("system", [FILES, REAL])
+def test_what_is_replayed_is_pinned_while_it_runs(tmp_path: Path, system: System) -> None:
+    seen: list[Pinned] = []
+    store = DiskStore(tmp_path / "state", system)
 
     class Looking(Computation):
         n: int = state(0)
 
         def process_record(self, record, ctx):
             self.n += 1
-            seen.append(pins_of(store).files)
+            seen.append(pins_of(store))
 
     p = PipelineBuilder("pins")
     p.read("in", sources.memory([at(i, "a") for i in range(12)], timestamp="t"))
@@ -610,7 +614,11 @@ def test_what_is_replayed_is_pinned_while_it_runs(tmp_path: Path) -> None:
     seen.clear()
     assert replay(p, checkpoint=str(tmp_path / "state"), epoch=3).equal
     assert seen
-    assert all(len(files) == 2 for files in seen)
+    for pin in seen:
+        if system is FILES:
+            assert len(pin.files) == 2
+        else:  # both deltas ride in the log
+            assert not pin.files and pin.log_from is not None and pin.log_from <= 3
 
 
 def test_sources_are_told_to_let_go_only_of_what_no_kept_epoch_reads() -> None:

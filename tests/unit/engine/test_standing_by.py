@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.systems import FILES
 
 from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
 from headrace.engine.driver.driver import Driver
@@ -50,7 +51,7 @@ class Executors:
 
     def __init__(self, topology: Topology, root: Path, near: Path, replicas: bool) -> None:
         self.topology = topology
-        self.stores = {name: NearStore(DiskStore(root), near / name) for name in "ab"}
+        self.stores = {name: NearStore(DiskStore(root, FILES), near / name) for name in "ab"}
         self.runtimes = {n: Runtime(topology, s, WorkerCache()) for n, s in self.stores.items()}
         self.place = {0: "a", 1: "b"}
         self.guards = {1: {0: [1], 1: [0]}} if replicas else {}
@@ -81,7 +82,7 @@ def started(tmp_path: Path, replicas: bool) -> tuple[Driver, Executors]:
     root = tmp_path / "checkpoint"
     executors = Executors(topology, root, tmp_path / "near", replicas)
     options = Options(background=False, slots=2, epoch_records=10)
-    store = DiskStore(root)
+    store = DiskStore(root, FILES)
     setup = Setup(topology, fingerprint(topology.graph), store, executors, options)
     driver = Follower(setup).take_over()
     for _ in range(4):

@@ -11,7 +11,8 @@ from tests.unit.systems import Hurried, limited
 
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState, StoreError
 from headrace.log import paths
-from headrace.log.epochlog import COMMIT, GENERATION, PLAN, EpochLog
+from headrace.log.entry import COMMIT, GENERATION, PLAN
+from headrace.log.epochlog import EpochLog
 from headrace.log.identity import claim_identity, read_identity
 from headrace.log.sealed import seal
 from headrace.store.disk import DiskStore

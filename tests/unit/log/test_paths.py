@@ -41,3 +41,18 @@ def test_the_label_of_a_deep_path_still_makes_a_name_that_a_filesystem_takes(tmp
 def test_log_positions_sort_by_name_and_fill_directories() -> None:
     assert paths.log_entry(999) < paths.log_entry(1000)
     assert paths.log_directory(999) != paths.log_directory(1000)
+
+
+@pytest.mark.parametrize("suffix", ["", ".arrow", ".jsonl", ".csv.gz"])
+def test_the_digest_of_a_name_is_found_whatever_its_suffix(suffix: str) -> None:
+    digest = "0123456789abcdef0123456789abcdef"
+    name = paths.content_name(7, "Count/0-1", digest, suffix)
+    assert paths.digest_in(f"staged/a-b/day=2024-05-01/{name}") == digest
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a", "a-0123", f"a-{'0' * 32}.TXT", f"a-{'0' * 31}g", "0" * 32]
+)
+def test_a_name_without_a_digest_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not named epoch-label-digest"):
+        paths.digest_in(name)

@@ -15,7 +15,8 @@ from headrace.plan.epoch import (
     SlotDelta,
     SplitState,
 )
-from headrace.plan.ledger import Ledger, SlotLedger, next_chain, recut
+from headrace.plan.ledger import Ledger
+from headrace.plan.manifest import SlotLedger, next_chain, recut
 from headrace.plan.ring import WHOLE, KeyInterval, Ring
 from headrace.plan.watermarks import Mark
 

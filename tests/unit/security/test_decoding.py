@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from tests.unit.engine.support import driver_of, run
+from tests.unit.systems import FILES
 
 import headrace
 from headrace import (
@@ -28,6 +29,7 @@ from headrace import (
     state,
 )
 from headrace.store.disk import DiskStore
+from headrace.system import REAL, System
 
 SOURCE = Path(headrace.__file__).parent
 
@@ -143,8 +145,9 @@ def _die() -> None:
     raise Dead
 
 
-def _life(directory: Path, epochs: int) -> None:
-    run(driver_of(pipeline(directory / "out"), DiskStore(directory / "checkpoint")), epochs)
+def _life(directory: Path, epochs: int, system: System) -> None:
+    store = DiskStore(directory / "checkpoint", system)
+    run(driver_of(pipeline(directory / "out"), store), epochs)
 
 
 def _planted(file: Path, mark: Path) -> list[bytes]:
@@ -154,22 +157,31 @@ def _planted(file: Path, mark: Path) -> list[bytes]:
     return [evil, head + b"\n" + evil]
 
 
+@pytest.mark.parametrize(
+    ("system", "data"),
+    [(FILES, {"state", "outbox", "staged"}), (REAL, set())],
+    ids=["files", "riders"],
+)
 def test_a_pickle_in_any_file_of_a_checkpoint_is_never_run(
-    tmp_path: Path, watched: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    watched: None,
+    monkeypatch: pytest.MonkeyPatch,
+    system: System,
+    data: set[str],
 ) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     origin, mark = tmp_path / "origin", tmp_path / "mark"
-    _life(origin, 3)
+    _life(origin, 3, system)
     failpoints.arm("before-delivery", _die)
     with pytest.raises(Dead):
-        _life(origin, 3)
+        _life(origin, 3, system)
     failpoints.disarm()
     newest: dict[tuple[str, ...], Path] = {}
     for file in sorted((origin / "checkpoint").rglob("*")):
         if file.is_file():
             newest[(*file.relative_to(origin).parts[1:2], file.suffix)] = file
     kinds = {kind for kind, _ in newest}
-    assert {"IDENTITY", "log", "state", "outbox", "staged", "determinants"} <= kinds
+    assert {"IDENTITY", "log", "determinants"} | data <= kinds
     refused = set()
     for number, file in enumerate(newest.values()):
         for way, planted in enumerate(_planted(file, mark)):
@@ -179,12 +191,12 @@ def test_a_pickle_in_any_file_of_a_checkpoint_is_never_run(
             place.chmod(0o644)
             place.write_bytes(planted)
             try:
-                _life(copy, 1)
+                _life(copy, 1, system)
             except HeadraceError:
                 refused.add(file.relative_to(origin).parts[1])
             shutil.rmtree(copy)
             assert not mark.exists(), f"{file} was unpickled"
-    assert {"IDENTITY", "log", "state", "outbox", "staged"} <= refused
+    assert {"IDENTITY", "log"} | data <= refused
 
 
 def test_a_pickle_in_a_logged_answer_is_never_run(tmp_path: Path, watched: None) -> None:

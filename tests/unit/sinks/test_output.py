@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.engine.support import counting, driver_of, run
+from tests.unit.systems import FILES
 
 from headrace import read_output, sinks
 from headrace.errors import SourceError
@@ -149,7 +150,8 @@ def test_files_are_named_where_they_lie_and_rows_in_manifests_are_copied(tmp_pat
 
 def test_a_url_is_read_as_its_store_is(tmp_path: Path) -> None:
     store = MemoryStore()
-    run(driver_of(counting([1, 2, 3], sinks.jsonl(f"{store.location}/some/out"))))
+    sink = sinks.jsonl(f"{store.location}/some/out")
+    run(driver_of(counting([1, 2, 3], sink), MemoryStore(FILES)))
     output = read_output(f"{store.location}/some/out/")
     assert len(output.table()) == 3
     assert sorted(store.list("some/out")) == ["_epochs", "_identity", "data"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
+from tests.unit.systems import FILES
 
 from headrace import failpoints, read_output, sinks
 from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError, StoreError
@@ -30,7 +31,7 @@ from headrace.sinks.stored.upkeep import covered_names, due_run, merge, sweep
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
 from headrace.store.store import ForwardingStore, Store
-from headrace.system import System
+from headrace.system import REAL, System
 
 VALUES = [n % 7 for n in range(40)]
 MAKERS: dict[str, Callable[[Store], Sink]] = {
@@ -84,8 +85,11 @@ def test_a_pipeline_writes_to_a_store_what_it_writes_elsewhere(kind: str, store:
         "after-publish",
     ],
 )
-def test_a_killed_driver_loses_and_repeats_nothing(kind: str, failpoint: str, store: Store) -> None:
-    checkpoint = MemoryStore()
+@pytest.mark.parametrize("system", [REAL, FILES], ids=["riders", "files"])
+def test_a_killed_driver_loses_and_repeats_nothing(
+    kind: str, failpoint: str, store: Store, system: System
+) -> None:
+    checkpoint = MemoryStore(system)
     for _ in range(4):
         count = 0
 
@@ -103,11 +107,20 @@ def test_a_killed_driver_loses_and_repeats_nothing(kind: str, failpoint: str, st
     assert sorted(pairs(read_output(store))) == expected()
 
 
-def test_the_checkpoint_holds_no_rows_of_such_a_sink(tmp_path: Path) -> None:
-    checkpoint, out = MemoryStore(), MemoryStore()
+def test_the_checkpoint_holds_no_rows_of_such_a_sink() -> None:
+    checkpoint, out = MemoryStore(FILES), MemoryStore()
     run(driver_of(counting(VALUES, sinks.jsonl(out)), checkpoint))
     assert not [name for name in checkpoint.files if name.startswith("staged/")]
     assert any(name.startswith("data/") for name in out.files)
+
+
+def test_small_rows_go_with_the_commit_into_the_manifest() -> None:
+    """M1 and N4: a small epoch is one put per sink."""
+    checkpoint, out = MemoryStore(), MemoryStore()
+    run(driver_of(counting(VALUES, sinks.jsonl(out)), checkpoint))
+    assert not [name for name in checkpoint.files if name.startswith("staged/")]
+    assert not [name for name in out.files if name.startswith("data/")]
+    assert sorted(pairs(read_output(out))) == expected()
 
 
 # One epoch at a time ------------------------------------------------------

@@ -10,17 +10,17 @@ from tests.unit.state.support import fetched, field, timer, view_of, written
 from headrace.limits import LIMITS
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.epoch import SegmentSlice
-from headrace.plan.ledger import SlotLedger, recut
+from headrace.plan.manifest import SlotLedger, recut
 from headrace.plan.ring import WHOLE, KeyInterval, Ring
-from headrace.state.compaction import choose, hull_of, is_bottom, merge
+from headrace.state.compaction import choose, choose_old_riders, hull_of, is_bottom, merge
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 from headrace.store.memory import MemoryStore
 
 RUN_MIN = LIMITS.merge_segments_min
 
 
-def entry(epoch: int, size: int, interval: KeyInterval = WHOLE) -> SegmentSlice:
-    return SegmentSlice(f"s{epoch}-{interval.low}", interval, epoch, 1, size)
+def entry(epoch: int, size: int, interval: KeyInterval = WHOLE, at: int = 0) -> SegmentSlice:
+    return SegmentSlice(f"s{epoch}-{interval.low}", interval, epoch, 1, size, at=at)
 
 
 def merged(
@@ -56,6 +56,39 @@ def test_a_run_takes_all_entries_of_equal_last_epoch_or_none() -> None:
         assert all(e in run for e in given if e.last_epoch in epochs)
         # Contiguous: nothing outside the run lies between its oldest and its newest.
         assert not any(min(epochs) <= e.last_epoch <= max(epochs) for e in given if e not in run)
+
+
+def test_what_rides_too_far_back_is_merged_with_what_rides_beside_it() -> None:
+    """M1: a segment that rides keeps the log from being trimmed."""
+    large = entry(6, 1 << 20)
+    entries = [entry(9, 10, at=19), entry(8, 10, at=18), large, entry(5, 10, at=15),
+               entry(4, 10, at=14), entry(2, 1 << 20), entry(1, 10, at=11)]  # fmt: skip
+    assert choose_old_riders(entries, 11) == ()
+    assert choose_old_riders(entries, 12) == (entries[6],)
+    assert choose_old_riders(entries[:6], 15) == tuple(entries[3:5])
+    assert choose_old_riders(entries[:3], 18) == ()
+    assert choose_old_riders(entries[:3], 19) == tuple(entries[:2])
+    assert choose_old_riders([large], 99) == choose_old_riders([], 99) == ()
+
+
+def test_what_rides_is_merged_as_a_valid_run() -> None:
+    dice = random.Random(4)
+    halves = Ring.even(2)
+    for _ in range(300):
+        entries = [
+            entry(epoch, 10, halves.intervals(slot)[0], at=dice.choice((0, epoch + 10)))
+            for epoch in dice.sample(range(1, 30), dice.randrange(1, 12))
+            for slot in dice.choice(((0,), (1,), (0, 1)))
+        ]
+        run = choose_old_riders(entries, dice.randrange(10, 45))
+        epochs = {e.last_epoch for e in run}
+        assert list(run) == sorted(run, key=lambda e: -e.last_epoch)
+        assert all(e in run for e in entries if e.last_epoch in epochs)
+        assert not run or not any(
+            min(epochs) <= e.last_epoch <= max(epochs) for e in entries if e not in run
+        )
+        oldest = min((e.at for e in entries if e.at), default=0)
+        assert not run or oldest in {e.at for e in run}
 
 
 @pytest.mark.parametrize("sizes", ["small", "large", "wild"])

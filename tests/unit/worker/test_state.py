@@ -129,7 +129,7 @@ def segments(h):
     for slot in ledger.slots["C"].values():
         for entry in slot.entries:
             if entry.last_epoch == ledger.epoch:
-                batch = Segment.open(h._runtime.store, entry.segment).batch
+                batch = Segment.open(h._runtime.store, entry.segment, entry.at).batch
                 kinds, fields = batch.column("kind").to_pylist(), batch.column("field").to_pylist()
                 rows += list(zip(kinds, fields, batch.column("tombstone").to_pylist()))
     return sorted(rows)

@@ -118,7 +118,9 @@ class Compactor:
                     continue
                 if history.ledger.epoch < self._not_before.get(place, 0):
                     continue
-                run = self._choose_run(state.entries)
+                before = history.ledger.commit_position - self._limits.ride_entries_max
+                run = compaction.choose_old_riders(state.entries, before)
+                run = run or self._choose_run(state.entries)
                 if run:
                     bottom = compaction.is_bottom(run, state.entries)
                     self._start(place, history, tuple(run), bottom)

@@ -34,6 +34,7 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.epochlog import FailAtOnce, Waiter
 from headrace.log.identity import require_present
+from headrace.log.riders import is_there, map_rider
 from headrace.model.sink import Delivery, Opening, Part
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
@@ -77,6 +78,10 @@ class Deliverer:
         """Why staged rows could not be read: an error of the checkpoint, not of the sink."""
         self._waiting: list[Commit] = []
         """Committed epochs that at least one sink has refused so far, oldest first."""
+        self._held: Mapping[str, bytes] = {}
+        """Rows that ride in the commit that this driver writes: they are delivered from memory."""
+        self._positions: dict[int, int] = {}
+        """Epoch -> the log position of its commit, for epochs that were read from the log."""
         self._opened: list[Outlet] = []
         self._begun: set[str] = set()
         """Sinks to which this driver has begun to hand over the first of the waiting epochs."""
@@ -100,11 +105,14 @@ class Deliverer:
                     "or restore the checkpoint under a new id"
                 )
 
-    def catch_up(self, commits: Sequence[Commit], retained: int = 1) -> None:
+    def catch_up(self, found: Sequence[tuple[int, Commit]], retained: int = 1) -> None:
         """Delivers the retained epochs that a sink does not have, oldest first.
 
-        No driver can have collected files of the last `retained` epochs.
+        `found` are the commits with their log positions. No driver can have collected files of the
+        last `retained` epochs.
         """
+        commits = [commit for _, commit in found]
+        self._positions = {commit.epoch: position for position, commit in found}
         for outlet in self._outlets.values():
             water = _high_water(outlet)
             lacking = [commit for commit in commits if commit.epoch > water]
@@ -125,9 +133,10 @@ class Deliverer:
             for commit in kept:
                 self._deliver_to(outlet, commit, _high_water(outlet))
 
-    def deliver(self, commit: Commit) -> None:
+    def deliver(self, commit: Commit, riders: Mapping[str, bytes] | None = None) -> None:
         """Delivers an epoch to every sink that lacks it, after the epochs that a sink refused."""
         self._waiting.append(commit)
+        self._held = riders or {}
         self._waiter.through(self.deliver_waiting)
 
     def deliver_waiting(self) -> None:
@@ -141,6 +150,7 @@ class Deliverer:
                 self._deliver_own(outlet, self._waiting[0])
             self._waiting.pop(0)
             self._begun.clear()
+            self._held = {}
 
     def _deliver_own(self, outlet: Outlet, commit: Commit) -> None:
         """Delivers an epoch that this driver has committed.
@@ -210,10 +220,16 @@ class Deliverer:
     def _lacking(self, outlet: Outlet, commit: Commit, there: set[str]) -> Iterator[StagedFile]:
         """The files of a commit that a sink needs and that are nowhere; `there` are staged."""
         own = outlet.sink.own_store()
-        for file in commit.staged:
-            if file.sink != outlet.name or file.weak:
-                continue
-            if not (_has(own, file.name) if file.own else file.name in there):
+        strong = [f for f in commit.staged if f.sink == outlet.name and not f.weak]
+        # The log may have been trimmed by a driver that retains fewer epochs.
+        riding = any(f.rides for f in strong)
+        logged = riding and is_there(self._store, self._positions[commit.epoch])
+        for file in strong:
+            if file.rides:
+                found = logged
+            else:
+                found = _has(own, file.name) if file.own else file.name in there
+            if not found:
                 yield file
 
     def _staged_files(self, sink: str) -> set[str]:
@@ -224,21 +240,29 @@ class Deliverer:
         self._require_present()
         for file in self._lacking(outlet, commit, self._staged_files(outlet.name)):
             own = outlet.sink.own_store() if file.own else None
-            store = self._store.below(paths.staged_directory(outlet.name)) if own is None else own
+            place = self._store.where(self._place_of(commit.epoch, file))
             raise CorruptCheckpoint(
-                f"{store.where(file.name)} is missing: {file.rows} rows of epoch {commit.epoch}, "
-                f"which sink {outlet.name!r} does not have. Restore the file from a copy; if it is "
-                "lost for good, give the sink another name, and it begins with the next epoch"
+                f"{place if own is None else own.where(file.name)} is missing: {file.rows} rows of "
+                f"epoch {commit.epoch}, which sink {outlet.name!r} does not have. Restore the file "
+                "from a copy; if it is lost for good, give the sink another name, and it begins "
+                "with the next epoch"
             )
         self._unread = StoreError("the checkpoint was not there while its staged files were listed")
         raise self._unread
 
-    def deliver_weak(self, commit: Commit) -> None:
+    def _place_of(self, epoch: int, file: StagedFile) -> str:
+        """The name of the file that holds staged rows which are not in memory."""
+        if not file.rides:
+            return f"{paths.staged_directory(file.sink)}/{file.name}"
+        return paths.log_entry(self._positions[epoch], self._store.system.limits)
+
+    def deliver_weak(self, commit: Commit, riders: Mapping[str, bytes] | None = None) -> None:
         """Delivers the rows of weak productions, before the commit is written.
 
         An unavailable sink is waited for here. Running the job again instead would run every hook
         again, and show the other sinks their rows twice.
         """
+        self._held = riders or {}
         for outlet in self._outlets.values():
             weak = [f for f in commit.staged if f.sink == outlet.name and f.weak]
             if weak:
@@ -274,7 +298,7 @@ class Deliverer:
     ) -> None:
         epoch = commit.epoch
         ordered = sorted(files, key=lambda f: (f.label, f.name))
-        parts = [self._part(outlet, file) for file in ordered]
+        parts = [self._part(outlet, epoch, file) for file in ordered]
         delivery = Delivery(
             epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place, complete
         )
@@ -302,7 +326,7 @@ class Deliverer:
             self._unread = error
             raise
 
-    def _part(self, outlet: Outlet, file: StagedFile) -> Part:
+    def _part(self, outlet: Outlet, epoch: int, file: StagedFile) -> Part:
         sink = outlet.name
         if file.own and (own := outlet.sink.own_store()) is not None:
             return Part(
@@ -310,19 +334,28 @@ class Deliverer:
                 file.size, is_own=True,
             )  # fmt: skip
         name = f"{paths.staged_directory(sink)}/{file.name}"
+        if name in self._held:
+            read_held = partial(self._held.__getitem__, name)
+            return Part(file.label, file.digest, read_held, file.name, file.rows)
+
+        def load() -> bytes:
+            if file.rides:
+                return map_rider(self._store, name, self._positions[epoch]).to_pybytes()
+            return self._store.read(name)
 
         def read() -> bytes:
             try:
-                data = self._store.read(name)
+                data = load()
             except StoreError as error:
                 self._unread = error
                 raise
             except FileNotFoundError:
                 self._require_present()
-                data = self._store.read(name)  # the checkpoint may have become available again
+                data = load()  # the checkpoint may have become available again
             if digest_of(data) != file.digest:
+                where = self._store.where(self._place_of(epoch, file))
                 raise CorruptCheckpoint(
-                    f"{self._store.where(name)} is damaged: {file.rows} rows for sink {sink!r} "
+                    f"{where} is damaged: {file.rows} rows for sink {sink!r} "
                     "whose digest is not the committed one. Restore the file from a copy; nothing "
                     "of it was delivered"
                 )

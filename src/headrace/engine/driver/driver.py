@@ -2,7 +2,7 @@
 
 The acts of an epoch, in this order, and why:
 1. plan    durable before the job, so that a crash repeats it exactly;
-2. job     writes segments that do not count yet;
+2. job     makes segments that do not count yet; small ones come with the reports;
 3. judge   accepts one output per producer, or the plan runs again;
 4. commit  one durable write, which usually carries the next plan;
 5. deliver after the commit, so that no visible row is ever revoked.
@@ -11,7 +11,7 @@ The acts of an epoch, in this order, and why:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
@@ -32,7 +32,9 @@ from headrace.engine.driver.takeover import (
 )
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
-from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, Waiter
+from headrace.log.content import first_damaged
+from headrace.log.entry import COMMIT, PLAN, VOID
+from headrace.log.epochlog import EpochLog, Waiter
 from headrace.log.identity import require_present
 from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
@@ -133,7 +135,7 @@ class Driver:
         except IncompatibleState:
             self.log.check()  # a sink is ahead if another driver has overtaken this one
             raise
-        self._deliverer.catch_up([c for _, c in self.history.commits], self.history.retained)
+        self._deliverer.catch_up(self.history.commits, self.history.retained)
         self._injectors.prepare()
         found = self._injectors.compare(self.ledger, self.options.accept_changed)
         self.notices = remember_changes(self.log, self.ledger, found)
@@ -194,12 +196,13 @@ class Driver:
 
     def _run(self, plan: Plan) -> None:
         began = time.perf_counter()
-        commit = self._complete(plan)
-        if commit is None:
+        done = self._complete(plan)
+        if done is None:
             return
-        self._deliverer.deliver_weak(commit)
-        self._commit(plan, commit)
-        self._deliverer.deliver(commit)
+        commit, riders = done
+        self._deliverer.deliver_weak(commit, riders)
+        self._commit(plan, commit, riders)
+        self._deliverer.deliver(commit, riders)
         seconds = time.perf_counter() - began
         self._pace.took(commit.counters.records, seconds)
         self._injectors.settle(self.ledger, self.history.released)
@@ -208,8 +211,11 @@ class Driver:
             self._waiter.through(self._collect)
         self._report(commit, seconds)
 
-    def _complete(self, plan: Plan) -> Commit | None:
-        """Runs a plan until its reports are consistent; None if the plan had to be voided."""
+    def _complete(self, plan: Plan) -> tuple[Commit, dict[str, bytes]] | None:
+        """Runs a plan until its reports are consistent; None if the plan had to be voided.
+
+        Returns the commit, and the small files that ride in its entry (M1).
+        """
         order = self.work_order(plan)
         if plan.determinants != self._open_for:
             make_ready(self.store, self.log, plan)
@@ -233,11 +239,18 @@ class Driver:
                 continue
             reach("after-job")
             verdict = judge(self.topology, order, reports)
+            # Reports of one label are equal here, and so are their riders.
+            riders = {name: data for report in reports for name, data in report.riders.items()}
+            if (damaged := first_damaged(riders)) is not None and isinstance(verdict, Commit):
+                verdict = RunAgain(f"{damaged} was damaged on its way to the driver")
             if isinstance(verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
                 sealed = self._waiter.through(lambda: self._injectors.seal(plan.epoch, self.ledger))
                 link = self.history.link(self.store.system.token_hex(8))
-                return msgspec.structs.replace(verdict, adoptions=adoptions, sealed=sealed, **link)
+                commit = msgspec.structs.replace(
+                    verdict, adoptions=adoptions, sealed=sealed, **link
+                )
+                return commit, riders
             if isinstance(verdict, RunAgain):
                 reason = verdict.reason
                 continue
@@ -283,7 +296,7 @@ class Driver:
             outbox=self.ledger.outbox,
         )
 
-    def _commit(self, plan: Plan, commit: Commit) -> None:
+    def _commit(self, plan: Plan, commit: Commit, riders: Mapping[str, bytes]) -> None:
         """Writes the commit, with the next plan if its job starts at once (A6).
 
         The ledger takes the commit in before the log has it, because the next plan and the
@@ -302,7 +315,7 @@ class Driver:
             body.snapshot = self.ledger
             self.history.snapshotted(position)
         reach("before-commit-write")
-        self.log.append(COMMIT, body)
+        self.log.append(COMMIT, body, riders)
         reach("after-commit-write")
         if body.next is not None:
             self.ledger.planned(body.next)

@@ -9,7 +9,8 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint
 from headrace.limits import LIMITS, Limits
-from headrace.log.epochlog import ACCEPT, COMMIT, DROP, GENERATION, PLAN, VOID, EpochLog, LogEntry
+from headrace.log.entry import ACCEPT, COMMIT, DROP, GENERATION, PLAN, VOID, LogEntry
+from headrace.log.epochlog import EpochLog
 from headrace.plan.entries import AcceptBody, CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
@@ -29,6 +30,8 @@ class History:
         self.commits: deque[tuple[int, Commit]] = deque(maxlen=self.retain)
         self.segments: deque[set[str]] = deque(maxlen=self.retain)
         self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
+        self._rides_from: deque[int | None] = deque(maxlen=self.retain)
+        """For each commit, the first log position that holds bytes of its state (M1)."""
         self.retained = self.retain
         """No driver of the window can have collected files of this many last epochs."""
         self._snapshots: list[int] = []
@@ -110,17 +113,23 @@ class History:
         self._snapshots.append(position)
 
     def needed_from(self) -> int:
-        """The position at which recovery of this window begins; later entries must be kept."""
+        """The first position that must be kept: recovery of this window begins there.
+
+        Segments and feedback of the window that ride in earlier entries keep those (M1). Rows that
+        ride to a sink are in the commits of the window.
+        """
         oldest = self.commits[0][0] if self.commits else 0
         before = [position for position in self._snapshots if position <= oldest]
         if len(before) > 1:
             self._snapshots = self._snapshots[len(before) - 1 :]
-        return before[-1] if before else 0
+        riding = [position for position in self._rides_from if position is not None]
+        return min([before[-1] if before else 0, *riding])
 
     def _remember(self, position: int, commit: Commit) -> None:
         self.commits.append((position, commit))
         self.segments.append(self.ledger.segments() | self.ledger.records())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
+        self._rides_from.append(self.ledger.rides_from())
         if len(self.commits) < self.retain:
             return
         # The oldest retained commit: epochs after it can run again, and read from its positions.

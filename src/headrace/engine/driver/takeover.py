@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headrace.errors import IncompatibleState
 from headrace.log import paths
-from headrace.log.epochlog import ACCEPT, VOID, EpochLog
+from headrace.log.entry import ACCEPT, VOID
+from headrace.log.epochlog import EpochLog
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
 from headrace.plan.entries import AcceptBody, VoidBody

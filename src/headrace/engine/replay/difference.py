@@ -118,11 +118,12 @@ def _state_details(past: Past, report: Report, store: Store, overlay: Overlay) -
     if report.slot is None or report.delta is None:
         return
     then = past.commit.deltas.get(report.host, {}).get(report.slot)
-    names = (then.segment if then else None, report.delta.segment)
-    if names[0] == names[1]:
+    segment = then.segment if then else None
+    if segment == report.delta.segment:
         return
     try:
-        before, after = (_cells(s, name) for s, name in zip((store, overlay), names, strict=True))
+        before = _cells(store, segment, past.position if then and then.rides else 0)
+        after = _cells(overlay, report.delta.segment)
     except HeadraceError:
         yield "its state differs; what it was is no longer kept"
         return
@@ -137,10 +138,10 @@ def _state_details(past: Past, report: Report, store: Store, overlay: Overlay) -
 _CellPlace = tuple[bytes, int, str, bytes]
 
 
-def _cells(store: Store, name: str | None) -> dict[_CellPlace, tuple[Any, ...]]:
+def _cells(store: Store, name: str | None, at: int = 0) -> dict[_CellPlace, tuple[Any, ...]]:
     return {
         (c.key, c.kind, c.field, c.entry): (c.value, c.time, c.tombstone)
-        for c in read_cells(store, name)
+        for c in read_cells(store, name, at)
     }
 
 

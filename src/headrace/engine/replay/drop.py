@@ -29,11 +29,12 @@ from headrace.engine.leading.lease import HELD, KeepWaiting, LeaseObserver, read
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
 from headrace.log.content import digest_of
-from headrace.log.epochlog import DROP, EpochLog
+from headrace.log.entry import DROP
+from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.epoch import Drop, SegmentSlice
-from headrace.plan.ledger import SlotLedger
+from headrace.plan.manifest import SlotLedger
 from headrace.plan.ring import KeyInterval
 from headrace.state.compaction import merge_without
 from headrace.store.store import Store

@@ -7,13 +7,16 @@ until the next collection.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from headrace.engine.driver.recovery import History, decode_body
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.log import paths
-from headrace.log.epochlog import COMMIT, PLAN, VOID, EpochLog, LogEntry
+from headrace.log.entry import COMMIT, PLAN, VOID, LogEntry
+from headrace.log.epochlog import EpochLog
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan
 from headrace.plan.ledger import Ledger
@@ -30,19 +33,26 @@ class Past(msgspec.Struct):
     """The ledger as it was when the epoch ran."""
     log_from: int
     """The first position of the log that this was read from."""
+    position: int
+    """The log position of the commit."""
     voided: tuple[str, ...] = ()
     """Why earlier plans of this epoch were voided."""
 
     def files(self) -> set[str]:
-        """Every file of the checkpoint that a replay reads, except the logged answers."""
-        segments = {
-            entry.segment
-            for slots in self.ledger.bases(self.plan.rings).values()
-            for base in slots.values()
-            for entry in base.entries
-        }
-        waiting = (file for files in self.ledger.outbox.values() for file in files)
-        return segments | {f"{paths.OUTBOX}/{file.name}" for file in waiting}
+        """Every file of the checkpoint that a replay reads, except the log and logged answers."""
+        return {name for name, at in self._reads() if not at}
+
+    def positions(self) -> set[int]:
+        """The log positions whose entries hold segments or feedback that a replay reads (M1)."""
+        return {at for _, at in self._reads() if at}
+
+    def _reads(self) -> Iterator[tuple[str, int]]:
+        """Name and log position of everything that is read, position 0 if it is a file."""
+        for slots in self.ledger.bases(self.plan.rings).values():
+            for base in slots.values():
+                yield from ((entry.segment, entry.at) for entry in base.entries)
+        for files in self.ledger.outbox.values():
+            yield from ((f"{paths.OUTBOX}/{file.name}", file.at) for file in files)
 
 
 def past_epoch(store: Store, epoch: int) -> Past:
@@ -87,8 +97,9 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
         if entry.kind == COMMIT and history.ledger.open_plan is not None:
             body = decode_body(position, entry, CommitBody)
             plan, ledger = history.ledger.open_plan, history.ledger
-            past = Past(body.commit.epoch, plan, body.commit, ledger, 0)
-            if past.files() <= there:
+            past = Past(body.commit.epoch, plan, body.commit, ledger, 0, position)
+            first = entries[0][0]
+            if past.files() <= there and min(past.positions(), default=first) >= first:
                 kept.append(past.epoch)
         history.fold(position, entry)
     return kept
@@ -137,7 +148,8 @@ def _found(entries: list[tuple[int, LogEntry]], epoch: int, limits: Limits) -> P
             if commit.epoch == epoch and plan is not None:
                 for old, new in commit.renamed.items():
                     history.ledger.rename(old, new)  # as the driver had done when the epoch ran
-                return Past(epoch, plan, commit, history.ledger, entries[0][0], tuple(reasons))
+                log_from = entries[0][0]
+                return Past(epoch, plan, commit, history.ledger, log_from, position, tuple(reasons))
         history.fold(position, entry)
     return None
 

@@ -126,7 +126,7 @@ def replay_epoch(
             f"replay of epoch {epoch}",
             past.files(),
             seconds=seconds,
-            log_from=past.log_from,
+            log_from=min([past.log_from, *past.positions()]),
             determinants=past.plan.determinants,
         ),
         _sources(alone, store, prepared),
@@ -152,7 +152,9 @@ def _run(
     topology: Topology, store: Store, order: WorkOrder, past: Past, observer: Observer
 ) -> tuple[list[Report], Overlay]:
     overlay = Overlay(store)
-    if overlay.keep_open(past.files()):
+    limits = store.system.limits
+    riding = {paths.log_entry(position, limits) for position in past.positions()}
+    if overlay.keep_open(sorted(past.files() | riding)):
         raise not_kept(store, past.epoch)
     answers = past.plan.determinants
     if answers and is_closed(store, paths.determinants_directory(answers)):
@@ -163,6 +165,8 @@ def _run(
     runtime = ObservedRuntime(topology, overlay, WorkerCache(), observer)
     reports = run_epoch(runtime, order)
     for report in reports:
+        for name, data in report.riders.items():
+            overlay.write(name, data)  # to be compared with the commit
         if report.error in _REFUSED:
             raise by_name(report.error)(
                 f"epoch {past.epoch} cannot be run again, {report.label}: {report.message}"

@@ -65,6 +65,19 @@ class NearStore(ForwardingStore):
         if name.startswith(_COPIED):
             self._keep(name, data)
 
+    def near_copy(self, name: str) -> pa.Buffer | None:
+        """The copy of a small segment that has no file of its own in the shared store (M1)."""
+        if not name.startswith(_COPIED):
+            return None
+        found = self._near(name)
+        self.near_reads += found is not None
+        self.far_reads += found is None
+        return found
+
+    def keep_near(self, name: str, data: bytes | pa.Buffer) -> None:
+        if name.startswith(_COPIED):
+            self._keep(name, data)
+
     def _near(self, name: str) -> pa.Buffer | None:
         try:
             data = self.near.map(name)

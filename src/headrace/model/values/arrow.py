@@ -125,7 +125,7 @@ def ipc_bytes(batch: pa.RecordBatch) -> bytes:
     return out.getvalue().to_pybytes()
 
 
-def ipc_batch(data: bytes) -> pa.RecordBatch:
+def ipc_batch(data: bytes | pa.Buffer) -> pa.RecordBatch:
     """The record batch of an Arrow IPC stream."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_next_batch()

@@ -13,10 +13,10 @@ from headrace.limits import LIMITS, Limits
 from headrace.model.source import Range, Timing
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.watermark_bounds import watermark_bounds
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import Ring
-from headrace.plan.watermark_bounds import watermark_bounds
 from headrace.plan.watermarks import Mark, feedback_input, merge
 
 

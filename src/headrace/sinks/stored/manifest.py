@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headrace.errors import CorruptCheckpoint
-from headrace.log.sealed import seal, unseal
+from headrace.log.sealed import seal, unseal_with_tail
 
 EPOCHS = "_epochs"
 DATA = "data"
@@ -106,14 +106,14 @@ _decode = msgspec.json.Decoder(list[EpochManifest]).decode
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """A manifest as bytes."""
-    return seal(_MAGIC, _encode(manifest.epochs) + b"\n" + manifest.tail)
+    return seal(_MAGIC, _encode(manifest.epochs), manifest.tail)
 
 
 def decode_manifest(data: bytes, where: str) -> Manifest:
     """The manifest in some bytes; CorruptCheckpoint if they are damaged."""
-    head, _, tail = unseal(_MAGIC, data, where).partition(b"\n")
+    body, tail = unseal_with_tail(_MAGIC, data, where)
     try:
-        return Manifest(_decode(head), tail)
+        return Manifest(_decode(body), bytes(tail))
     except msgspec.DecodeError as error:
         raise CorruptCheckpoint(f"{where} cannot be decoded: {error}") from None
 

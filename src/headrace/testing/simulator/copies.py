@@ -220,7 +220,8 @@ class Copies:
     # What must be true ----------------------------------------------------
 
     def _check(self, sides: list[CopiedRun]) -> None:
-        histories = {side.root: self._commits(side.root) for side in sides}
+        logs = {side.root: self._log(side.root) for side in sides}
+        histories = {root: log.commits for root, log in logs.items()}
         ended = [side.root for side in sides if side.finished]
         if len(ended) > 1:
             if histories[ORIGINAL] != histories[COPY]:  # equal: no work was left to do
@@ -230,16 +231,16 @@ class Copies:
             if not _may_both_be_refused(*histories.values()):
                 raise Violation("both copies were refused, and no driver continues")
             return
-        self._check_published(ended[0], histories[ended[0]])
+        self._check_published(ended[0], logs[ended[0]])
         if self._is_admitted(next(side.root for side in sides if not side.finished)):
             raise Violation("the copy that was refused is admitted when it starts again")
 
-    def _commits(self, root: str) -> list[dict[str, Any]]:
+    def _log(self, root: str) -> LogChecker:
         log = LogChecker(self.disk, root, self._limits.log_directory_entries, 2)
         log.catch_up()
-        return log.commits
+        return log
 
-    def _check_published(self, root: str, commits: list[dict[str, Any]]) -> None:
+    def _check_published(self, root: str, log: LogChecker) -> None:
         """The published output is that of this history: complete, and nothing else."""
         for sink in self.disk.list("/out"):
             shown = {
@@ -248,11 +249,13 @@ class Copies:
                 if name.startswith("epoch=")
             }
             expected = {}
-            for commit in commits:
+            for commit in log.commits:
                 mine = [f for f in commit["staged"] if f["sink"] == sink and f["rows"]]
                 if mine:
+                    names = [f"staged/{sink}/{file['name']}" for file in mine]
                     expected[f"epoch={commit['epoch']:012d}"] = sorted(
-                        self.disk.file(f"{root}/staged/{sink}/{file['name']}").data for file in mine
+                        log.riders.bytes.get(name) or self.disk.file(f"{root}/{name}").data
+                        for name in names
                     )
             for name in sorted({*shown, *expected}):
                 if shown.get(name) != expected.get(name):

@@ -3,6 +3,7 @@
 The emitter collects and writes output; `unit` decides the order of the steps. Emitted rows are
 taken (`take_rows`), routed by `routes`, and sent from here as blobs. Rows for sinks are staged.
 Feedback goes to the outbox. `close` sends one control row to every slot that this host feeds.
+What is small rides in the report instead of being written (`keep`).
 
 Invariant (protocol B2): the digest covers all output, and nothing that may differ between two
 correct attempts.
@@ -37,6 +38,7 @@ from headrace.plan.epoch import (
     pack_determinants,
 )
 from headrace.plan.parcel import Parcel
+from headrace.plan.units import ride_bytes
 from headrace.plan.watermarks import Histogram, Mark
 from headrace.store.store import Store
 from headrace.worker.exchange.envelope import BLOB, CONTROL, Header, partitions
@@ -54,6 +56,10 @@ class Emitter:
         self.counters = Counters()
         self.staged: list[StagedFile] = []
         self.outbox: list[OutboxFile] = []
+        self.riders: dict[str, bytes] = {}
+        """Output that is not written, because the commit will carry it: name -> bytes."""
+        self._ride_bytes: int | None = None
+        """How many more bytes may ride; None if nothing was kept yet."""
         self._streams: dict[str, list[Rows]] = {}
         """Rows that were not taken yet, by stream."""
         self._sunk: dict[str, list[Rows]] = {}
@@ -93,6 +99,29 @@ class Emitter:
     def made(self, what: str) -> None:
         """Adds output that was made outside this emitter (a segment) to the digest."""
         self._made.update(what.encode())
+
+    def keep(self, name: str, data: bytes) -> bool:
+        """Keeps a file of this output; returns whether it rides in the report, not written."""
+        reach("before-segment-write")
+        rides = self.ride(name, data)
+        if not rides:
+            self.runtime.store.write(name, data)
+        reach("after-segment-write")
+        return rides
+
+    def ride(self, name: str, data: bytes) -> bool:
+        """Takes a file into the report, from where it gets into the commit, if it is small (M1).
+
+        All files of a unit share one allowance. What rides depends on the plan and on the output
+        alone, so that every attempt decides alike.
+        """
+        if self._ride_bytes is None:
+            self._ride_bytes = ride_bytes(self.order.plan, self.runtime.store.system.limits)
+        if len(data) > self._ride_bytes:
+            return False
+        self.riders[name] = data
+        self._ride_bytes -= len(data)
+        return True
 
     def apart(self) -> Emitter:
         """A separate emitter for the output of one key, merged later by `take_over`."""
@@ -176,23 +205,27 @@ class Emitter:
             self._stage_file(sink, file, own, weak=weak)
 
     def _stage_file(self, sink: str, file: EncodedFile, own: Store | None, *, weak: bool) -> None:
-        """Writes a file for a sink: to the sink's own store, or to the checkpoint."""
+        """Keeps a file for a sink: in the report, in the sink's own store, or in the checkpoint."""
         digest = digest_of(file.data)
         name = paths.content_name(self.order.plan.epoch, self.label, digest, file.suffix)
         if file.directory:
             name = f"{file.directory}/{name}"
-        reach("before-segment-write")
+        staged = f"{paths.staged_directory(sink)}/{name}"
         # A replay has no effects: what it makes stays in its overlay of the checkpoint.
         if own is None or self.order.answers is not None:
-            self.runtime.store.write(f"{paths.staged_directory(sink)}/{name}", file.data)
+            rides = self.keep(staged, file.data)
         else:
-            if file.directory:
-                own.make_directory(file.directory)
-            own.write(name, file.data)
+            reach("before-segment-write")
+            rides = self.ride(staged, file.data)
+            if not rides:
+                if file.directory:
+                    own.make_directory(file.directory)
+                own.write(name, file.data)
         self._made.update(name.encode())
-        size = 0 if own is None else len(file.data)
+        is_own = own is not None and not rides
+        size = len(file.data) if is_own else 0
         self.staged.append(
-            StagedFile(sink, self.label, name, digest, file.rows, weak, own is not None, size)
+            StagedFile(sink, self.label, name, digest, file.rows, weak, is_own, size, rides)
         )
 
     def post(self, stream: str, node: Node, index: int, parcel: Parcel) -> None:
@@ -204,11 +237,11 @@ class Emitter:
         name = paths.content_name(
             self.order.plan.epoch, f"{self.label}>{node.name}>{index}", digest_of(data), ".arrow"
         )
-        self.runtime.store.write(f"{paths.OUTBOX}/{name}", data)
+        rides = self.keep(f"{paths.OUTBOX}/{name}", data)
         self._made.update(name.encode())
         oldest = int(parcel.rows.timestamps.min())
         self.outbox.append(
-            OutboxFile(name, node.name, stream, self.label, oldest, len(parcel.rows))
+            OutboxFile(name, node.name, stream, self.label, oldest, len(parcel.rows), rides)
         )
 
     def _controls(self, digest: str, mark: Mark) -> Iterator[tuple[Header, bytes]]:

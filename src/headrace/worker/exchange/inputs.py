@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from headrace.log import paths
-from headrace.log.content import verify
+from headrace.log.content import map_named, verify
 from headrace.model.values.arrow import ipc_batch
 from headrace.model.values.rows import Rows
 from headrace.model.values.time import END
@@ -137,7 +137,7 @@ def _feedback(
         if file.stream != stream:
             continue
         name = f"{paths.OUTBOX}/{file.name}"
-        data = runtime.store.read(name)
+        data = map_named(runtime.store, name, file.at)
         verify(name, data)
         for blob in ipc_batch(data).column(0).to_pylist():
             parcel = Parcel.read(blob)

@@ -7,7 +7,6 @@ the interval around it.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.testing.simulator.checkers.riders import Riders, WrongRiders, read_entry
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 
 POINTS = 64
@@ -35,6 +35,8 @@ class LogChecker:
         )  # fmt: skip
         self._files: list[File] = []
         self._entries: list[dict[str, Any]] = []
+        self._tails: list[dict[str, bytes]] = []
+        """What rides in each entry."""
         self._rows_of: dict[str, frozenset[str]] = {}
         """Rows of the record of what was read, per file, as they were when a commit named it."""
         self.note: Callable[[str], None] = lambda line: None
@@ -53,6 +55,7 @@ class LogChecker:
         self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
         self._counting: dict[str, list[list[str]]] = {}
+        self.riders = Riders()
         self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
 
@@ -88,10 +91,15 @@ class LogChecker:
                 what = "was deleted" if found is None else "was overwritten"
                 raise Violation(f"log position {position} {what}")
         while (file := self._file(len(self._files) + 1)) is not None:
-            text = file.data.split(b"\n", 1)[1]
             self._files.append(file)
-            self._entries.append(json.loads(text))
-            self._fold(len(self._files), self._entries[-1])
+            position = len(self._files)
+            try:
+                entry, riders = read_entry(position, bytes(file.data))
+                self._entries.append(entry)
+                self._tails.append(riders)
+                self._fold(position, entry, riders)
+            except WrongRiders as error:
+                raise Violation(str(error)) from None
 
     def after_power_loss(self) -> None:
         """Entries that a driver relied on must still exist; the rest may be lost."""
@@ -103,10 +111,11 @@ class LogChecker:
                 f"log position {self.promised} was reported as written, but a power loss removed it"
             )
         self._files, self._entries = self._files[:kept], self._entries[:kept]
+        self._tails = self._tails[:kept]
         self._reset()
         tell, self.note = self.note, lambda line: None
         for position, entry in enumerate(self._entries, 1):
-            self._fold(position, entry)
+            self._fold(position, entry, self._tails[position - 1])
         self.note = tell
 
     def _file(self, position: int) -> File | None:
@@ -120,7 +129,8 @@ class LogChecker:
 
     # Checking -------------------------------------------------------------
 
-    def _fold(self, position: int, entry: dict[str, Any]) -> None:
+    def _fold(self, position: int, entry: dict[str, Any], riders: dict[str, bytes]) -> None:
+        self.riders.entry(position, entry, riders)
         kind, generation, body = entry["kind"], entry["generation"], entry["body"]
         if kind == "generation":
             if generation <= self.generation:
@@ -223,12 +233,18 @@ class LogChecker:
         if self.away:
             return
         for segment in sorted(self._windows[-1]) if self._windows else ():
-            if self._disk.find(f"{self._root}/{segment}") is None:
+            at = self.riders.positions.get(segment)
+            there = self._disk.find(f"{self._root}/{segment}") if at is None else self._file(at)
+            if there is None:
                 raise Violation(f"epoch {len(self.commits)} needs {segment}, which is missing")
 
     def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
         """No driver deletes what is still needed. `delivered`: sink -> its last epoch."""
-        name = path.removeprefix(f"{self._root}/")
+        file = path.removeprefix(f"{self._root}/")
+        for name in [file, *self.riders.in_file(file)]:
+            self._check_deletion(name, delivered)
+
+    def _check_deletion(self, name: str, delivered: Callable[[], dict[str, int]]) -> None:
         if self.needs(name):
             raise Violation(f"{name} is deleted, but a retained commit needs it")
         last = delivered() if name.startswith("staged/") else {}

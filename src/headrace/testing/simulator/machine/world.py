@@ -90,6 +90,8 @@ class Tuning:
         chains_kept = pick(1, 4)
         self.retain_epochs = pick(1, 4)
         determinants_epochs = pick(1, 3)
+        ride_bytes_max = chance.choice((0, 2000, 3000, 5000, 32_000))
+        ride_entries_max = pick(1, 6)
         self.limits = Limits(
             log_directory_entries=log_directory_entries,
             collect_every_epochs=collect_every,
@@ -105,6 +107,8 @@ class Tuning:
             closed_span_epochs=2 * determinants_epochs,
             high_water_markers_kept=2,
             sink_upkeep_epochs=2,
+            ride_bytes_max=ride_bytes_max,
+            ride_entries_max=ride_entries_max,
         )
         self._chance = chance
         self.choose_run = self._choose if chance.random.random() < 0.5 else None
