@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.pipelines import Pathless
 
 from headrace import sources
 from headrace.errors import SourceError
 from headrace.model.source import Change, Range, Seen, Source, Workspace
 from headrace.model.values.arrow import dicts
 from headrace.store.disk import DiskStore
+from headrace.store.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +51,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 class Inbox:
     """A directory that Spark streams from, one file to a micro-batch."""
 
-    def __init__(self, spark: SparkSession, tmp_path: Path) -> None:
+    def __init__(self, spark: SparkSession, tmp_path: Path, *, has_paths: bool = True) -> None:
+        self.has_paths = has_paths
         self.directory = tmp_path / "in"
         self.directory.mkdir()
         self.workspace = tmp_path / "a stream%2Fwith signs"
@@ -70,7 +73,9 @@ class Inbox:
 
     def start(self, **options: Any) -> Source:
         source = sources.dataframe(self.frame(), **options)
-        source.prepare(Workspace(DiskStore(self.workspace), self._spark))
+        store: Store = DiskStore(self.workspace)
+        store = store if self.has_paths else Pathless(store)
+        source.prepare(Workspace(store, self._spark))
         return source
 
 
@@ -98,7 +103,11 @@ def numbers(source: Source, planned: Range) -> list[int]:
     return [row["n"] for row in dicts(columns)]
 
 
-def test_micro_batches_are_one_split_that_goes_on_after_a_restart(inbox: Inbox) -> None:
+@pytest.mark.parametrize("has_paths", [True, False], ids=["paths", "a store without paths"])
+def test_micro_batches_are_one_split_that_goes_on_after_a_restart(
+    spark: SparkSession, tmp_path: Path, has_paths: bool
+) -> None:
+    inbox = Inbox(spark, tmp_path, has_paths=has_paths)
     inbox.put(1, 2)
     source = inbox.start()
     assert not source.bounded

@@ -6,7 +6,9 @@ Spark itself is in tests/spark; here a frame writes its Parquet file by itself.
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ from headrace.model.source import Timing
 from headrace.sources.spark.micro_batches import QueryRun
 from headrace.sources.spark.streaming import StructuredSource
 from headrace.store.disk import DiskStore
+from headrace.store.memory import MemoryStore
 
 QUERY = "5355cec1-d1f2-4fdd-9083-143e15a37cc0"
 BEFORE = 2**40
@@ -34,6 +37,10 @@ class Frame:
 
     def set(self, name: str, value: str) -> None:
         pass
+
+    def mapInArrow(self, write: Any, schema: str) -> Any:
+        rows = [row for batch in write(self._table.to_batches()) for row in batch.to_pylist()]
+        return SimpleNamespace(collect=lambda: rows)
 
     def parquet(self, path: str) -> None:
         folder = Path(path.removeprefix("file://"))
@@ -188,3 +195,104 @@ def test_a_damaged_metadata_file_is_named_with_what_to_do(spool: Spool, content:
     spool.older_marker(0, 1)
     with pytest.raises(SourceError, match=rf'write {{"id":"{QUERY}"}} into it'):
         spool.run().start(Frame(), {})
+
+
+# A store without paths: Spark's checkpoint lies in a scratch directory of the driver.
+
+
+class Life:
+    """One driver, from its start to its end, with a query that writes as Spark does."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.run = QueryRun(store, 4, ends=False)
+        self.run._load()
+        last = max(self.run._markers, default=-1)
+        if last >= 0:
+            self.run._files.restore(self.run._markers[last].spark)
+        self.spark = self.run._checkpoint.directory
+        if last < 0:
+            self.write("metadata", msgspec.json.encode({"id": QUERY}))
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.spark / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def deliver(self, batch: int, *rows: int, offsets: str = "") -> None:
+        self.write(f"sources/0/{batch}", b"files")
+        self.write(f"offsets/{batch}", (offsets or f"offsets of {batch}").encode())
+        self.write(f"offsets/.{batch}.crc", b"sums")
+        self.run._take(Frame(*rows), batch)
+        self.write(f"commits/{batch}", b"done")
+
+    def files(self) -> set[str]:
+        found = (path for path in self.spark.rglob("*") if path.is_file())
+        return {path.relative_to(self.spark).as_posix() for path in found}
+
+    def rows(self, store: MemoryStore, position: int = 0) -> list[int]:
+        source = StructuredSource(Frame(), Timing())
+        source.store, source._run = store, self.run
+        found: list[int] = []
+        while (planned := source.plan("stream", position, 2)) is not None:
+            copy = pickle.loads(pickle.dumps(source))
+            found += copy.read("stream", planned).columns.column("n").to_pylist()
+            position = planned.end
+        return found
+
+
+def test_rows_and_sparks_checkpoint_outlive_a_driver_in_a_store_without_paths() -> None:
+    store = MemoryStore()
+    first = Life(store)
+    for batch, rows in enumerate([(1, 2), (), (3,)]):
+        first.deliver(batch, *rows)
+    assert first.rows(store) == [1, 2, 3]
+    first.run.stop()
+    assert not first.spark.exists(), "a driver leaves nothing on its disk"
+    second = Life(store)
+    assert second.files() == {
+        "metadata", "commits/0", "commits/1",
+        *(f"{log}/{batch}" for log in ("offsets", "sources/0") for batch in (0, 1, 2)),
+    }  # fmt: skip
+    second.deliver(2, 9, 9)  # Spark delivers the last one again, and it is skipped
+    second.deliver(3, 4)
+    assert second.rows(store) == [1, 2, 3, 4]
+    second.run.settle(3)
+    second.run.release(3)
+    folders = {name.split("/")[1] for name in store.files if name.endswith(".parquet")}
+    assert [folder[:12] for folder in sorted(folders)] == ["000000000003"]
+    assert second.rows(store, 3) == [4]
+    second.run.stop()
+
+
+def test_what_a_driver_puts_that_lost_a_micro_batch_is_never_restored() -> None:
+    store = MemoryStore()
+    early = Life(store)
+    early.deliver(0, 1)
+    slow, quick = Life(store), Life(store)
+    quick.deliver(1, 2, offsets="of the winner")
+    with pytest.raises(SourceError, match="a second time with other rows"):
+        slow.deliver(1, 8, offsets="of the loser")
+    after = Life(store)
+    assert (after.spark / "offsets" / "1").read_bytes() == b"of the winner"
+    after.deliver(1, 9, offsets="of the winner")
+    assert after.rows(store) == [1, 2]
+    assert not [name for name in store.list("batches") if len(store.list(f"batches/{name}")) > 1]
+
+
+def test_files_of_sparks_checkpoint_are_put_once_and_deleted_when_no_marker_needs_them() -> None:
+    store = MemoryStore()
+    life = Life(store)
+    for batch in range(40):
+        life.write("state/0/0/current", f"state {batch}".encode())
+        life.deliver(batch, batch)
+    kept = [name for name in store.files if name.startswith("spark/")]
+    named = [name for m in list(life.run._markers.values())[-10:] for name in m.spark.values()]
+    assert set(named) <= set(kept)
+    # 40 offsets, sources and commits, one metadata; of `current` the last few.
+    assert len(kept) < 140
+    again = Life(store)
+    assert (again.spark / "state/0/0/current").read_bytes() == b"state 39"
+    for name in kept:
+        store.delete(name)
+    with pytest.raises(SourceError, match=r"spark/.* is missing: the spool .* has lost rows"):
+        QueryRun(store, 4, ends=False).start(Frame(), {})

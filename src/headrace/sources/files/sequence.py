@@ -24,6 +24,8 @@ import msgspec
 from headrace.model.source import Range, Reading, Seen, Source, Timing
 from headrace.sources.files.format import FileFormat, join_readings
 from headrace.sources.files.input_file import InputFile, LocalFile, moved_error
+from headrace.sources.files.stored_file import StoredFile
+from headrace.store.store import Store
 
 PIECES_PER_RANGE_MAX = 256
 
@@ -66,6 +68,9 @@ class SequenceSource(Source):
         self.format = format
         self.timing = timing
         self.root = ""
+        """The directory of the files, on a filesystem."""
+        self.store: Store | None = None
+        """The store of the files, if they do not lie on a filesystem."""
         self.extents: list[Extent] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,6 +145,8 @@ class SequenceSource(Source):
         return bisect_right(self.extents, position, key=lambda extent: extent.end)
 
     def _file(self, place: Extent | FilePiece) -> InputFile:
+        if self.store is not None:
+            return StoredFile(self.store, place.name)
         return LocalFile(os.path.join(self.root, place.name))
 
     def _piece(self, extent: Extent, start: int, records: int) -> tuple[FilePiece, int]:

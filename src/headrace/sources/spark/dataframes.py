@@ -29,19 +29,21 @@ from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
 from headrace.model.values.names import known_options
 from headrace.model.values.time import Duration
-from headrace.sources.files.input_file import InputFile
 from headrace.sources.files.parquet_rows import ParquetFormat
 from headrace.sources.files.sequence import (
     Extent,
-    FilePiece,
     SequenceSource,
     decode_extents,
     encode_extents,
 )
-from headrace.sources.files.stored_file import StoredFile
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 from headrace.sources.spark.spool import extents_of, spark_path, spool_directory, sync_files
-from headrace.sources.spark.stored_spool import ROW_GROUP_RECORDS, spool_frame, spool_table
+from headrace.sources.spark.stored_spool import (
+    ROW_GROUP_RECORDS,
+    delete_all,
+    spool_frame,
+    spool_table,
+)
 from headrace.sources.spark.streaming import StructuredSource
 from headrace.store.files import make_directory
 from headrace.store.store import Store
@@ -91,8 +93,6 @@ class DataFrameSource(SequenceSource):
         self._frame = frame
         self._spark: Any = None
         self._spooled = ""
-        self._store: Store | None = None
-        """The workspace, if it has no path: the spool then lies in objects of the store."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_frame": None, "_spark": None, "_spooled": ""}
@@ -113,7 +113,7 @@ class DataFrameSource(SequenceSource):
                 if path is not None:
                     shutil.rmtree(Path(path) / orphan, ignore_errors=True)
                 else:
-                    _delete_all(store, orphan)
+                    delete_all(store, orphan)
 
     def look(self, workspace: Workspace) -> None:
         store = workspace.store
@@ -122,14 +122,11 @@ class DataFrameSource(SequenceSource):
         self._spooled = digest.decode()
         self._spark = workspace.spark
         if extents:
-            self.root, self._store = name.decode(), store
+            self.root, self.store = name.decode(), store
             self.extents = decode_extents(extents)
         else:
-            self.root, self._store = str(spool_directory(store) / name.decode()), None
+            self.root, self.store = str(spool_directory(store) / name.decode()), None
             self.extents = extents_of(self.root, "", 0)
-
-    def _file(self, place: Extent | FilePiece) -> InputFile:
-        return super()._file(place) if self._store is None else StoredFile(self._store, place.name)
 
     def remembered(self, split: str, range: Range, seen: dict[str, Seen]) -> dict[str, Seen]:
         return {"": Seen(range.end, since=range.start, read=range.end, whole=range.last)}
@@ -144,7 +141,7 @@ class DataFrameSource(SequenceSource):
         try:
             if self.kind == "spark":
                 # Spark cannot read a copy that has no path, so it is not compared.
-                alike = not seen.whole or self._store is not None or self._is_spooled()
+                alike = not seen.whole or self.store is not None or self._is_spooled()
             else:
                 alike = self._digest() == self._spooled
         except Exception as error:  # the source reads the copy, so this failure is only a notice
@@ -226,14 +223,6 @@ def _has_marker(store: Store) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _delete_all(store: Store, folder: str) -> None:
-    """Deletes a spool that no marker names."""
-    for info in list(store.walk(folder)):
-        if info is not None:
-            store.delete(info.name)
-    store.remove_directory(folder)
 
 
 def _kind(frame: Any) -> str:

@@ -5,7 +5,7 @@ micro-batches again. The spool is what counts: every micro-batch is written as P
 and then named by a marker, before a position in it is planned.
 
     query                                      the id of the one query that may write here
-    spark/                                     Spark's own checkpoint
+    spark/                                     Spark's own checkpoint (`batch_files`)
     batches/000000000007.<query>.<nonce>/      the rows of micro-batch 7
     batches/000000000007.json                  its marker, put once
 
@@ -19,7 +19,7 @@ of the files' names. Older markers have no `base`: their micro-batch begins at i
    spooling, never before: spooled rows can be planned, so the two cannot wait for each other.
 4. Rows are deleted when no retained epoch reads them, markers long after: Spark may deliver a
    micro-batch again that was read before Spark recorded it as done.
-5. Spark's checkpoint is synced before the marker is put: after a power loss Spark must not
+5. Spark's checkpoint is durable before the marker is put: after a power loss Spark must not
    plan other offsets for a micro-batch that is spooled.
 """
 
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import threading
 from typing import Any
 
@@ -35,13 +34,15 @@ import msgspec
 
 from headrace.errors import SourceError, StoreError
 from headrace.sources.files.sequence import Extent
-from headrace.sources.spark.query_checkpoint import SparkCheckpoint
-from headrace.sources.spark.spool import extents_of, spark_path, spool_directory, sync_files
+from headrace.sources.spark.batch_files import batch_files
+from headrace.sources.spark.spool import spark_path
 from headrace.store.store import Store
 
 POSITIONS_PER_BATCH_BEFORE = 2**40
 # Spark delivers only its latest micro-batch again; older markers explain a refusal.
 MARKERS_KEPT = 100
+CHECKPOINTS_KEPT = 10
+"""For how many micro-batches the files of Spark's checkpoint are kept in a store."""
 STOP_SECONDS_MAX = 30.0
 _BATCHES = "batches"
 _QUERY = "query"
@@ -56,6 +57,9 @@ class BatchMarker(msgspec.Struct, frozen=True):
     extents: list[Extent]
     base: int | None = None
     """The position of its first row; older markers have none."""
+    spark: dict[str, str] = {}
+    """The files of Spark's checkpoint before this micro-batch ran, and where they can be restored
+    from; empty where Spark's own files are durable."""
 
     @property
     def end(self) -> int:
@@ -78,11 +82,11 @@ class QueryRun:
     """One run of the query, on the driver. Spark calls `_on_batch` from threads of its own."""
 
     def __init__(self, store: Store, ahead: int, *, ends: bool) -> None:
-        """Markers are files of the store; rows and Spark's checkpoint lie at its path."""
+        """Markers are files of the store; `batch_files` says where the rest lies."""
         self.ended = False
         self._store = store
-        self._directory = spool_directory(store)
-        self._checkpoint = SparkCheckpoint(self._directory / "spark")
+        self._files = batch_files(store)
+        self._checkpoint = self._files.checkpoint
         self._ahead = ahead
         self._ends = ends
         self._changed = threading.Condition()
@@ -100,7 +104,13 @@ class QueryRun:
         """Loads the markers of the spool, and starts the query."""
         self._store.make_directory(_BATCHES)
         self._load()
-        self._checkpoint.sweep(max(self._markers, default=-1))
+        last = max(self._markers, default=-1)
+        if last >= 0:
+            try:
+                self._files.restore(self._markers[last].spark)
+            except FileNotFoundError as error:
+                raise self._lost(f"{error} is missing") from error
+        self._checkpoint.sweep(last)
         self._check_query(self._spark_id())
         if self._fed_by() is not None and not self._markers:
             raise self._lost("nothing is left of what was spooled")
@@ -123,6 +133,7 @@ class QueryRun:
             self._query.stop()
         if self._watcher is not None:
             self._watcher.join(STOP_SECONDS_MAX)
+        self._files.close()
 
     def check(self) -> None:
         """Raises the error that ended the query, if any. It is called often: no call to Spark."""
@@ -161,7 +172,7 @@ class QueryRun:
             for batch in old:
                 del self._markers[batch]
         for marker in done:
-            shutil.rmtree(self._directory / marker.folder, ignore_errors=True)
+            self._files.delete(marker.folder)
         for batch in old:
             self._store.delete(_marker_name(batch))
 
@@ -199,16 +210,10 @@ class QueryRun:
 
     def _spool(self, frame: Any, batch: int, query: str, offsets: str) -> BatchMarker:
         folder = f"{_BATCHES}/{batch:012d}.{query}.{secrets.token_hex(4)}"
-        # The frame belongs to the query's private session, so this changes no setting of the user.
-        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        frame.write.parquet(spark_path(self._directory / folder))
-        sync_files(self._directory / folder)
         base = self._markers[batch - 1].end if batch else 0
-        extents = extents_of(self._directory, folder, base)
-        marker = BatchMarker(query, batch, offsets, extents, base)
-        self._checkpoint.sync()
-        if not extents:
-            shutil.rmtree(self._directory / folder, ignore_errors=True)
+        extents = self._files.write(frame, folder, base)
+        kept = self._files.keep_checkpoint(batch)
+        marker = BatchMarker(query, batch, offsets, extents, base, kept)
         if not self._put(_marker_name(batch), _encode(marker)):
             # A driver that will soon be fenced has spooled the same micro-batch first.
             marker = _decode(self._store.read(_marker_name(batch)))
@@ -217,7 +222,21 @@ class QueryRun:
             if marker.extents:
                 self._waiting.add(batch)
                 self._kept.add(batch)
+        self._forget_checkpoint(batch)
         return marker
+
+    def _forget_checkpoint(self, batch: int) -> None:
+        """Deletes files of Spark's checkpoint that only a marker of long ago names."""
+        old = self._markers.get(batch - CHECKPOINTS_KEPT)
+        if old is not None and old.spark:
+            later = range(batch - CHECKPOINTS_KEPT + 1, batch + 1)
+            named = {
+                name
+                for b in later
+                if b in self._markers
+                for name in self._markers[b].spark.values()
+            }
+            self._store.delete_all(sorted(set(old.spark.values()) - named))
 
     def _put(self, name: str, data: bytes) -> bool:
         """Puts a marker; False if the one that counts must be read, because it may be another."""
@@ -244,13 +263,13 @@ class QueryRun:
             except msgspec.MsgspecError as error:
                 raise self._lost(f"{name} is damaged ({error})") from error
             self._markers[marker.batch] = marker
-            if marker.extents and (self._directory / marker.folder).is_dir():
+            if marker.extents and self._files.has(marker.folder):
                 self._waiting.add(marker.batch)
                 self._kept.add(marker.batch)
         named = {os.path.basename(marker.folder) for marker in self._markers.values()}
         for name in names:
             if not name.endswith(".json") and name not in named:
-                shutil.rmtree(self._directory / _BATCHES / name, ignore_errors=True)
+                self._files.delete(f"{_BATCHES}/{name}")
 
     def _watch(self) -> None:
         try:

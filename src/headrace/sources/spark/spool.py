@@ -1,8 +1,8 @@
 """The spool: rows of a DataFrame as Parquet files of our own, kept until they are committed.
 
-Spark writes these files itself, and tasks read them by path. So a spool needs a store that lies
-on a filesystem which the driver and all executors share (`Store.local_path`). The markers that
-name the valid files are ordinary files of the store.
+Here it lies on a filesystem that the driver and all executors share (`Store.local_path`): Spark
+writes the files itself, and tasks read them by path. `stored_spool` is for other stores. In both
+cases the markers that name the valid files are ordinary files of the store.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ def spool_directory(store: Store) -> Path:
     path = store.local_path()
     if path is None:
         raise SourceError(
-            "sources.dataframe runs a streaming DataFrame as a query of Spark, which keeps a "
-            f"checkpoint of its own beside ours, but {store.where()} has no path that Spark could "
-            "use. Choose a checkpoint on a filesystem that the driver and all executors share"
+            f"the rows that sources.dataframe has copied into {store.where()} were written when it "
+            "was a directory of a filesystem, and now it has no path: start a new checkpoint"
         )
     return Path(path)
 

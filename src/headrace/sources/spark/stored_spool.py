@@ -1,9 +1,9 @@
-"""The spool of a bounded frame in a store that has no paths: an object store, or memory.
+"""The spool of a frame in a store that has no paths: an object store, or memory.
 
 Spark cannot write there by itself, so its workers do, through the store: every partition becomes
 Parquet objects under a prefix with a random part. A task may run twice, and the objects of the try
 that Spark gave up stay there. So the marker of the spool names every object that counts
-(`dataframes`), and nothing else of the prefix is ever read.
+(`dataframes`, `micro_batches`), and nothing else of the prefix is ever read.
 """
 
 from __future__ import annotations
@@ -34,16 +34,21 @@ def spool_table(table: pa.Table, store: Store, folder: str) -> list[Extent]:
     return [Extent(name, 0, table.num_rows)]
 
 
-def spool_frame(frame: Any, store: Store, folder: str) -> list[Extent]:
+def spool_frame(frame: Any, store: Store, folder: str, base: int = 0) -> list[Extent]:
     """Lets Spark's workers write a frame, and says where its rows lie, in its order."""
     store.make_directory(folder)
     written = frame.mapInArrow(SpoolWriter(store, folder), _SCHEMA).collect()
     extents: list[Extent] = []
-    base = 0
     for row in sorted(written, key=lambda row: (row["partition"], row["number"])):
         extents.append(Extent(row["name"], base, row["rows"]))
         base += row["rows"]
     return extents
+
+
+def delete_all(store: Store, folder: str) -> None:
+    """Deletes a folder of objects that nothing reads any more."""
+    store.delete_all([info.name for info in store.walk(folder) if info is not None])
+    store.remove_directory(folder)
 
 
 class SpoolWriter:

@@ -16,7 +16,6 @@ from headrace.model.values.time import MILLISECOND, Duration, duration
 from headrace.sources.files.parquet_rows import ParquetFormat
 from headrace.sources.files.sequence import SequenceSource
 from headrace.sources.spark.micro_batches import QueryRun
-from headrace.sources.spark.spool import spool_directory
 
 
 class StructuredSource(SequenceSource):
@@ -90,7 +89,8 @@ class StructuredSource(SequenceSource):
         self._running().release(position)
 
     def look(self, workspace: Workspace) -> None:
-        self.root = str(spool_directory(workspace.store))
+        path = workspace.store.local_path()
+        self.root, self.store = path or "", workspace.store if path is None else None
 
     def describe(self) -> str:
         return "dataframe(streaming)"
