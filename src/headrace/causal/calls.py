@@ -23,6 +23,7 @@ from headrace.errors import (
 )
 from headrace.log import paths
 from headrace.plan.epoch import Determinant, WorkOrder, unpack_determinants
+from headrace.store.counts import CALLS, counted_as
 from headrace.store.store import Store
 
 BROKEN = (StoreError, Fenced, CorruptCheckpoint, NondeterministicCode)
@@ -58,27 +59,29 @@ class UnitCalls:
             raise StoreError("this plan was made without a place for answers from outside")
         what, request, options = question.what, question.request, question.options
         if self._order.answers is not None:
-            logged = journal.known(name, request, options)
+            with counted_as(CALLS):
+                logged = journal.known(name, request, options)
             if logged is None:
                 raise NondeterministicCode(
                     f"{what}: no answer to it is logged, so the epoch did not ask this the first "
                     "time, and a replay never calls the outside"
                 )
             return logged
-        return journal.once(
-            name,
-            request,
-            options,
-            lambda deadline: outside.try_call(
+        with counted_as(CALLS):
+            return journal.once(
                 name,
                 request,
-                what,
                 options,
-                partial(question.perform, key),
-                deadline=deadline,
-                system=self._store.system,
-            ),
-        )
+                lambda deadline: outside.try_call(
+                    name,
+                    request,
+                    what,
+                    options,
+                    partial(question.perform, key),
+                    deadline=deadline,
+                    system=self._store.system,
+                ),
+            )
 
     def ask_with_commit(self, name: str, question: Question, key: Callable[[], str]) -> Determinant:
         """The outcome of a call that is logged with the commit."""

@@ -86,7 +86,8 @@ class Job:
         return found.get(names[0], key) if names else None
 
     def status(self) -> Status:
-        """The progress of the run: phase, epoch, watermark, records, state size, and any outage."""
+        """The progress of the run: phase, epoch, watermark, records, state size, any outage, and
+        what was asked of the store."""
         graph, ledger = self._follower.graph, self._follower.ledger
         error = self._error or self._control.error
         outage = self._control.outage if error is None else None
@@ -104,6 +105,7 @@ class Job:
             state_bytes=ledger.state_bytes(),
             outage=outage,
             error=None if error is None else f"{type(error).__name__}: {error}",
+            store=self._follower.setup.used(),
         )
 
     def __enter__(self) -> Job:

@@ -21,7 +21,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from headrace.observe.text import show_bytes, show_lag, show_rate, show_span, show_time
+from headrace.observe.text import (
+    show_bytes,
+    show_lag,
+    show_rate,
+    show_span,
+    show_time,
+    show_use,
+)
 from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
 
@@ -146,6 +153,8 @@ class LiveView(ProgressView):
         table.add_row("watermark", f"{show_time(progress.watermark)}  [dim]{lag}[/dim]")
         table.add_row("state", show_bytes(progress.state_bytes))
         table.add_row("late, dead", f"{progress.late:,}, {progress.dead:,}")
+        if progress.store.asked:
+            table.add_row("requests", show_use(progress.store))
         return table
 
 

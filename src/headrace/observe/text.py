@@ -15,6 +15,8 @@ from headrace.model.values.time import (
     SECOND,
     show_instant,
 )
+from headrace.plan.progress import StoreUse
+from headrace.store.counts import RequestCounts
 
 _SPANS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 
@@ -61,3 +63,13 @@ def show_lag(watermark: int, newest: int) -> str:
 def show_rate(records: int, seconds: float) -> str:
     """Records per second."""
     return f"{records / seconds:,.0f}/s" if seconds > 0 else "-"
+
+
+def show_use(use: StoreUse) -> str:
+    """Requests to a store by kind, and how many reads found a copy on the executor's disk."""
+    total = sum(use.requests.values(), RequestCounts())
+    kinds = ("puts", "gets", "lists", "deletes")
+    parts = [f"{count:,} {kind}" for kind in kinds if (count := getattr(total, kind))]
+    if use.reads:
+        parts.append(f"{use.hit_rate:.0%} of {use.reads:,} reads from the local disk")
+    return ", ".join(parts)

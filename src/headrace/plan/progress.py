@@ -5,6 +5,52 @@ from __future__ import annotations
 import msgspec
 
 from headrace.plan.decisions.transient import Outage
+from headrace.store.counts import RequestCounts
+
+
+class StoreUse(msgspec.Struct, frozen=True):
+    """What a run has asked of stores, in the driver and in all workers.
+
+    These are the store of its checkpoint, and those that sinks write to by themselves.
+    """
+
+    requests: dict[str, RequestCounts] = {}
+    """By purpose: path (epochs wait for these), lease, calls (logged calls), merges, upkeep."""
+    near_reads: int = 0
+    """How often an executor found an immutable file on its own disk."""
+    far_reads: int = 0
+    """How often it had to read one from the store."""
+
+    @property
+    def reads(self) -> int:
+        """How often executors have opened immutable files, where they keep copies."""
+        return self.near_reads + self.far_reads
+
+    @property
+    def hit_rate(self) -> float:
+        """The part of these reads that found a copy; 1 if there were none."""
+        return self.near_reads / self.reads if self.reads else 1.0
+
+    @property
+    def asked(self) -> int:
+        """All requests together."""
+        return sum(counts.requests for counts in self.requests.values())
+
+    def __add__(self, other: StoreUse) -> StoreUse:
+        requests = dict(self.requests)
+        for purpose, counts in other.requests.items():
+            requests[purpose] = requests.get(purpose, RequestCounts()) + counts
+        return StoreUse(
+            requests, self.near_reads + other.near_reads, self.far_reads + other.far_reads
+        )
+
+    def __sub__(self, other: StoreUse) -> StoreUse:
+        requests = dict(self.requests)
+        for purpose, counts in other.requests.items():
+            requests[purpose] = requests.get(purpose, RequestCounts()) - counts
+        return StoreUse(
+            requests, self.near_reads - other.near_reads, self.far_reads - other.far_reads
+        )
 
 
 class EpochProgress(msgspec.Struct, frozen=True):
@@ -32,6 +78,8 @@ class EpochProgress(msgspec.Struct, frozen=True):
     ended: bool = False
     counts: dict[str, int] = {}
     """`ctx.count` metrics since this run began, as computation.metric."""
+    store: StoreUse = StoreUse()
+    """Requests to stores since this run began."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -62,6 +110,8 @@ class Status(msgspec.Struct, frozen=True):
     dead: int
     state_bytes: int
     outage: Outage | None = None
+    store: StoreUse = StoreUse()
+    """Requests to stores since this run began."""
     """What is unavailable, since when, and why, while the run waits for it."""
     error: str | None = None
 

@@ -7,7 +7,8 @@ from headrace.operators.windows.aggregation import AFTER_THE_END
 from headrace.pipeline.graph.graph import Graph, To
 from headrace.plan.epoch import Commit, Counters
 from headrace.plan.ledger import Ledger
-from headrace.plan.progress import EpochProgress, RunSummary, Totals, counted
+from headrace.plan.progress import EpochProgress, RunSummary, StoreUse, Totals, counted
+from headrace.store.store import Store
 
 
 def progress_of(
@@ -17,8 +18,9 @@ def progress_of(
     counters: Counters,
     seconds: float,
     watermark: int,
+    store: StoreUse,
 ) -> EpochProgress:
-    """The progress of a run after an epoch; `counters` are those of the run."""
+    """The progress of a run after an epoch; `counters` and `store` are those of the run."""
     return EpochProgress(
         pipeline=pipeline,
         epoch=commit.epoch,
@@ -33,7 +35,18 @@ def progress_of(
         dead=counters.dead,
         ended=watermark == END,
         counts=counters.metrics,
+        store=store,
     )
+
+
+def asked_of(store: Store, graph: Graph) -> StoreUse:
+    """What this process has asked of a checkpoint's store, and of those of the sinks."""
+    use = StoreUse(store.requests())
+    for outlet in graph.outlets.values():
+        own = outlet.sink.own_store()
+        if own is not None:
+            use = use + StoreUse(own.requests())
+    return use
 
 
 def lowest_watermark(graph: Graph, ledger: Ledger) -> int:

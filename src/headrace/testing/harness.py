@@ -36,7 +36,7 @@ from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options
-from headrace.plan.progress import RunSummary
+from headrace.plan.progress import RunSummary, StoreUse
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
 from headrace.store.memory import MemoryStore
@@ -118,6 +118,10 @@ class _TwiceSubstrate:
 
     def gone(self) -> str | None:
         return None
+
+    def used(self) -> StoreUse:
+        """Nothing: tasks use the store of the driver, which counts for itself."""
+        return StoreUse()
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""

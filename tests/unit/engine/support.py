@@ -19,7 +19,7 @@ from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.listener import EpochCallback, NoticeCallback
 from headrace.plan.options import Options
-from headrace.plan.progress import EpochProgress, Notice
+from headrace.plan.progress import EpochProgress, Notice, StoreUse
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
@@ -79,6 +79,9 @@ class Local:
 
     def gone(self) -> str | None:
         return None
+
+    def used(self) -> StoreUse:
+        return StoreUse()
 
     def close(self) -> None:
         pass

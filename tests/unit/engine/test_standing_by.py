@@ -29,6 +29,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options
+from headrace.plan.progress import StoreUse
 from headrace.state.cache import WorkerCache
 from headrace.store.disk import DiskStore
 from headrace.worker.exchange.envelope import Envelope
@@ -67,6 +68,9 @@ class Executors:
 
     def gone(self) -> str | None:
         return None
+
+    def used(self) -> StoreUse:
+        return StoreUse()
 
     def close(self) -> None:
         pass

@@ -23,6 +23,7 @@ from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.plan.decisions.transient import is_outage
+from headrace.store.counts import UPKEEP, counted_as
 from headrace.store.store import Store
 
 _logger = logging.getLogger("headrace.collection")
@@ -98,8 +99,9 @@ class Collector:
         self._running = self._pool.submit(self._act, needed)
 
     def _act(self, needed: Needed) -> None:
-        collect(self._store, self._log, needed)
-        self._tidy()
+        with counted_as(UPKEEP):
+            collect(self._store, self._log, needed)
+            self._tidy()
 
     def _raise_failure(self, ended: Future[None]) -> None:
         """Raises the error of the last collection; an outage is only logged."""

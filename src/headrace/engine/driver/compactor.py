@@ -35,6 +35,7 @@ from headrace.plan.epoch import Adoption, Plan, SegmentSlice
 from headrace.plan.ledger import Ledger
 from headrace.plan.ring import KeyInterval
 from headrace.state import compaction
+from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store
 
 _DOUBLINGS_MAX = 6
@@ -250,13 +251,18 @@ class Compactor:
 def _run(pool: Executor | None, act: Callable[[], _Given]) -> Future[_Given]:
     """Runs `act` in a pool; without one, at once. Its error is raised when the result is used."""
     if pool is not None:
-        return pool.submit(act)
+        return pool.submit(_counted, act)
     future: Future[_Given] = Future()
     try:
-        future.set_result(act())
+        future.set_result(_counted(act))
     except Exception as error:
         future.set_exception(error)
     return future
+
+
+def _counted(act: Callable[[], _Given]) -> _Given:
+    with counted_as(MERGES):
+        return act()
 
 
 def _names(result: MergeResult, epoch: int) -> list[str]:

@@ -47,6 +47,7 @@ from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
 from headrace.plan.listener import Listeners
 from headrace.plan.progress import RunSummary
 from headrace.plan.summary import lowest_watermark, progress_of, summary_of
+from headrace.store.counts import CALLS, UPKEEP, counted_as
 
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided and a smaller one is made."""
@@ -79,6 +80,7 @@ class Driver:
         self.ledger = history.ledger
         self._clock = setup.clock
         self._seeds = setup.seeds
+        self._used = setup.used
         self._fingerprint = setup.fingerprint
         self._listeners = listeners
         self._waiter = waiter
@@ -167,7 +169,8 @@ class Driver:
         if plan is None:
             decision = self._decide()
             if not isinstance(decision, Run):
-                self.log.check()
+                with counted_as(UPKEEP):
+                    self.log.check()
                 return decision
             reach("before-plan-write")
             self.log.append(PLAN, decision.plan)
@@ -218,7 +221,8 @@ class Driver:
         """
         order = self.work_order(plan)
         if plan.determinants != self._open_for:
-            make_ready(self.store, self.log, plan)
+            with counted_as(CALLS):
+                make_ready(self.store, self.log, plan)
             self._open_for = plan.determinants
         reason = ""
         cause: Exception | None = None
@@ -340,9 +344,10 @@ class Driver:
     def _report(self, commit: Commit, seconds: float) -> None:
         if not self._listeners:
             return
+        counted, used = self.counted(), self._used()
         self._listeners.epoch(
             progress_of(
-                self.graph.name, commit, self.ledger, self.counted(), seconds, self.watermark()
+                self.graph.name, commit, self.ledger, counted, seconds, self.watermark(), used
             )
         )
 

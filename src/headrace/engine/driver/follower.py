@@ -18,6 +18,7 @@ from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
 from headrace.log.identity import claim_identity, read_identity, require_present
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
+from headrace.store.counts import UPKEEP, counted_as
 
 
 class StoodBack(Exception):
@@ -95,7 +96,16 @@ class Follower:
         - `on_lead`: called when the generation is in the log.
         - `on_job`: called when a job begins (True) and when it has ended (False).
         """
-        waiter = waiter or FailAtOnce()
+        with counted_as(UPKEEP):  # no epoch waits for what is asked until the first one begins
+            return self._take_over(lapsed, waiter or FailAtOnce(), on_lead, on_job)
+
+    def _take_over(
+        self,
+        lapsed: int | None,
+        waiter: Waiter,
+        on_lead: Callable[[], None],
+        on_job: Callable[[bool], None],
+    ) -> Driver:
         if lapsed is not None and self.checkpoint:
             require_present(self.store, self.checkpoint)  # a standby creates no new checkpoint
         else:

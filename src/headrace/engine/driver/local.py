@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.progress import StoreUse
 from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, partitions
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
@@ -58,6 +59,10 @@ class LocalSubstrate:
     def gone(self) -> str | None:
         """Never: this process is running."""
         return None
+
+    def used(self) -> StoreUse:
+        """Nothing: tasks use the store of the driver, which counts for itself."""
+        return StoreUse()
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""

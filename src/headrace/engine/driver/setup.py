@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.options import Options
+from headrace.plan.progress import StoreUse
+from headrace.plan.summary import asked_of
 from headrace.state.compaction import ChooseRun
 from headrace.store.store import Store
 
@@ -23,6 +25,7 @@ class Substrate(Protocol):
 
     def run(self, order: WorkOrder, /) -> Sequence[Report]: ...
     def gone(self) -> str | None: ...
+    def used(self) -> StoreUse: ...
     def close(self) -> None: ...
 
 
@@ -39,3 +42,7 @@ class Setup:
     seeds: Callable[[], int] = lambda: secrets.randbits(63)
     choose_run: ChooseRun | None = None
     """Chooses which segments are merged; `compaction.choose` if None."""
+
+    def used(self) -> StoreUse:
+        """What the run has asked of stores so far, in this process and in workers."""
+        return asked_of(self.store, self.topology.graph) + self.substrate.used()

@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import HeadraceError, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
+from headrace.store.counts import LEASE, counted_as
 from headrace.store.store import Store
 from headrace.system import REAL, System
 
@@ -45,7 +46,8 @@ class Lease(msgspec.Struct, frozen=True):
 def read_lease(store: Store) -> Lease | None:
     """The lease; None if absent or not decodable. StoreError if the store is unavailable."""
     try:
-        data = store.read(paths.LEASE)
+        with counted_as(LEASE):
+            data = store.read(paths.LEASE)
     except FileNotFoundError:
         return None
     try:
@@ -56,7 +58,8 @@ def read_lease(store: Store) -> Lease | None:
 
 def write_lease(store: Store, lease: Lease) -> None:
     """Replaces the lease atomically."""
-    store.write_volatile(paths.LEASE, seal(_MAGIC, msgspec.json.encode(lease)))
+    with counted_as(LEASE):
+        store.write_volatile(paths.LEASE, seal(_MAGIC, msgspec.json.encode(lease)))
 
 
 # What a standby decides ------------------------------------------------------

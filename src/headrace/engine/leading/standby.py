@@ -11,6 +11,7 @@ from collections.abc import Callable
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
 from headrace.errors import StoreError
+from headrace.store.counts import LEASE, counted_as
 from headrace.system import Event
 
 WARM_EVERY_S = 20.0
@@ -40,7 +41,8 @@ def stand_by(
             rehearsed += 1
         try:
             # The log is read first, so that the lease read after it is that of the newest leader.
-            generation = follower.follow(closely=False)
+            with counted_as(LEASE):
+                generation = follower.follow(closely=False)
             lease = read_lease(follower.store)
         except (OSError, StoreError) as error:
             observer.unreadable()

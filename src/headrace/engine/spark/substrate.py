@@ -36,11 +36,13 @@ from headrace.engine.spark.tasks import (
     SparkOrder,
     order_text,
 )
+from headrace.engine.spark.worker_use import WorkerUse
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.options import LOCAL_CACHE_BYTES
+from headrace.plan.progress import StoreUse
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, pack_header, partitions, unpack_header
@@ -103,7 +105,8 @@ class SparkSubstrate:
         self._unanchored: tuple[float, int] | None = None
         self._looked = 0
         self.places: dict[int, Place] = {}
-        """Where the slots of the last level ran, on a cluster."""
+        """Where the units of the last level ran."""
+        self._use = WorkerUse()
         self._replicas = replicas
         self._local_cache_bytes = local_cache_bytes
         if self._context is not None and _has_executors(spark):
@@ -197,12 +200,13 @@ class SparkSubstrate:
         guards = {
             level: anchors.of(slots).guards for level, slots in enumerate(sizes, first) if level
         }
-        return SparkOrder(order.task, order.rows, True, guards)
+        return SparkOrder(order.task, order.rows, guards)
 
     def _note_places(self, slots: int, rows: Sequence[Envelope]) -> None:
         told = [row for row in rows if row.header.kind == PLACE]
         for row in told:
-            self.places[row.header.slot] = msgspec.msgpack.decode(row.body, type=Place)
+            place = self.places[row.header.slot] = msgspec.msgpack.decode(row.body, type=Place)
+            self._use.note(place.process, place.use)
         if self._anchors is not None and told:
             seen = {row.header.slot: self.places[row.header.slot].executor for row in told}
             self._anchors.ran(slots, seen)
@@ -262,6 +266,10 @@ class SparkSubstrate:
         is_far = self._store.local_path() is None and self._store.is_shared
         keeps_replicas = self._replicas > 0 and self._anchors is not None
         return self._local_cache_bytes if is_far or keeps_replicas else 0
+
+    def used(self) -> StoreUse:
+        """What workers have asked of the store so far."""
+        return self._use.total
 
     def close(self) -> None:
         """Drops our anchors and our own session; the given session belongs to the user."""

@@ -9,10 +9,12 @@ Spark reuses Python workers; their caches are in this module.
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +29,8 @@ from headrace.log import paths
 from headrace.log.content import verify
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import WorkOrder
+from headrace.plan.progress import StoreUse
+from headrace.plan.summary import asked_of
 from headrace.state.cache import WorkerCache
 from headrace.store.location import open_store
 from headrace.store.store import Store
@@ -62,22 +66,23 @@ class SparkOrder(msgspec.Struct, frozen=True):
 
     task: WorkOrder
     rows: list[tuple[int, bytes, bytes]] = []
-    places: bool = False
-    """Whether tasks of the last level report where they ran."""
     guards: dict[int, dict[int, list[int]]] = {}
     """Level -> slot -> slots of that level for which the executor of its task is a replica."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a slot of the last level ran, and where its process has read segments so far."""
+    """Where a unit of the last level ran, and what its process has asked of stores so far."""
 
     executor: str
-    near_reads: int = 0
-    far_reads: int = 0
+    process: str = ""
+    """Names the process, and the store that it has opened."""
+    use: StoreUse = StoreUse()
 
 
 _order_decoder = msgspec.msgpack.Decoder(SparkOrder)
 _runtimes: dict[tuple[str, str], Runtime] = {}
+_processes: WeakKeyDictionary[Store, str] = WeakKeyDictionary()
+"""A store that this process has opened -> a name for the two together."""
 _orders: dict[str, SparkOrder] = {}
 
 
@@ -158,7 +163,7 @@ class ReadFunction:
         runtime, order = self.shipment.open()
         number = partition()
         if number < len(order.task.plan.reads):
-            yield from to_batches(run_reader(runtime, order.task, number))
+            yield from to_batches(_read(runtime, order, number))
         drain(batches)
         spare_collection()
 
@@ -211,6 +216,12 @@ def drain(batches: Iterator[pa.RecordBatch]) -> None:
         pass
 
 
+def _read(runtime: Runtime, order: SparkOrder, number: int) -> Iterator[Envelope]:
+    yield from run_reader(runtime, order.task, number)
+    if runtime.topology.depth == 0:
+        yield _place(runtime, 0, number)
+
+
 def _run(
     runtime: Runtime, order: SparkOrder, level: int, slot: int, rows: Iterable[Envelope]
 ) -> Iterator[Envelope]:
@@ -218,15 +229,21 @@ def _run(
         _stand_by(runtime, order.task, level, guarded)
     yield from run_level(runtime, order.task, level, slot, rows)
     _sweep_copies(runtime, order.task, level)
-    # Only these rows go straight to the driver. No other row may contain what differs between
-    # attempts (B4).
-    if order.places and level == runtime.topology.depth:
-        store = runtime.store
-        place = Place(executor_name())
-        if isinstance(store, NearStore):
-            place = Place(place.executor, store.near_reads, store.far_reads)
-        header = Header(level + 1, slot, PLACE, "")
-        yield Envelope(0, header, msgspec.msgpack.encode(place))
+    if level == runtime.topology.depth:
+        yield _place(runtime, level, slot)
+
+
+def _place(runtime: Runtime, level: int, unit: int) -> Envelope:
+    """Where this ran. Only rows of the last level go straight to the driver, and no other row may
+    contain what differs between attempts (B4)."""
+    store = runtime.store
+    if store not in _processes:
+        _processes[store] = secrets.token_hex(8)
+    use = asked_of(store, runtime.topology.graph)
+    if isinstance(store, NearStore):
+        use = StoreUse(use.requests, store.near_reads, store.far_reads)
+    place = Place(executor_name(), _processes[store], use)
+    return Envelope(0, Header(level + 1, unit, PLACE, ""), msgspec.msgpack.encode(place))
 
 
 def _stand_by(runtime: Runtime, task: WorkOrder, level: int, slot: int) -> None:

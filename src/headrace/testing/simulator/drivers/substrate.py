@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.progress import StoreUse
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults import kinds
@@ -112,6 +113,10 @@ class SimulatedSubstrate:
     def gone(self) -> str | None:
         """Always None: the simulated substrate cannot be lost."""
         return None
+
+    def used(self) -> StoreUse:
+        """Nothing: tasks use the store of the driver, which counts for itself."""
+        return StoreUse()
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""
