@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from headrace.causal.journal import Journal
 from headrace.engine.driver import collection
+from headrace.engine.driver.driver import Driver
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
+from headrace.model.sink import Delivery, Part
+from headrace.sinks.stored.manifest import ManifestName
+from headrace.sinks.stored.sink import StoredSink
 from headrace.store.store import ForwardingStore, Store
 from headrace.testing.simulator.machine.objects import SimulatedObjectStore
 
 __all__ = [
     "closed_calls_are_looked_for_before_the_intent",
     "closed_calls_are_not_looked_for",
+    "epochs_appear_file_by_file",
     "logged_calls_go_before_they_are_closed",
+    "manifests_are_made_by_listing",
+    "manifests_come_before_their_commit",
     "names_are_freed_before_they_are_written",
     "open_epochs_are_swept",
     "trimmed_entries_go_before_their_marker",
@@ -95,8 +105,12 @@ def logged_calls_go_before_they_are_closed() -> AbstractContextManager[Any]:
 
 def open_epochs_are_swept() -> AbstractContextManager[Any]:
     """C8, N3: what lies there of the open epoch, and no commit names, counts as an orphan."""
-    epoch = collection._epoch
-    return patch.object(collection, "_epoch", lambda name: epoch(name) - 1)
+    listed = collection._listed
+
+    def older(store: Store, directory: str) -> list[tuple[str, int]]:
+        return [(name, epoch - 1) for name, epoch in listed(store, directory)]
+
+    return patch.object(collection, "_listed", older)
 
 
 def names_are_freed_before_they_are_written() -> AbstractContextManager[Any]:
@@ -109,3 +123,45 @@ def names_are_freed_before_they_are_written() -> AbstractContextManager[Any]:
         write(self, name, data)
 
     return patch.object(SimulatedObjectStore, "write", tidy)
+
+
+def manifests_are_made_by_listing() -> AbstractContextManager[Any]:
+    """N4: a manifest names what lies there of its epoch, of dropped attempts too."""
+    manifest = StoredSink._manifest
+
+    def listed(self: StoredSink, delivery: Delivery) -> bytes:
+        start, own = f"{delivery.epoch:012d}-", self.own_store()
+        found = [info for info in own.walk() if info is not None and info.name.startswith(start)]
+        parts = [
+            Part(i.name, "", partial(own.read, i.name), i.name, 0, i.size, is_own=True)
+            for i in found
+        ]
+        return manifest(self, msgspec.structs.replace(delivery, parts=parts or delivery.parts))
+
+    return patch.object(StoredSink, "_manifest", listed)
+
+
+def manifests_come_before_their_commit() -> AbstractContextManager[Any]:
+    """N4: an epoch is published, and then committed."""
+    commit = Driver._commit
+
+    def early(self: Driver, plan: Any, made: Any) -> None:
+        self._deliverer.deliver(made)
+        commit(self, plan, made)
+
+    return patch.object(Driver, "_commit", early)
+
+
+def epochs_appear_file_by_file() -> AbstractContextManager[Any]:
+    """N4: the files of an epoch become visible one after another."""
+    publish = StoredSink._publish
+
+    def piecemeal(self: StoredSink, delivery: Delivery) -> None:
+        for count in range(1, len(delivery.parts)):
+            some = msgspec.structs.replace(delivery, parts=delivery.parts[:count])
+            self.store.write(ManifestName(delivery.epoch).name, self._manifest(some))
+        if len(delivery.parts) > 1:
+            self.store.write(ManifestName(delivery.epoch).name, self._manifest(delivery))
+        publish(self, delivery)
+
+    return patch.object(StoredSink, "_publish", piecemeal)

@@ -81,6 +81,10 @@ class Consumer:
         names = marks.names if isinstance(marks, Directory) else ()
         return max((int(name) for name in names if name.isdigit()), default=0)
 
+    def has_acknowledged(self, sink: str, epoch: int) -> bool:
+        """Whether a sink says that it has an epoch."""
+        return self.high_water(sink) >= epoch
+
     def weak(self) -> dict[str, dict[int, list[list[Row]]]]:
         """Sink -> epoch -> the rows of each weak delivery in its directory."""
         found: dict[str, dict[int, list[list[Row]]]] = {name: {} for name in self.outputs}

@@ -47,7 +47,7 @@ class Deliveries:
 
     def _passes_over(self, place: tuple[str, int], rows: int) -> None:
         sink, epoch = place
-        if self._consumer.high_water(sink) >= epoch:
+        if self._consumer.has_acknowledged(sink, epoch):
             raise Violation(f"sink {sink} has acknowledged epoch {epoch}, which is passed over")
         number, generation, told = self._teller()
         own = self._log.committed_by[epoch - 1] == generation

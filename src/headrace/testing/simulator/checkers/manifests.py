@@ -61,6 +61,14 @@ class ManifestConsumer(Consumer):
         """The last epoch that has a manifest."""
         return max(self._shown(self.outputs[sink], weak=False), default=0)
 
+    def has_acknowledged(self, sink: str, epoch: int) -> bool:
+        """Whether a sink has the rows of an epoch. Two drivers may pass it over, one after another.
+
+        A driver that slept does not know of a manifest without rows: it reads them when it opens.
+        """
+        shown = self._shown(self.outputs[sink], weak=False).get(epoch, [])
+        return any(each.complete for each in shown)
+
     def weak(self) -> dict[str, dict[int, list[list[Row]]]]:
         """Sink -> epoch -> the rows of each weak delivery."""
         return {
