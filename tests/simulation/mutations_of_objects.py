@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.causal.journal import Journal
 from headrace.engine.driver import collection
+from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.driver import Driver
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
@@ -143,13 +144,16 @@ def manifests_are_made_by_listing() -> AbstractContextManager[Any]:
 
 def manifests_come_before_their_commit() -> AbstractContextManager[Any]:
     """N4: an epoch is published, and then committed."""
-    commit = Driver._commit
+    commit, deliver = Driver._commit, Deliverer.deliver
 
     def early(self: Driver, plan: Any, made: Any) -> None:
-        self._deliverer.deliver(made)
+        deliver(self._deliverer, made)
         commit(self, plan, made)
 
-    return patch.object(Driver, "_commit", early)
+    stack = ExitStack()
+    stack.enter_context(patch.object(Driver, "_commit", early))
+    stack.enter_context(patch.object(Deliverer, "deliver", lambda self, made: None))
+    return stack
 
 
 def epochs_appear_file_by_file() -> AbstractContextManager[Any]:

@@ -53,13 +53,13 @@ class Manifests:
         return 0
 
     def find(self, epoch: int) -> EpochManifest | None:
-        """The manifest of one epoch; None if there is none."""
-        try:
-            return self.read(ManifestName(epoch)).find(epoch)
-        except FileNotFoundError:
-            pass
+        """The manifest of one epoch; None if there is none.
+
+        The largest that has it counts, for readers too: where manifests were merged, their names are
+        free, and a driver that has slept may put one there again.
+        """
         for _ in range(LISTINGS_MAX):
-            for name in self.names(epoch - 1):
+            for name in sorted(self.names(epoch - 1), key=lambda name: -name.count):
                 if not name.weak and name.first <= epoch <= name.last:
                     try:
                         return self.read(name).find(epoch)

@@ -217,7 +217,10 @@ class Interference:
         if life.fiber.dead:
             raise Killed
         if self._chance.random.random() < 0.3:
-            life.pause()
+            if self.requests is None:
+                life.pause()
+            else:
+                life.slowed(0.0)
 
     def sink_fails(self) -> None:
         """A sink raises."""

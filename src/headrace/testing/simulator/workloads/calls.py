@@ -226,6 +226,10 @@ class Calls:
             # removes it.
             chance.kinds |= {kinds.DRIVER_PAUSES, kinds.POWER_FAILS}
             chance.budget += 4
+        if chance.kinds and chance.face == kinds.OBJECTS:
+            # One driver sleeps before a call, while others close its epoch and collect.
+            chance.kinds |= {kinds.DRIVER_PAUSES, kinds.RIVAL_DRIVER}
+            simulation.epoch_records = max(1, simulation.epoch_records // 3)
 
     def pipeline(self) -> PipelineBuilder:
         """Two levels, whose hooks both call services."""
