@@ -55,8 +55,8 @@ class Manifests:
     def find(self, epoch: int) -> EpochManifest | None:
         """The manifest of one epoch; None if there is none.
 
-        The largest that has it counts, for readers too: where manifests were merged, their names are
-        free, and a driver that has slept may put one there again.
+        The largest that has it counts, for readers too: where manifests were merged, their names
+        are free, and a driver that has slept may put one there again.
         """
         for _ in range(LISTINGS_MAX):
             for name in sorted(self.names(epoch - 1), key=lambda name: -name.count):
