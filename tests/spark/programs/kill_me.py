@@ -19,6 +19,7 @@ from tests.spark.support import run_local
 
 from headrace import EpochProgress
 from headrace.failpoints import arm_from_environment
+from headrace.plan.listener import EpochCallback
 from headrace.store.location import checkpoint_store
 
 
@@ -47,7 +48,8 @@ def main() -> None:
     if given.local:
         arm_from_environment()
         print("ready", flush=True)
-        summary = run_local(pipeline, checkpoint_store(checkpoint), **options)
+        options["listeners"] = (EpochCallback(options.pop("on_epoch")),)
+        summary = run_local(pipeline, checkpoint_store(checkpoint), give_up_s=None, **options)
     else:
         from tests.spark.conftest import start_spark
 

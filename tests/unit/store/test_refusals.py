@@ -45,6 +45,9 @@ CAUSES = {
         answer(409, "ConditionalRequestConflict"),
         answer(400, "InvalidRequest", "bad"),
         Exception("something else"),
+        Exception(
+            "HTTP error: error sending request\n\nDebug source: kind: Interrupted, Incomplete"
+        ),
     ],
 }
 
@@ -79,6 +82,9 @@ def test_only_what_the_server_surely_did_not_do_is_certain() -> None:
         found = refusal_of(Exception(f"non-2xx status code: {status} X: "), URL)
         assert found.passing and not found.certain
     assert refusal_of(answer(400, "InvalidRequest"), URL).certain
+    broken = refusal_of(CAUSES["other"][-1], URL)
+    assert broken.sentence == "the connection to https://s3.example was broken"
+    assert broken.passing and not broken.certain
 
 
 def test_an_answer_that_repeats_the_signed_request_is_not_shown() -> None:

@@ -52,6 +52,10 @@ _ENDPOINT_WORDS = (
 )  # fmt: skip
 _INSTANCE_WORDS = ("169.254.169.254", "latest/api/token", "metadata.google", "identity/oauth2")
 _LATE_WORDS = ("kind: timeout", "timed out", "timedout", "deadline has elapsed")
+_BROKEN_WORDS = (
+    "error sending request", "incompletemessage", "kind: interrupted", "connection reset",
+    "broken pipe", "connection closed", "error decoding response body",
+)  # fmt: skip
 _CAUSE = re.compile(r"(?:message|error): \"([^\"]{3,200})\"")
 """The innermost cause, as the client shows its errors."""
 
@@ -117,6 +121,9 @@ def refusal_of(error: BaseException, url: StoreUrl) -> RefusedRequest:
             True,
             certain=False,
         )
+    if not status and any(word in low for word in _BROKEN_WORDS):
+        said = f"the connection to {_server(url)} was broken"
+        return RefusedRequest(OTHER, said, True, certain=False)
     shown = " ".join(filter(None, (str(status or ""), code))) or "no usable answer"
     passing = not 400 <= status < 500 or status in (408, 409, 412)
     return RefusedRequest(OTHER, f"{shown}: {_short(text)}", passing, certain=not passing)
