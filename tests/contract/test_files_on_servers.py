@@ -18,6 +18,7 @@ from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import failpoints, read_output, sinks, sources
 from headrace.errors import HeadraceError, IncompatibleState, SourceError
+from headrace.limits import Limits
 from headrace.model.sink import Delivery, Opening
 from headrace.model.source import Source, Workspace
 from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -29,6 +30,7 @@ from headrace.store.counts import PATH
 from headrace.store.location import open_store
 from headrace.store.memory import MemoryStore
 from headrace.store.objects import ObjectStore
+from headrace.system import System
 
 S3 = [kind for kind in chosen() if kind in ("ministack", "versitygw")]
 ROWS = [{"n": n, "name": f"naïve {n}" * (n % 5)} for n in range(3000)]
@@ -209,19 +211,25 @@ def test_a_copy_of_the_checkpoint_is_refused(url: str) -> None:
         second.deliver(Delivery(1, "c1", [], commit="b", place="/b"))
 
 
+@pytest.mark.parametrize("rides", [True, False], ids=["small", "large"])
 @pytest.mark.parametrize("kind", S3)
-def test_an_epoch_is_one_put_for_each_data_file_and_one_for_its_manifest(kind: str) -> None:
+def test_an_epoch_is_one_put_for_each_data_file_and_one_for_its_manifest(
+    kind: str, rides: bool
+) -> None:
+    checkpoint = MemoryStore(System(limits=Limits(ride_bytes_max=32 << 10 if rides else 0)))
     store = open_store(server_of(kind).new_url())
     assert isinstance(store, ObjectStore)
     topology = counting(VALUES, sinks.jsonl(store))
-    driver = driver_of(topology, epoch_records=4)
+    driver = driver_of(topology, checkpoint, epoch_records=4)
     run(driver, 2)
     before = store.requests()[PATH]
     made = len(store.list("data"))
     after_listing = store.requests()[PATH]
     run(driver, 3)
     now = store.requests()[PATH]
-    assert now.puts - before.puts == len(store.list("data")) - made + 3
+    files = len(store.list("data")) - made
+    assert files == 0 if rides else files >= 3
+    assert now.puts - before.puts == files + 3
     assert now.gets - before.gets == 0
     assert now.lists - after_listing.lists == 0
     assert now.deletes == before.deletes

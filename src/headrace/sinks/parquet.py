@@ -73,6 +73,7 @@ class ParquetRows(RowFormat):
         self.partition_by = (
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         )
+        self.has_directories = bool(self.partition_by)
         self.compression = compression.lower()
         self.schema = schema
         self.timestamp = timestamp

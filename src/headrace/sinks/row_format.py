@@ -19,6 +19,8 @@ class RowFormat(ABC):
     """Encodes rows as the bytes of files. Equal rows give equal bytes."""
 
     suffix: str
+    has_directories: bool = False
+    """Whether its files lie in directories that depend on their rows."""
     schema: pa.Schema | None = None
     """The schema that every file has, if the user gave one."""
 

@@ -27,6 +27,7 @@ from headrace.sinks.stored.manifest import (
     joined,
 )
 from headrace.sinks.stored.manifests import Manifests
+from headrace.sinks.stored.sink import own_name
 from headrace.sinks.stored.upkeep import covered_names, due_run, merge, sweep
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
@@ -141,7 +142,7 @@ def staged(sink: Sink, epoch: int, *numbers: int, label: str = "Count/0") -> Par
     own = sink.own_store()
     assert own is not None
     [file] = sink.encode_files(rows(*numbers))
-    name = f"{epoch:012d}-{label.replace('/', '%2F')}-{hash(file.data) & 2**60:032x}{file.suffix}"
+    name = own_name("", epoch, label, file.data, file.suffix)
     own.write(name, file.data)
     return Part(label, "", lambda: file.data, name, file.rows, len(file.data), is_own=True)
 
@@ -290,6 +291,32 @@ def test_merged_manifests_have_every_epoch_once(store: Store) -> None:
     again.verify(7, "commit 7")
     with pytest.raises(IncompatibleState, match="has epoch 7 from another copy"):
         again.verify(7, "another")
+
+
+def test_weak_deliveries_are_merged_with_their_epochs_and_stay_apart(store: Store) -> None:
+    sink = opened(store)
+    for epoch in range(1, 13):
+        for _ in range(2):
+            sink.deliver(Delivery(epoch, "c1", [staged(sink, epoch, 100 + epoch)], weak=True))
+        deliver(sink, epoch, epoch)
+    late = {name: store.read(f"_epochs/{name}") for name in store.list("_epochs")}
+
+    def shown() -> list[tuple[int, bool, list[int]]]:
+        return [(e.number, e.is_weak, e.table()["n"].to_pylist()) for e in read_output(store)]
+
+    wanted = [
+        (epoch, is_weak, [100 + epoch] if is_weak else [epoch])
+        for epoch in range(1, 13)
+        for is_weak in (True, True, False)
+    ]
+    assert shown() == wanted
+    assert merge(store, 4) and shown() == wanted
+    assert store.list("_epochs")[0] == "000000000004.000000000004"
+    for name, data in late.items():
+        store.write(f"_epochs/{name}", data)
+    assert shown() == wanted, "each is shown once, though a crash has left both forms"
+    assert Manifests(store).find(2) is not None
+    assert sweep(store, 0, 12) == 0
 
 
 def test_a_crash_between_a_merge_and_its_deletes_shows_every_epoch_once(store: Store) -> None:

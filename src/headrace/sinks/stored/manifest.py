@@ -52,6 +52,8 @@ class EpochManifest(msgspec.Struct, frozen=True):
     """False if the epoch's rows are left out, because they may have arrived (at-most-once)."""
     schema: str = ""
     """The Arrow schema that the user gave to the sink, serialized, in base64."""
+    weak: str = ""
+    """The nonce of a weak delivery, shown before the commit; "" of the epoch itself."""
 
 
 class ManifestName(msgspec.Struct, frozen=True, order=True):
@@ -96,8 +98,9 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.tail[start : start + file.size]
 
     def find(self, epoch: int) -> EpochManifest | None:
-        """An epoch in it."""
-        return next((found for found in self.epochs if found.epoch == epoch), None)
+        """An epoch in it, without its weak deliveries."""
+        found = (each for each in self.epochs if each.epoch == epoch and not each.weak)
+        return next(found, None)
 
 
 _encode = msgspec.json.Encoder().encode

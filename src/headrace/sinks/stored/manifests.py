@@ -99,14 +99,19 @@ class Manifests:
         weak: dict[int, list[tuple[EpochManifest, Manifest]]] = {}
         names = self.names(after)
         # The largest first: what it covers need not be read a second time.
+        nonces: set[str] = set()
         for name in sorted(names, key=lambda name: -name.count):
-            if name.weak:
-                for each, manifest in self._epochs(name):
+            lacking = range(max(name.first, after + 1), name.last + 1)
+            if not name.weak and all(epoch in strong for epoch in lacking):
+                continue
+            for each, manifest in self._epochs(name):
+                if each.epoch <= after or each.weak in nonces:
+                    continue
+                if each.weak:
+                    nonces.add(each.weak)
                     weak.setdefault(each.epoch, []).append((each, manifest))
-            elif any(e not in strong for e in range(max(name.first, after + 1), name.last + 1)):
-                for each, manifest in self._epochs(name):
-                    if each.epoch > after:
-                        strong.setdefault(each.epoch, (each, manifest))
+                else:
+                    strong.setdefault(each.epoch, (each, manifest))
         return strong, weak
 
     def _epochs(self, name: ManifestName) -> Iterator[tuple[EpochManifest, Manifest]]:

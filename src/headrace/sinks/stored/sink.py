@@ -124,7 +124,7 @@ class StoredSink(Sink):
         self._water = Manifests(self.store).highest(opening.committed)
         if self._water:
             self.verify(self._water, opening.commits.get(self._water, ""))
-        self._upkeep = Upkeep(self.store)
+        self._upkeep = Upkeep(self.store, has_directories=self.format.has_directories)
 
     def high_water(self) -> int:
         if self._in_doubt is not None:
@@ -142,8 +142,9 @@ class StoredSink(Sink):
                 f"{delivery.checkpoint}"
             )
         if delivery.weak:
-            name = ManifestName(delivery.epoch, weak=self.store.system.token_hex(8))
-            self.store.write(name.name, self._manifest(delivery))
+            nonce = self.store.system.token_hex(8)
+            name = ManifestName(delivery.epoch, weak=nonce).name
+            self.store.write(name, self._manifest(delivery, weak=nonce))
             return
         if self._water < delivery.epoch:
             self._publish(delivery)
@@ -175,7 +176,7 @@ class StoredSink(Sink):
         if self._upkeep is not None:
             self._upkeep.wait()
 
-    def _manifest(self, delivery: Delivery) -> bytes:
+    def _manifest(self, delivery: Delivery, *, weak: str = "") -> bytes:
         """The bytes of an epoch's manifest. They depend only on the delivery."""
         files: list[OutputFile] = []
         tail: list[bytes] = []
@@ -200,6 +201,7 @@ class StoredSink(Sink):
             files,
             delivery.complete,
             _schema_text(self.format),
+            weak,
         )
         return encode_manifest(Manifest([manifest], b"".join(tail)))
 

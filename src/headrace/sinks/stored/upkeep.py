@@ -33,8 +33,8 @@ from headrace.system import Thread
 
 MERGED_BYTES_MAX = 16 << 20
 """A merged manifest has about this size at most, because a reader holds it in memory."""
-WHOLE_SWEEP_EVERY = 16
-"""Every so many sweeps look at all data, the others only at recent epochs."""
+WHOLE_SWEEP_EVERY_S = 3600.0
+"""How often a sweep looks at all data; the others look only at recent epochs."""
 
 _logger = logging.getLogger("headrace.sinks")
 
@@ -42,13 +42,14 @@ _logger = logging.getLogger("headrace.sinks")
 class Upkeep:
     """Runs upkeep now and then, in one thread at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, has_directories: bool) -> None:
         self._store = store
+        self._has_directories = has_directories
         self._every = store.system.limits.sink_upkeep_epochs
         self._since = 0
         self._thread: Thread | None = None
         self._is_running = False
-        self._sweeps = 0
+        self._swept_at = float("-inf")
 
     def after(self, epoch: int) -> None:
         """Says that an epoch was delivered; may start upkeep."""
@@ -67,17 +68,24 @@ class Upkeep:
             self._thread = None
 
     def _run(self, closed: int) -> None:
-        is_whole = self._sweeps % WHOLE_SWEEP_EVERY == 0
-        self._sweeps += 1
         try:
             with counted_as(UPKEEP):
                 while merge(self._store, self._every):
                     pass
-                sweep(self._store, 0 if is_whole else max(0, closed - 4 * self._every), closed)
+                self._sweep(closed)
         except (HeadraceError, OSError) as error:
             _logger.info("upkeep of %s is put off: %s", self._store.where(), error)
         finally:
             self._is_running = False
+
+    def _sweep(self, closed: int) -> None:
+        now = self._store.system.uptime_s()
+        if now - self._swept_at >= WHOLE_SWEEP_EVERY_S:
+            sweep(self._store, 0, closed)
+            self._swept_at = now
+        elif not self._has_directories:
+            # With directories every sweep would list them all.
+            sweep(self._store, max(0, closed - 4 * self._every), closed)
 
 
 def merge(store: Store, every: int) -> bool:
@@ -91,6 +99,7 @@ def merge(store: Store, every: int) -> bool:
         return False
     manifests = Manifests(store)
     merged = ManifestName(run[-1].last, run[-1].last - run[0].first + 1)
+    run += [name for name in names if name.weak and merged.first <= name.last <= merged.last]
     data = encode_manifest(joined([manifests.read(name) for name in run]))
     store.put_if_absent(merged.name, data)
     if store.read(merged.name) != data:
@@ -152,9 +161,10 @@ def sweep(store: Store, after: int, closed: int) -> int:
             return 0  # merged by another driver just now: the next sweep sees the merged one
         for each in found.epochs:
             files = {file.name for file in each.files}
-            (weak if name.weak else named).setdefault(each.epoch, set()).update(files)
+            (weak if each.weak else named).setdefault(each.epoch, set()).update(files)
     swept = 0
-    for info in store.walk(DATA):
+    # Names begin with their epoch, so a sweep of recent epochs need not list the older ones.
+    for info in store.walk(DATA, after=f"{DATA}/{after:012d}" if after else ""):
         if info is None:
             continue
         file = info.name.removeprefix(f"{DATA}/")
