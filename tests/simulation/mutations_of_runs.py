@@ -43,6 +43,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "collection_trims_what_is_pinned": (READER,),
     "high_water_is_overwritten": ("driver pauses", "rival driver"),
     "leaders_renew_once": (STANDBY,),
+    "logged_calls_go_before_they_are_closed": ("driver dies", "driver pauses", "rival driver"),
     "old_leases_count": (STANDBY, LEASE),
     "resting_leaders_count_as_stuck": (STANDBY, "sink away"),
     "standbys_are_impatient": (STANDBY,),

@@ -34,8 +34,8 @@ _CHANGES = frozenset(
     ("create", "write", "link", "rename", "unlink", "rmdir", "put", "overwrite", "copy", "delete")
 )
 
-_MARKERS = (".trimmed", ".closed", ".intent-1")
-"""Names of objects whose put decides what others may do: dangerous before and after."""
+_PLACES = {".trimmed": "marker", ".closed": "marker", ".intent-1": "intent"}
+"""Objects whose put decides what others may do: dangerous before and after."""
 
 _YIELDS = 0.08
 """How often a thread beside the loop lets the loop go on, at each request."""
@@ -138,10 +138,10 @@ class Interference:
         life = self._begins(call, path)
         if life is None or self.requests is None:
             return None
-        is_marker = call == "put" and path.endswith(_MARKERS)
-        if is_marker and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
+        place = _PLACES.get(path[path.rfind(".") :], "call") if call == "put" else "call"
+        if place == "marker" and self._chance.strikes(kinds.DRIVER_DIES, place):
             life.die(f"{call} {path}")
-        if self._chance.strikes(kinds.DRIVER_PAUSES, "marker" if is_marker else "call"):
+        if self._chance.strikes(kinds.DRIVER_PAUSES, place):
             self._pause(life, f"before {call} {path}")
         self._others_act(life, call, path)
         if self._is_refused(life, call, path):

@@ -36,10 +36,17 @@ def _kind(
     return kind
 
 
-DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05, "marker": 0.1})
+DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05, "marker": 0.2})
 DRIVER_PAUSES = _kind(
     "driver pauses",
-    {"life": 0.7, "failpoint": 0.02, "call": 0.01, "unsynced name": 0.15, "marker": 0.15},
+    {
+        "life": 0.7,
+        "failpoint": 0.02,
+        "call": 0.01,
+        "unsynced name": 0.15,
+        "marker": 0.3,
+        "intent": 0.05,
+    },
 )
 RIVAL_DRIVER = _kind("rival driver", {"turn": 0.15})
 TASK_DIES = _kind("task dies", {"task": 0.15})

@@ -229,6 +229,7 @@ class Calls:
         if chance.kinds and chance.face == kinds.OBJECTS:
             # One driver sleeps before a call, while others close its epoch and collect.
             chance.kinds |= {kinds.DRIVER_PAUSES, kinds.RIVAL_DRIVER}
+            chance.budget += 8
             simulation.epoch_records = max(1, simulation.epoch_records // 3)
 
     def pipeline(self) -> PipelineBuilder:
