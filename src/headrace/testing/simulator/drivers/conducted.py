@@ -58,6 +58,8 @@ class ConductedLife(Life):
         self.give_up_s = None if chance.random.random() < 0.7 else chance.random.uniform(20, 60)
         self.unwell_at = float("-inf")
         """When something last kept it from renewing its lease."""
+        self._slow_threads = 0
+        """How many of its threads wait for a slow answer."""
         self._refused_since: float | None = None
         self._refused_at = -1.0
         self._waits = 0
@@ -122,9 +124,15 @@ class ConductedLife(Life):
             self._change_ring(driver)
 
     def slowed(self, seconds: float) -> None:
-        self.unwell_at = float("inf")
+        self._slow_threads += 1
         super().slowed(seconds)
+        self._slow_threads -= 1
         self.unwell_at = self._scene.uptime_s()
+
+    @property
+    def last_unwell(self) -> float:
+        """When something last kept it from renewing its lease; infinite where that lasts."""
+        return float("inf") if self._slow_threads else self.unwell_at
 
     # Notices of outages, and when it gives up -----------------------------
 

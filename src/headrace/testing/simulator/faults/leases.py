@@ -143,7 +143,7 @@ class Leases:
                 f"{who} took over after {last.at - same:.1f} s of silence; a lease lasts {length_s}"
             )
         if isinstance(leader, ConductedLife) and leader.leads and not leader.asleep:
-            disturbed = max(leader.unwell_at, leader.began_to_lead)
+            disturbed = max(leader.last_unwell, leader.began_to_lead)
             if disturbed < same and not any(look.spoilt for look in looks if look.at >= same):
                 raise Violation(
                     f"{who} took over from driver {leader.number}, which nothing has disturbed "
