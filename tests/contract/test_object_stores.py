@@ -6,7 +6,10 @@ A proxy stands between the store and a real server, and loses, delays and invent
 from __future__ import annotations
 
 import os
+import pickle
 import random
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -17,6 +20,8 @@ from pathlib import Path
 import pytest
 from tests.servers.proxy import Proxy
 from tests.servers.stores import chosen, server_of
+from tests.spark.pipelines import exchange, make_trades, write_trades
+from tests.spark.support import run_local
 
 from headrace.errors import InvalidPipeline, StoreError
 from headrace.store import objects
@@ -295,6 +300,62 @@ def test_a_server_that_cannot_be_reached_is_named(proxy: Proxy) -> None:
         store.put_if_absent("a", b"")
 
 
+def test_tls_is_checked_unless_its_authority_is_named_or_it_is_switched_off(
+    tmp_path: Path,
+) -> None:
+    authority, key = tmp_path / "ca.pem", tmp_path / "key.pem"
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-addext", "basicConstraints=critical,CA:FALSE",
+         "-keyout", str(key), "-out", str(authority)],
+        capture_output=True,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("openssl cannot make a certificate here")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(authority, key)
+    proxy = Proxy(server_of(S3[0]).process.port, tls=tls)
+    endpoint = f"https://127.0.0.1:{proxy.port}"
+    plain = opened(proxy, endpoint=endpoint, allow_http="false")
+    with pytest.raises(StoreError, match="TLS certificate is not trusted: .*ca_file="):
+        plain.read("a")
+    for how in ({"ca_file": str(authority)}, {"insecure": "true"}):
+        store = opened(proxy, endpoint=endpoint, allow_http="false", **how)
+        assert store.put_if_absent("a", b"1") and store.read("a") == b"1"
+    with pytest.raises(StoreError, match="the file /none.pem, which ca_file= names"):
+        opened(proxy, endpoint=endpoint, ca_file="/none.pem").read("a")
+    proxy.close()
+
+
+def test_no_key_is_in_the_checkpoint_its_messages_or_what_is_sent_to_workers(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if "ministack" not in S3:
+        pytest.skip("other servers know one key only")
+    secrets = {"AWS_ACCESS_KEY_ID": "AKIA7SECRETKEYID", "AWS_SECRET_ACCESS_KEY": "zUpErSeCrEt12345"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    store = opened(proxy)
+    trades = make_trades(1, count=80)
+    source = write_trades(trades, tmp_path / "in")
+    dice = random.Random(2)
+    proxy.fault = lambda method, path, number: "503" if dice.random() < 0.05 else "pass"
+    run_local(exchange(source, tmp_path / "out"), store, slots=2, epoch_records=25, give_up_s=None)
+    proxy.fault = lambda method, path, number: "403 " + ERROR.format("SignatureDoesNotMatch", "x")
+    with pytest.raises(StoreError) as caught:
+        store.read("IDENTITY")
+    proxy.fault = lambda method, path, number: "pass"
+    names = [info.name for info in store.walk() if info is not None]
+    assert "IDENTITY" in names
+    shown = [store.read(name) for name in names] + [name.encode() for name in names]
+    shown += [pickle.dumps(store), repr(store).encode(), caplog.text.encode()]
+    shown += [str(caught.value).encode(), store.location.encode()]
+    shown += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    for value in secrets.values():
+        assert not any(value.encode() in each for each in shown)
+
+
 def test_wrong_keys_are_refused_by_a_server_that_checks_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -314,6 +375,31 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(InvalidPipeline, match=r"pip install 'headrace\[hdfs\]'"):
         open_store("hdfs://h:1/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("hdfs://127.0.0.1:1/x", "the name node 127.0.0.1:1 cannot be reached: Connection refused"),
+        ("hdfs://nameservice/x", "nameservice is not known: .*HADOOP_CONF_DIR"),
+    ],
+)
+def test_a_name_node_that_cannot_be_reached_is_named_in_bounded_time(url: str, said: str) -> None:
+    began = time.monotonic()
+    for act in (lambda s: s.read("a"), lambda s: s.put_if_absent("a", b""), lambda s: s.list("")):
+        with pytest.raises(StoreError, match=said):
+            act(open_store(url))
+    assert time.monotonic() - began < 60
+
+
+def test_a_name_node_that_hangs_is_left_in_bounded_time() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        store = open_store(f"hdfs://127.0.0.1:{deaf.getsockname()[1]}/x?timeout=1s")
+        for act in (lambda: store.read("a"), lambda: store.put_if_absent("a", b"")):
+            with pytest.raises(StoreError, match="did not answer in time"):
+                act()
 
 
 # Asking ---------------------------------------------------------------------

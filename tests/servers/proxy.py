@@ -14,6 +14,7 @@ Faults are data: a function looks at each request and says what happens to it.
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ Fault = Callable[[str, str, int], str]
 class Proxy:
     """Forwards to a port of 127.0.0.1, but for faults."""
 
-    def __init__(self, target: int, late_s: float = 0.3) -> None:
+    def __init__(self, target: int, late_s: float = 0.3, tls: ssl.SSLContext | None = None) -> None:
         self.fault: Fault = lambda method, path, number: "pass"
         self.keeps_metadata = True
         self.drops_condition = False
@@ -113,6 +114,10 @@ class Proxy:
                 pass  # Cut connections.
 
         self._server = Quiet(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

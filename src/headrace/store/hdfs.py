@@ -17,9 +17,9 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.errors import InvalidPipeline, StoreError
 from headrace.store.client.refusals import cleaned
@@ -28,11 +28,23 @@ from headrace.store.store import ObjectInfo, Store, checked_name
 from headrace.store.url import StoreUrl, parse_url
 from headrace.system import REAL, System
 
-RENAME_TRIES = 5
+RENAME_TRIES = 3
+SLOWEST_BYTES_PER_S = 1 << 20
+"""A slower transfer counts as hung."""
 PAUSE_S = 0.1
 """The first pause before a retry; it doubles."""
 PAGE = 1000
 """Names in one answer to a listing, by default."""
+
+
+_FEW_RETRIES = {
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "200",
+    "dfs.client.failover.sleep.max.millis": "1000",
+}
+"""By default the client would repeat a request for minutes; the engine waits and retries itself."""
+
+_Given = TypeVar("_Given")
 
 
 class HdfsStore(Store):
@@ -79,7 +91,7 @@ class HdfsStore(Store):
         with self._explained("write", name):
             aside = self._written_aside(path, data)
             try:
-                self._open().rename(aside, path, overwrite=True)
+                self._within(lambda client: client.rename(aside, path, overwrite=True))
             except Exception:
                 self._remove(aside)
                 raise
@@ -100,10 +112,14 @@ class HdfsStore(Store):
         options: dict[str, Any] = {"create_parent": False}
         if replication := self.url.option("replication"):
             options["replication"] = int(replication)
-        try:
-            with self._open().create(aside, self._package.WriteOptions(**options)) as file:
+
+        def write(client: Any) -> None:
+            with client.create(aside, self._package.WriteOptions(**options)) as file:
                 if data:
                     file.write(data)
+
+        try:
+            self._within(write, len(data))
         except Exception:
             self._remove(aside)
             raise
@@ -111,11 +127,10 @@ class HdfsStore(Store):
 
     def _renamed(self, aside: str, path: str, data: bytes) -> bool:
         """Whether the file has got the name; the outcome of every try is looked up."""
-        client = self._open()
         for attempt in range(RENAME_TRIES):
             failure: Exception | None = None
             try:
-                client.rename(aside, path, overwrite=False)
+                self._within(lambda client: client.rename(aside, path, overwrite=False))
                 return True
             except FileExistsError:
                 taken = True
@@ -123,8 +138,7 @@ class HdfsStore(Store):
                 taken, failure = False, error
             if not self._exists(aside):
                 # Renamed, or swept away with a directory that others have removed.
-                with client.read(path) as file:
-                    return bytes(file.read()) == data
+                return self._contents(path) == data
             if taken:
                 return False
             if not self._exists(path.rpartition("/")[0]):
@@ -137,27 +151,34 @@ class HdfsStore(Store):
     def read(self, name: str) -> bytes:
         path = self._path(name)
         with self._explained("read", name):
-            with self._open().read(path) as file:
-                data = bytes(file.read())
+            data = self._contents(path)
         self._counter.get(len(data))
         self._was_present = True
         return data
+
+    def _contents(self, path: str) -> bytes:
+        size = int(self._within(lambda client: client.get_file_info(path)).length)
+        return self._within(lambda client: bytes(client.read(path).read()), size)
 
     def stat(self, name: str) -> ObjectInfo:
         path = self._path(name)
         self._counter.get()
         with self._explained("look at", name):
-            found = self._open().get_file_info(path)
+            found = self._within(lambda client: client.get_file_info(path))
             if found.isdir:
                 raise FileNotFoundError(name)
         return _info(name, found)
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
         path = self._path(name)
+
+        def read(client: Any) -> bytes:
+            file = client.read(path)
+            until = min(end, len(file))
+            return bytes(file.read_range(start, until - start)) if start < until else b""
+
         with self._explained("read", name):
-            with self._open().read(path) as file:
-                until = min(end, len(file))
-                data = bytes(file.read_range(start, until - start)) if start < until else b""
+            data = self._within(read, end - start)
         self._counter.get(len(data))
         return data
 
@@ -206,7 +227,7 @@ class HdfsStore(Store):
         path = self._path(directory)
         try:
             with self._explained("list", directory):
-                found = [*self._open().list_status(path)]
+                found = self._within(lambda client: [*client.list_status(path)])
         except FileNotFoundError:
             found = []
         self._counter.list(len(found), PAGE)
@@ -216,23 +237,25 @@ class HdfsStore(Store):
         if self._was_present and not self.is_present():
             raise StoreError(f"the directory {self.where()} has vanished")
         with self._explained("make the directory", name):
-            self._open().mkdirs(self._path(name), create_parent=True)
+            path = self._path(name)
+            self._within(lambda client: client.mkdirs(path, create_parent=True))
         self._was_present = True
 
     def remove_directory(self, name: str) -> None:
         self.sweep(name, older_than_s=-1.0)
+        path = self._path(name)
         try:
-            self._open().delete(self._path(name), recursive=False)
+            self._within(lambda client: client.delete(path, recursive=False))
         except Exception:
             pass  # Missing, or a zombie task is writing there: the next call retries.
 
     def retire_directory(self, name: str) -> bool:
-        retired = self._path(f"{name}.gone")
+        path, retired = self._path(name), self._path(f"{name}.gone")
         with self._explained("rename", name):
             # Remains of a crash would be in the way if a driver has made `name` again since.
             self._remove(retired, recursive=True)
             try:
-                self._open().rename(self._path(name), retired, overwrite=False)
+                self._within(lambda client: client.rename(path, retired, overwrite=False))
             except FileNotFoundError:
                 pass  # Already renamed before a crash.
             self._remove(retired, recursive=True)
@@ -246,14 +269,14 @@ class HdfsStore(Store):
 
     def _exists(self, path: str) -> bool:
         try:
-            self._open().get_file_info(path)
+            self._within(lambda client: client.get_file_info(path))
         except FileNotFoundError:
             return False
         return True
 
     def _remove(self, path: str, *, quietly: bool = True, recursive: bool = False) -> None:
         try:
-            self._open().delete(path, recursive=recursive)
+            self._within(lambda client: client.delete(path, recursive=recursive))
         except FileNotFoundError:
             pass
         except Exception:
@@ -274,11 +297,16 @@ class HdfsStore(Store):
                 f"cannot {action} {self.where(name)}: {_sentence(error, self.url)}"
             ) from None
 
+    def _within(self, act: Callable[[Any], _Given], size: int = 0) -> _Given:
+        """The result of a request; TimeoutError if it takes too long: the client waits for ever."""
+        seconds = self.url.timeout_s + size / SLOWEST_BYTES_PER_S
+        return self.system.run_within(seconds, lambda: act(self._open()), lambda: None)
+
     def _open(self) -> Any:
         if self._client is None or self._process != os.getpid():
             with self._lock:
                 if self._client is None or self._process != os.getpid():
-                    self._client = self._package.Client(f"hdfs://{self.url.place}")
+                    self._client = self._package.Client(f"hdfs://{self.url.place}", _FEW_RETRIES)
                     self._process = os.getpid()
         return self._client
 
@@ -301,10 +329,17 @@ def hdfs_package() -> Any:
 def _sentence(error: Exception, url: StoreUrl) -> str:
     text = cleaned(str(error))[:300]
     low = text.lower()
+    if isinstance(error, TimeoutError):
+        return f"the name node {url.place} or a data node did not answer in time"
     if isinstance(error, PermissionError) or "accesscontrol" in low or "permission denied" in low:
         user = os.environ.get("HADOOP_USER_NAME", "")
         who = f"the user {user!r}" if user else "this user (HADOOP_USER_NAME names another one)"
         return f"permission denied: {who} may not write there"
+    if "no namenode hosts" in low:
+        return (
+            f"{url.place} is not known: write host:port of the name node, or set HADOOP_CONF_DIR "
+            "to the directory of an hdfs-site.xml that describes it"
+        )
     if "connection refused" in low or "failed to lookup" in low or "no valid" in low:
         return f"the name node {url.place} cannot be reached: {text}"
     if "sasl" in low or "kerberos" in low or "gssapi" in low:

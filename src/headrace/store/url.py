@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     "s3": {"endpoint": "", "region": "", "path_style": "true", "profile": "", **_CONNECTION},
     "gs": {**_CONNECTION},
     "az": {"account": "", "endpoint": "", **_CONNECTION},
-    "hdfs": {"replication": ""},
+    "hdfs": {"replication": "", "timeout": "30s"},
 }
 """Scheme -> options and their default values."""
 
@@ -174,8 +174,6 @@ def _checked(url: StoreUrl) -> StoreUrl:
             raise InvalidPipeline(f"{url.where()}: the option {name} is true or false")
         if name == "replication" and not (value.isdigit() and int(value) > 0):
             raise InvalidPipeline(f"{url.where()}: the option replication is a number from 1 on")
-    if url.scheme == "hdfs":
-        return url
     if url.timeout_s <= 0:
         raise InvalidPipeline(f"{url.where()}: timeout= is longer than nothing")
     if "endpoint" in OPTIONS[url.scheme] and (endpoint := url.option("endpoint")):
