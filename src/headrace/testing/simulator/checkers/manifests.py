@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.testing.simulator.checkers.consumer import Consumer, Row, SinkOutput, rows_in
@@ -110,26 +111,32 @@ class ManifestConsumer(Consumer):
         merged one, without its rows.
         """
         found: dict[int, list[ShownEpoch]] = {}
+        nonces: set[str] = set()
         for name in sorted(self.disk.list(f"{output.root}/_epochs"), key=_size, reverse=True):
             named = _NAME.fullmatch(name)
             if named is None:
                 raise Violation(f"sink {output.name}: {name} is not the name of a manifest")
-            if bool(named[3]) == weak and not (output.may_lose and int(named[1]) in found):
-                file = self.disk.file(f"{output.root}/_epochs/{name}")
-                for epoch, shown in self._read(output, file).items():
+            if (named[3] and not weak) or (not weak and output.may_lose and int(named[1]) in found):
+                continue
+            file = self.disk.file(f"{output.root}/_epochs/{name}")
+            for epoch, nonce, shown in self._read(output, file, weak=weak):
+                if nonce not in nonces:  # a crash may leave a weak delivery and its merged form
                     found.setdefault(epoch, []).append(shown)
+                    nonces.update({nonce} if nonce else ())
         return found
 
-    def _read(self, output: SinkOutput, file: File) -> dict[int, ShownEpoch]:
+    def _read(
+        self, output: SinkOutput, file: File, *, weak: bool
+    ) -> Iterator[tuple[int, str, ShownEpoch]]:
+        """(epoch, nonce of a weak delivery, how it is shown) of the weak or of the other epochs."""
         body = file.data.split(b"\n", 1)[1].removesuffix(b"\n")
         head, _, tail = body.partition(b"\n")
-        found = {}
         for epoch in json.loads(head):
-            rows: list[Row] = []
-            for described in epoch["files"]:
-                rows += rows_in(self._bytes(output, epoch["epoch"], described, tail))
-            found[epoch["epoch"]] = ShownEpoch(rows, epoch["complete"])
-        return found
+            if bool(epoch["weak"]) == weak:
+                rows: list[Row] = []
+                for described in epoch["files"]:
+                    rows += rows_in(self._bytes(output, epoch["epoch"], described, tail))
+                yield epoch["epoch"], epoch["weak"], ShownEpoch(rows, epoch["complete"])
 
     def _bytes(self, output: SinkOutput, epoch: int, described: list[Any], tail: bytes) -> bytes:
         name, size, _, offset = (*described, None)[:4]
