@@ -146,13 +146,13 @@ def manifests_come_before_their_commit() -> AbstractContextManager[Any]:
     """N4: an epoch is published, and then committed."""
     commit, deliver = Driver._commit, Deliverer.deliver
 
-    def early(self: Driver, plan: Any, made: Any) -> None:
-        deliver(self._deliverer, made)
-        commit(self, plan, made)
+    def early(self: Driver, plan: Any, made: Any, riders: Any) -> None:
+        deliver(self._deliverer, made, riders)
+        commit(self, plan, made, riders)
 
     stack = ExitStack()
     stack.enter_context(patch.object(Driver, "_commit", early))
-    stack.enter_context(patch.object(Deliverer, "deliver", lambda self, made: None))
+    stack.enter_context(patch.object(Deliverer, "deliver", lambda self, made, riders: None))
     return stack
 
 
