@@ -10,6 +10,7 @@ The other driver was refused.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,12 +22,15 @@ from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
 from headrace.model.context import Context
 from headrace.model.record import Record
+from headrace.model.sink import Sink
 from headrace.model.source import Timing
 from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Finish
 from headrace.plan.options import Options
+from headrace.sinks.stored.sink import StoredSink
 from headrace.store.disk import DiskStore
+from headrace.store.store import Store
 from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.workers import Workers
@@ -34,10 +38,15 @@ from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
+from headrace.testing.simulator.machine.objects import (
+    ObjectServer,
+    SimulatedObjectStore,
+    StoredObject,
+)
 from headrace.testing.simulator.machine.syscalls import Fault, Syscalls
 from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
-from headrace.testing.simulator.workloads.sink import SimulatedSink
+from headrace.testing.simulator.workloads.sink import SimulatedRows, SimulatedSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 START_US = 1_700_000_000_000_000
@@ -103,6 +112,7 @@ class Copies:
         self.disk = SimulatedDisk()
         files = Syscalls(self.disk, self._gate, lambda: self._now / 1e6)
         files.remembered = lambda: set()
+        self._server = ObjectServer(self.disk, lambda: self._now / 1e6)
         self._now = START_US
         self._tuning = Tuning(chance)
         # Nothing is collected, so that both histories can be read to the end.
@@ -133,8 +143,8 @@ class Copies:
             source.show(split, len(self._records[split]))
         p.read("numbers", source)
         p.compute(Sieve, inputs={"numbers": "n"}, outputs="passed")
-        p.stream("passed").write(SimulatedSink("passed", "/out/passed", self.chance))
-        topology, store = p.freeze(), DiskStore(root, self._system)
+        p.stream("passed").write(self._sink())
+        topology, store = p.freeze(), self._store(root)
         workers = Workers(topology, store, self.chance, 1)
         options = Options(slots=2, epoch_records=epoch_records, retain_epochs=2, background=False)
         setup = Setup(
@@ -148,6 +158,16 @@ class Copies:
             choose_run=self._tuning.choose_run,
         )
         return Follower(setup)
+
+    def _store(self, root: str) -> Store:
+        if self.chance.face == kinds.DISK:
+            return DiskStore(root, self._system)
+        return SimulatedObjectStore(self._server, root, self._system, self._gate)
+
+    def _sink(self) -> Sink:
+        if self.chance.face == kinds.DISK:
+            return SimulatedSink("passed", "/out/passed", self.chance)
+        return StoredSink(self._store("/out/passed"), SimulatedRows())
 
     # How a schedule runs --------------------------------------------------
 
@@ -211,7 +231,7 @@ class Copies:
                 side.fiber.dead = True
                 raise Killed
         # Pause here, so that a driver's knowledge of the other is old when it puts or renames.
-        likely = 0.4 if call in ("rename", "link") else self._haste
+        likely = 0.4 if call in ("rename", "link", "put") else self._haste
         if path.startswith("/out") and self.random.random() < likely:
             side.fiber.pause()
             self._running = side
@@ -242,6 +262,9 @@ class Copies:
 
     def _check_published(self, root: str, log: LogChecker) -> None:
         """The published output is that of this history: complete, and nothing else."""
+        if self.chance.face == kinds.OBJECTS:
+            self._check_manifests(root, log.commits)
+            return
         for sink in self.disk.list("/out"):
             shown = {
                 name: self._files(f"/out/{sink}/{name}")
@@ -263,6 +286,23 @@ class Copies:
                         f"{root} came to its end, but {sink}/{name} is not as it committed it: "
                         "rows are lost, or a copy's"
                     )
+
+    def _check_manifests(self, root: str, commits: list[dict[str, Any]]) -> None:
+        """Each epoch has a manifest, which names the files that this history committed."""
+        names = self.disk.list("/out/passed/_epochs")
+        for commit in commits:
+            shown: list[str] | None = None
+            if f"{commit['epoch']:012d}" in names:
+                file = self.disk.file(f"/out/passed/_epochs/{commit['epoch']:012d}")
+                [epoch] = json.loads(file.data.split(b"\n", 2)[1])
+                shown = sorted(described[0] for described in epoch["files"])
+            if shown != sorted(file["name"] for file in commit["staged"] if file["rows"]):
+                raise Violation(
+                    f"{root} came to its end, but epoch {commit['epoch']} is not as it committed "
+                    "it: rows are lost, or a copy's"
+                )
+        if len(names) != len(commits):
+            raise Violation(f"{root} has {len(commits)} epochs, its output {len(names)}")
 
     def _files(self, path: str) -> list[bytes]:
         names = self.disk.directory(path).names
@@ -291,6 +331,8 @@ def _may_both_be_refused(*histories: list[dict[str, Any]]) -> bool:
 
 
 def _copied(node: Node) -> Node:
+    if isinstance(node, StoredObject):
+        return StoredObject(node.data, node.nonce, node.changed_s)
     if isinstance(node, File):
         file = File(node.changed_s)
         file.data = node.data

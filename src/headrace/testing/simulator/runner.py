@@ -74,8 +74,8 @@ def run_seed(
     if face is not None:
         command += f" --store {face}"
     copies = workload is None and Random(f"{seed} copies").random() < 0.02
-    if workload == COPIES or (copies and face != OBJECTS):
-        return _run_copies(seed, command)
+    if workload == COPIES or copies:
+        return _run_copies(seed, command, face or face_of(seed))
 
     def make(random: Random) -> Workload:
         own = sorted(WORKLOADS)[random.randrange(len(WORKLOADS))]
@@ -89,9 +89,9 @@ def face_of(seed: int) -> str:
     return OBJECTS if Random(f"{seed} store").random() < 0.5 else DISK
 
 
-def _run_copies(seed: int, command: str) -> Verdict:
+def _run_copies(seed: int, command: str, face: str) -> Verdict:
     """One schedule over two copies of one checkpoint, with a disk and random numbers of its own."""
-    chance = Chance(seed, faults=False)
+    chance = Chance(seed, faults=False, face=face)
     complaint: str | None = None
     try:
         Copies(chance).run()

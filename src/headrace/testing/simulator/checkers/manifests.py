@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.testing.simulator.checkers.consumer import Consumer, Row, SinkOutput, rows_in
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.machine.disk import File
 
-_NAME = re.compile(r"(\d{12})(?:\.(\d{12}))?(-weak-[0-9a-f]+)?")
+_NAME = re.compile(r"\d{12}(?:\.(\d{12}))?(?:-weak-[0-9a-f]+)?")
 
 
 class ShownEpoch(NamedTuple):
@@ -113,30 +112,23 @@ class ManifestConsumer(Consumer):
         found: dict[int, list[ShownEpoch]] = {}
         nonces: set[str] = set()
         for name in sorted(self.disk.list(f"{output.root}/_epochs"), key=_size, reverse=True):
-            named = _NAME.fullmatch(name)
-            if named is None:
-                raise Violation(f"sink {output.name}: {name} is not the name of a manifest")
-            if (named[3] and not weak) or (not weak and output.may_lose and int(named[1]) in found):
-                continue
             file = self.disk.file(f"{output.root}/_epochs/{name}")
-            for epoch, nonce, shown in self._read(output, file, weak=weak):
-                if nonce not in nonces:  # a crash may leave a weak delivery and its merged form
-                    found.setdefault(epoch, []).append(shown)
-                    nonces.update({nonce} if nonce else ())
+            head, _, tail = file.data.split(b"\n", 1)[1].removesuffix(b"\n").partition(b"\n")
+            for each in json.loads(head):
+                if bool(each["weak"]) != weak or each["weak"] in nonces:
+                    continue
+                if output.may_lose and each["epoch"] in found:
+                    continue
+                if weak:
+                    nonces.add(each["weak"])
+                found.setdefault(each["epoch"], []).append(self._read(output, each, tail))
         return found
 
-    def _read(
-        self, output: SinkOutput, file: File, *, weak: bool
-    ) -> Iterator[tuple[int, str, ShownEpoch]]:
-        """(epoch, nonce of a weak delivery, how it is shown) of the weak or of the other epochs."""
-        body = file.data.split(b"\n", 1)[1].removesuffix(b"\n")
-        head, _, tail = body.partition(b"\n")
-        for epoch in json.loads(head):
-            if bool(epoch["weak"]) == weak:
-                rows: list[Row] = []
-                for described in epoch["files"]:
-                    rows += rows_in(self._bytes(output, epoch["epoch"], described, tail))
-                yield epoch["epoch"], epoch["weak"], ShownEpoch(rows, epoch["complete"])
+    def _read(self, output: SinkOutput, epoch: dict[str, Any], tail: bytes) -> ShownEpoch:
+        rows: list[Row] = []
+        for described in epoch["files"]:
+            rows += rows_in(self._bytes(output, epoch["epoch"], described, tail))
+        return ShownEpoch(rows, epoch["complete"])
 
     def _bytes(self, output: SinkOutput, epoch: int, described: list[Any], tail: bytes) -> bytes:
         name, size, _, offset = (*described, None)[:4]
@@ -151,4 +143,6 @@ class ManifestConsumer(Consumer):
 def _size(name: str) -> int:
     """How many epochs a manifest has."""
     found = _NAME.fullmatch(name)
-    return int(found[2] or 1) if found else 0
+    if found is None:
+        raise Violation(f"{name} is not the name of a manifest")
+    return int(found[1] or 1)
