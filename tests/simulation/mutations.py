@@ -606,6 +606,7 @@ ONLY: dict[str, str] = {
     "undelivered_rows_are_not_told": "at-most-once",
     "refused_rows_are_handed_over_again": "at-most-once",
     "acknowledged_epochs_are_passed_over": "at-most-once",
+    "manifests_name_no_commit": "copies",
     **dict.fromkeys(mutations_of_copies.__all__, "copies"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

@@ -28,6 +28,7 @@ __all__ = [
     "logged_calls_go_before_they_are_closed",
     "manifests_are_made_by_listing",
     "manifests_come_before_their_commit",
+    "manifests_name_no_commit",
     "names_are_freed_before_they_are_written",
     "open_epochs_are_swept",
     "trimmed_entries_go_before_their_marker",
@@ -169,3 +170,8 @@ def epochs_appear_file_by_file() -> AbstractContextManager[Any]:
         publish(self, delivery)
 
     return patch.object(StoredSink, "_publish", piecemeal)
+
+
+def manifests_name_no_commit() -> AbstractContextManager[Any]:
+    """F3, N4: whoever finds a manifest of its epoch takes it for its own, though it is a copy's."""
+    return patch.object(StoredSink, "verify", lambda self, epoch, commit: None)

@@ -82,31 +82,35 @@ class Pins:
 
     def __init__(self, disk: SimulatedDisk, root: str) -> None:
         self._disk, self._root = disk, root
-        self._seen: dict[int, list[dict[str, Any]]] = {}
+        self._seen: dict[int, dict[str, dict[str, Any]]] = {}
+        """Driver -> the pins, by their paths."""
 
     def collection_begins(self, life: Life, now_s: float) -> None:
         """A driver is about to look for pins."""
         home = self._disk.find(f"{self._root}/pins")
         names = home.names if isinstance(home, Directory) else {}
-        pins = []
+        pins = {}
         for name, file in names.items():
             if isinstance(file, File) and not name.startswith("."):  # "." begins unfinished puts
                 try:
-                    pins.append(json.loads(file.data.split(b"\n", 1)[1]))
+                    pins[f"{self._root}/pins/{name}"] = json.loads(file.data.split(b"\n", 1)[1])
                 except (ValueError, IndexError):
                     continue  # torn by a power loss: it pins nothing
-        self._seen[life.number] = [pin for pin in pins if pin["expires"] > now_s]
+        valid = {path: pin for path, pin in pins.items() if pin["expires"] > now_s}
+        self._seen[life.number] = valid
 
     def collection_ends(self, life: Life) -> None:
         """The driver has finished its collection."""
         self._seen.pop(life.number, None)
 
     def check(self, life: Life, call: str, path: str) -> None:
-        """No collection deletes what was pinned before it looked."""
+        """No collection deletes what was pinned before it looked, and still is."""
         if call not in ("unlink", "rename", "delete"):
             return
         name = path.removeprefix(f"{self._root}/")
-        for pin in self._seen.get(life.number, ()):
+        for where, pin in self._seen.get(life.number, {}).items():
+            if self._disk.find(where) is None:
+                continue  # its owner has deleted it, perhaps before the collection looked
             taken = name in pin["files"]
             if name.startswith("log/") and name[-20:].isdigit():
                 taken = 0 < pin["log_from"] <= int(name[-20:])
