@@ -323,6 +323,8 @@ class Adoption(msgspec.Struct, frozen=True):
     slot: int
     replaces: tuple[str, ...]
     entry: SegmentSlice
+    rides: bool = False
+    """Whether the result's bytes are in the commit's log entry, and not in a file (M1)."""
 
 
 class Commit(msgspec.Struct, frozen=True):

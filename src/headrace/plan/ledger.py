@@ -134,7 +134,8 @@ class Ledger(msgspec.Struct):
                     before, delta, commit.epoch, position, intervals, limits.chains_kept
                 )
         for adoption in commit.adoptions:
-            self._adopt(adoption)
+            entry = msgspec.structs.replace(adoption.entry, at=position * adoption.rides)
+            self._adopt(msgspec.structs.replace(adoption, entry=entry))
         self.outbox = {}
         for file in commit.outbox:
             kept = msgspec.structs.replace(file, at=position) if file.rides else file

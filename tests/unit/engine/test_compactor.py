@@ -23,7 +23,7 @@ from headrace.plan.epoch import Adoption, Plan
 from headrace.plan.ring import Ring
 from headrace.state import compaction
 from headrace.store.memory import MemoryStore
-from headrace.system import REAL, System
+from headrace.system import System
 
 VALUES = [i * 7 % 10 for i in range(400)]
 
@@ -37,7 +37,7 @@ class Never(Compactor):
         pass
 
 
-def piled_up(epochs: int = 12, system: System = REAL, **options) -> Driver:
+def piled_up(epochs: int = 12, system: System = FILES, **options) -> Driver:
     """A driver over so many unmerged epochs."""
     driver = driver_of(counting(VALUES), MemoryStore(system), **options)
     driver._compactor = Never(driver.store, driver.topology, background=False)
@@ -149,7 +149,7 @@ def test_a_swept_result_is_forgotten() -> None:
 
 
 def test_a_damaged_segment_is_not_merged_over() -> None:
-    driver = piled_up(system=FILES)
+    driver = piled_up()
     name = driver.ledger.slots["Count"][0].entries[3].segment
     driver.store.files[name] = driver.store.files[name][:-1]
     with pytest.raises(CorruptCheckpoint, match="is damaged"):
@@ -187,7 +187,7 @@ def test_a_merge_while_the_whole_checkpoint_is_away_is_tried_again() -> None:
 
 
 def test_a_missing_segment_of_a_checkpoint_that_is_there_is_raised() -> None:
-    driver = piled_up(system=FILES)
+    driver = piled_up()
     del driver.store.files[driver.ledger.slots["Count"][0].entries[3].segment]
     driver._compactor.consider(driver.history)
     with pytest.raises(CorruptCheckpoint, match="is missing from the checkpoint"):
@@ -196,7 +196,9 @@ def test_a_missing_segment_of_a_checkpoint_that_is_there_is_raised() -> None:
 
 @pytest.mark.parametrize("piece", [500, 3000])
 def test_a_large_run_is_merged_in_pieces_that_are_merged_again_together(piece: int) -> None:
-    driver = piled_up(system=limited(merge_piece_bytes=piece, merge_sample_bytes=50))
+    driver = piled_up(
+        system=limited(merge_piece_bytes=piece, merge_sample_bytes=50, ride_bytes_max=0)
+    )
     before = counts(driver)
     driver._compactor.consider(driver.history)
     adoptions = adopted(driver)
@@ -247,7 +249,7 @@ class SlowCopies(MemoryStore):
     """Copies only when the test lets it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(FILES)
         self.gate = threading.Event()
         self.copied: list[str] = []
 
@@ -289,7 +291,7 @@ def test_an_epoch_never_waits_for_a_copy_and_adopts_only_what_has_its_own_number
 
 @pytest.mark.parametrize("name", ["after-merge-write", "after-merge-copy"])
 def test_what_a_driver_left_that_died_in_a_merge_is_swept(name: str) -> None:
-    store = MemoryStore(limited(collect_every_epochs=1))
+    store = MemoryStore(limited(collect_every_epochs=1, ride_bytes_max=0))
     driver = driver_of(counting(VALUES), store)
     failpoints.arm(name, die)
     with pytest.raises(Crash):

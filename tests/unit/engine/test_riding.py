@@ -13,6 +13,7 @@ from tests.unit.systems import limited
 
 from headrace import Computation, failpoints, state
 from headrace.engine.driver.collection import collect, needed_by
+from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.driver import Driver
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.replay.drop import drop_state
@@ -217,8 +218,13 @@ def test_without_what_rides_the_log_would_have_been_trimmed(monkeypatch: Any) ->
         Checkpoint(store).get("Idle", "once")
 
 
-def test_an_idle_slot_does_not_hold_the_log_for_ever() -> None:
+@pytest.mark.parametrize("result_rides", [True, False])
+def test_an_idle_slot_does_not_hold_the_log_for_ever(result_rides: bool, monkeypatch: Any) -> None:
+    """What rides too far back is merged: its result rides in a later commit, or is a file."""
     store = MemoryStore(limited(**SMALL, ride_entries_max=5))
+    if not result_rides:
+        merge = Compactor._merge
+        monkeypatch.setattr(Compactor, "_merge", lambda *given: merge(*given[:-1], 0))
     driver = idle_driver(store)
     run(driver)
     first = driver.ledger.rides_from()
@@ -226,7 +232,7 @@ def test_an_idle_slot_does_not_hold_the_log_for_ever() -> None:
     assert positions(store)[0] > driver.log.position - 14
     assert Checkpoint(store).get("Idle", "once") == {"last": 1}
     moved = [n for n in content(store) if paths.parse_content_name(n.rsplit("/", 1)[1])[0] > 5]
-    assert moved, "it became a file"
+    assert bool(moved) is not result_rides
     run(idle_driver(store))
     assert Checkpoint(store).get("Idle", "once") == {"last": 1}
 
@@ -361,4 +367,37 @@ def test_another_number_of_slots_opens_what_rides() -> None:
     run(driver_of(counting(MANY), store, slots=2), 30)
     run(driver_of(counting(MANY), store, slots=5), 30)
     run(driver_of(counting(MANY), store, slots=1))
+    assert counts(store) == expected(MANY)
+
+
+# Merges
+
+
+def test_small_results_of_merges_ride_too_and_nothing_else_is_written() -> None:
+    store = Diary(merge_segments_min=3)
+    driver = driver_of(counting(MANY), store)
+    run(driver)
+    assert driver._compactor.adopted > 10
+    assert content(store) == set() and not [n for n in store.written if n.startswith("merged/")]
+    assert counts(store) == expected(MANY)
+    slots = driver.ledger.slots["Count"].values()
+    assert all(len(slot.entries) < 6 and entry.at for slot in slots for entry in slot.entries)
+
+
+def test_a_result_that_is_too_large_becomes_a_file_and_others_ride() -> None:
+    store = Diary(merge_segments_min=3, ride_bytes_max=3400)
+    driver = driver_of(counting(list(range(200)) * 2), store, epoch_records=4)
+    run(driver)
+    entries = [e for slot in driver.ledger.slots["Count"].values() for e in slot.entries]
+    assert any(e.at for e in entries) and any(not e.at for e in entries)
+    assert all(e.bytes <= 3400 for e in entries if e.at)
+    assert {e.segment for e in entries if not e.at} <= content(store)
+    assert len(counts(store)) == 200
+
+
+def test_pieces_of_one_result_ride_as_far_as_there_is_room() -> None:
+    store = Diary(merge_segments_min=3, merge_piece_bytes=3000, merge_sample_bytes=50)
+    driver = driver_of(counting(MANY), store)
+    run(driver)
+    assert driver._compactor.adopted and content(store) == set()
     assert counts(store) == expected(MANY)

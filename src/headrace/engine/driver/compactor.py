@@ -9,6 +9,8 @@
 4. The first file is deleted when its result is adopted or discarded. What a crash leaves in
    `merged/` is swept by collection, up to the epoch in which the oldest merge here began.
 
+A small result has no file: it rides in the commit that adopts it (M1).
+
 Compaction never blocks an epoch: if a merge or a copy fails for any reason, its segments stay as
 they are and the merge is retried later. Only damage to the state itself is raised at once, because
 the next reader of that segment would fail as well.
@@ -51,10 +53,12 @@ class MergePiece(msgspec.Struct, frozen=True):
 
     interval: KeyInterval
     file: str
-    """The file in `merged/`."""
+    """The file in `merged/`; "" if it rides in the commit that adopts it."""
     digest: str
     rows: int
-    bytes: int
+    size: int
+    data: bytes = b""
+    """Its bytes, if it rides (M1)."""
 
 
 class MergeResult(msgspec.Struct, frozen=True):
@@ -109,6 +113,8 @@ class Compactor:
         self._not_before: dict[tuple[str, int], int] = {}
         self._failures: dict[tuple[str, int], int] = {}
         self.adopted = 0
+        self.riders: dict[str, bytes] = {}
+        """Results of the last adoptions that are to ride in the commit: name -> bytes."""
 
     def consider(self, history: History) -> None:
         """Starts a merge for each slot that has accumulated enough segments."""
@@ -145,6 +151,7 @@ class Compactor:
     def adoptions(self, plan: Plan, ledger: Ledger) -> list[Adoption]:
         """Results that were copied in time and whose inputs are unchanged, for this commit."""
         found: list[Adoption] = []
+        self.riders = {}
         for place, merge in list(self._merges.items()):
             if merge.target != plan.epoch or merge.copying is None:
                 continue
@@ -159,6 +166,7 @@ class Compactor:
                 continue
             if _still_there(result, plan, ledger):
                 found += _adopted(result, plan.epoch)
+                self.riders.update(_riding(result, plan.epoch))
                 self.adopted += 1
                 self._failures.pop(place, None)
             self._end(place, result)
@@ -202,7 +210,10 @@ class Compactor:
     ) -> None:
         began = history.ledger.epoch + 1
         expired = self._expired(history, place[0])
-        merging = _run(self._pool, partial(self._merge, place, began, run, bottom, expired))
+        slots = sum(len(each) for each in history.ledger.slots.values())
+        room = min(self._limits.ride_bytes_max, self._limits.ride_total_max // slots)
+        merge = partial(self._merge, place, began, run, bottom, expired, room)
+        merging = _run(self._pool, merge)
         self._merges[place] = _Merge(began, merging)
 
     # What runs beside the epochs ------------------------------------------
@@ -214,27 +225,35 @@ class Compactor:
         run: tuple[SegmentSlice, ...],
         bottom: bool,
         expired: int,
+        room: int,
     ) -> MergeResult:
         found: list[MergePiece] = []
         merged = compaction.merge_run(
             self._store, run, bottom=bottom, expired_before=expired, limits=self._limits
         )
         for interval, data, rows in merged:
+            size, digest = len(data), digest_of(data)
+            if size <= room:
+                room -= size
+                found.append(MergePiece(interval, "", digest, rows, size, data))
+                continue
             file = paths.merged(began, self._store.system.token_hex(6))
             self._store.write(file, data)
-            found.append(MergePiece(interval, file, digest_of(data), rows, len(data)))
+            found.append(MergePiece(interval, file, digest, rows, size))
         reach("after-merge-write")
         return MergeResult(*place, run, tuple(found), bottom)
 
     def _copy(self, result: MergeResult, epoch: int) -> None:
         for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
-            self._store.copy(piece.file, name)
-            reach("after-merge-copy")
+            if piece.file:
+                self._store.copy(piece.file, name)
+                reach("after-merge-copy")
 
     def _delete(self, result: MergeResult) -> None:
         try:
             for piece in result.pieces:
-                self._store.delete(piece.file)
+                if piece.file:
+                    self._store.delete(piece.file)
         except (OSError, StoreError):
             pass  # collection sweeps them
 
@@ -281,10 +300,17 @@ def _adopted(result: MergeResult, epoch: int) -> list[Adoption]:
     replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
     found: list[Adoption] = []
     for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
-        entry = SegmentSlice(name, piece.interval, last, piece.rows, piece.bytes, result.bottom)
-        found.append(Adoption(result.computation, result.slot, replaces, entry))
+        entry = SegmentSlice(name, piece.interval, last, piece.rows, piece.size, result.bottom)
+        rides = not piece.file
+        found.append(Adoption(result.computation, result.slot, replaces, entry, rides))
         replaces = ()
     return found
+
+
+def _riding(result: MergeResult, epoch: int) -> dict[str, bytes]:
+    """The pieces of a result that have no file: name -> bytes."""
+    named = zip(_names(result, epoch), result.pieces, strict=True)
+    return {name: piece.data for name, piece in named if not piece.file}
 
 
 def _still_there(result: MergeResult, plan: Plan, ledger: Ledger) -> bool:

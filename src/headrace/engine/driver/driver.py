@@ -254,7 +254,7 @@ class Driver:
                 commit = msgspec.structs.replace(
                     verdict, adoptions=adoptions, sealed=sealed, **link
                 )
-                return commit, riders
+                return commit, riders | self._compactor.riders
             if isinstance(verdict, RunAgain):
                 reason = verdict.reason
                 continue

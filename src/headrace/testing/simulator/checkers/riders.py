@@ -58,6 +58,7 @@ def _named(commit: dict[str, Any]) -> set[str]:
     """The files that ride in a commit, as it says itself."""
     deltas = (delta for slots in commit["deltas"].values() for delta in slots.values())
     found = {delta["segment"] for delta in deltas if delta["rides"]}
+    found |= {made["entry"]["segment"] for made in commit["adoptions"] if made["rides"]}
     found |= {f"outbox/{file['name']}" for file in commit["outbox"] if file["rides"]}
     return found | {
         f"staged/{file['sink']}/{file['name']}" for file in commit["staged"] if file["rides"]
