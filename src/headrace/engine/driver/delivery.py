@@ -276,7 +276,12 @@ class Deliverer:
     def tidy(self) -> None:
         """Lets the sinks delete what no delivery can need any more."""
         for outlet in self._opened:
-            outlet.sink.tidy()
+            try:
+                outlet.sink.tidy()
+            except OSError as error:
+                raise SinkError(
+                    f"sink {outlet.name!r} cannot delete what it needs no more: {error}"
+                ) from error
 
     def close(self) -> None:
         """Closes the sinks at the end of a run."""
