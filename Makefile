@@ -42,7 +42,7 @@ SERVERS ?= ministack,versitygw,azurite,hdfs
 
 test-servers: java $(READY) ## stores on real servers: S3 on files, Azure's emulator, HDFS (SERVERS=...)
 	HEADRACE_SERVERS=$(SERVERS) $(BIN)/python -m pytest tests/contract/test_stores.py \
-		tests/contract/test_object_stores.py tests/servers
+		tests/contract/test_object_stores.py tests/contract/test_files_on_servers.py tests/servers
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
