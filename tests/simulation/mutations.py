@@ -45,7 +45,7 @@ from headrace.sinks.high_water import HighWater, epoch_name
 from headrace.state import compaction
 from headrace.state.cache import WorkerCache
 from headrace.store import files
-from headrace.store.disk import DiskStore
+from headrace.store.store import ForwardingStore
 from headrace.system import System
 from headrace.worker.exchange import inputs
 from headrace.worker.records.traced_context import TracedContext
@@ -392,11 +392,11 @@ def existing_answers_count_as_durable() -> AbstractContextManager[Any]:
     begin = Journal.__init__
 
     def trusting(self: Journal, store: Any, *args: Any, **options: Any) -> None:
-        class Trusting(DiskStore):
+        class Trusting(ForwardingStore):
             def sync(self, directory: str) -> None:
                 pass
 
-        begin(self, Trusting(store.location, store.system), *args, **options)
+        begin(self, Trusting(store), *args, **options)
 
     return patch.object(Journal, "__init__", trusting)
 

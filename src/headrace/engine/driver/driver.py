@@ -106,6 +106,7 @@ class Driver:
         )
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
+        self._checked_s = float("-inf")
         self._final_rounds = 0
         self._voids = 0
         self._epochs = 0
@@ -169,8 +170,7 @@ class Driver:
         if plan is None:
             decision = self._decide()
             if not isinstance(decision, Run):
-                with counted_as(UPKEEP):
-                    self.log.check()
+                self._check_while_idle()
                 return decision
             reach("before-plan-write")
             self.log.append(PLAN, decision.plan)
@@ -179,6 +179,14 @@ class Driver:
             plan = decision.plan
         self._run(plan)
         return Run(plan)
+
+    def _check_while_idle(self) -> None:
+        """Raises Fenced if another driver leads; where requests cost, not at every poll."""
+        now = self.store.system.uptime_s()
+        if now - self._checked_s >= self.store.rewrite_interval_s:
+            with counted_as(UPKEEP):
+                self.log.check()
+            self._checked_s = now
 
     # One epoch ------------------------------------------------------------
 
