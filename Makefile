@@ -72,8 +72,9 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
 		--json out/keyed-count-state.json $(BENCH_ARGS)
 	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
-	$(BIN)/headrace bench recovery --json out/recovery.json
+	$(BIN)/headrace bench recovery --rounds 3 --json out/recovery.json
 	$(BIN)/headrace bench growth --json out/growth.json
+	$(BIN)/headrace bench stores --rounds 3 --json out/stores.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
 		--json out/windowed-count-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \

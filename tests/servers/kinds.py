@@ -8,15 +8,11 @@ real name node and data node of Hadoop, in one JVM).
 from __future__ import annotations
 
 import functools
-import os
-import tempfile
 import time
-import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.servers.processes import (
+from headrace.bench.servers.processes import (
     CannotHave,
     ServerProcess,
     free_port,
@@ -24,71 +20,16 @@ from tests.servers.processes import (
     needs,
     run,
 )
+from headrace.bench.servers.s3 import Server, ministack, scratch_log, versitygw
+from headrace.bench.servers.signing import put_container
 
 HERE = Path(__file__).parent
-MINISTACK = "1.5.33"
-VERSITYGW = "v1.8.0"
 AZURITE = "3.37.0"
 HADOOP = "3.5.0"
 AZURITE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 """The key that Microsoft publishes for its emulator."""
-
-
-@dataclass
-class Server:
-    """A running server, and how to name a place in it."""
-
-    name: str
-    process: ServerProcess
-    url: Callable[[str], str]
-    """Prefix -> URL."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """The credentials that its clients need."""
-
-    def new_url(self) -> str:
-        """A place that no other test uses."""
-        return self.url(f"t-{uuid.uuid4().hex[:12]}")
-
-
-@functools.cache
-def ministack() -> Server:
-    def make(home: Path) -> None:
-        run("python3", "-m", "venv", home)
-        run(
-            home / "bin/pip", "install", "--quiet", "--disable-pip-version-check",
-            "--requirement", HERE / "ministack-requirements.txt",
-        )  # fmt: skip
-
-    home = installed(f"ministack-{MINISTACK}", make)
-    port = free_port()
-    process = ServerProcess(
-        "ministack", [home / "bin/ministack"], port, _scratch("ministack"),
-        BIND_HOST="127.0.0.1", GATEWAY_PORT=str(port),
-    )  # fmt: skip
-    return _s3("ministack", process, "test", "testtest")
-
-
-@functools.cache
-def versitygw() -> Server:
-    def make(home: Path) -> None:
-        go = needs("go")
-        run(
-            go, "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}",
-            GOFLAGS="-mod=mod", GOTOOLCHAIN="local", GOBIN=str(home / "bin"),
-        )  # fmt: skip
-
-    home = installed(f"versitygw-{VERSITYGW}", make)
-    port, log = free_port(), _scratch("versitygw")
-    data = log.parent / "data"
-    data.mkdir()
-    process = ServerProcess(
-        "versitygw",
-        [home / "bin/versitygw", "--port", f"127.0.0.1:{port}", "posix", data],
-        port, log, ROOT_ACCESS_KEY="test", ROOT_SECRET_KEY="testtest",
-    )  # fmt: skip
-    return _s3("versitygw", process, "test", "testtest")
 
 
 @functools.cache
@@ -100,7 +41,7 @@ def azurite() -> Server:
         )  # fmt: skip
 
     home = installed(f"azurite-{AZURITE}", make)
-    port, log = free_port(), _scratch("azurite")
+    port, log = free_port(), scratch_log("azurite")
     process = ServerProcess(
         "azurite",
         [
@@ -132,7 +73,7 @@ def hdfs() -> Server:
         )  # fmt: skip
 
     home = installed(f"hdfs-{HADOOP}", make)
-    port, log = free_port(), _scratch("hdfs")
+    port, log = free_port(), scratch_log("hdfs")
     ready = log.parent / "ready"
     process = ServerProcess(
         "hdfs",
@@ -163,35 +104,5 @@ KINDS: dict[str, Callable[[], Server]] = {
 }
 
 
-def _s3(name: str, process: ServerProcess, key: str, secret: str) -> Server:
-    environment = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
-    endpoint = f"http://127.0.0.1:{process.port}"
-    _make_bucket(endpoint, "tests", environment)
-    return Server(
-        name,
-        process,
-        lambda prefix: f"s3://tests/{prefix}?endpoint={endpoint}&region=us-east-1&allow_http=true",
-        environment,
-    )
-
-
-def _make_bucket(endpoint: str, bucket: str, environment: dict[str, str]) -> None:
-    """Creates a bucket, with a request signed as S3 wants it: clients of objects cannot."""
-    from tests.servers.signing import put_bucket
-
-    put_bucket(
-        endpoint, bucket, environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
-    )
-
-
 def _make_container(endpoint: str, account: str, container: str) -> None:
-    from tests.servers.signing import put_container
-
     put_container(endpoint, account, container, AZURITE_KEY)
-
-
-def _scratch(name: str) -> Path:
-    """The log of a server, in a directory of its own."""
-    base = os.environ.get("HEADRACE_SERVERS_SCRATCH")
-    directory = Path(tempfile.mkdtemp(prefix=f"headrace-{name}-", dir=base))
-    return directory / "log"

@@ -45,7 +45,8 @@ def windowed_join(source: str, output: str) -> Pipeline:
         files = sources.jsonl(below(source, f"{name}-*.jsonl"), timestamp="at", lateness="5s")
         return p.read(name, files).key_by("user")
 
-    joined = stream("clicks").join(stream("views"), window=tumbling("10s"))
+    columns = {"user": "left.user", "click": "left.clicks", "view": "right.views"}
+    joined = stream("clicks").join(stream("views"), window=tumbling("10s"), select=columns)
     joined.write(sinks.jsonl(output))
     return p
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 from tests.servers.kinds import KINDS, Server
-from tests.servers.processes import CannotHave
 
+from headrace.bench.servers.processes import CannotHave
 from headrace.store.location import open_store
 from headrace.store.store import Store
 

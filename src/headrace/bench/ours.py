@@ -7,7 +7,7 @@ peers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -135,18 +135,26 @@ def _delivered(task: Task) -> pa.Table:
     return windowed_counts(task.workload, table["key"], table["window_start"], table["count"])
 
 
-def run_epochs(task: Task, name: str, p: Pipeline) -> tuple[tuple[float, ...], str]:
+def run_epochs(
+    task: Task,
+    name: str,
+    p: Pipeline,
+    *,
+    checkpoint: str = "",
+    see: Callable[[EpochProgress], None] = lambda progress: None,
+) -> tuple[tuple[float, ...], str]:
     """All epochs in one run: the times of those that are measured, and the checkpoint.
 
-    An epoch's time is from one commit's delivery to the next.
+    An epoch's time is from one commit's delivery to the next. `see` gets every epoch with records.
     """
     workload = task.workload
-    checkpoint = str(task.scratch_dir / "checkpoint")
+    checkpoint = checkpoint or str(task.scratch_dir / "checkpoint")
     ends: list[float] = [perf_counter()]
 
     def on_epoch(progress: EpochProgress) -> None:
         if progress.records:
             ends.append(perf_counter())
+            see(progress)
 
     with bench_session(task, name) as spark:
         p.run(

@@ -245,6 +245,40 @@ def growth(work_dir: Path | None, json_file: Path | None, **workload: Any) -> No
     )
 
 
+@bench.command(
+    "stores",
+    epilog="""\b
+Examples:
+  headrace bench stores --json out/stores.json
+  headrace bench stores --server ministack --rounds 3""",
+)
+@click.option(
+    "--server", default="", help="versitygw or ministack.  [default: the first to be had]"
+)
+@_number("--keys", 1_000, "Distinct keys.")
+@_number("--slots", 2, "Cores that each run gets.")
+@_number("--seed", 1, "Seed of the input.", least=0)
+@_number("--rounds", 1, "How often the stores take turns.")
+@_work_dir
+@_json_file
+def stores(
+    server: str,
+    keys: int,
+    slots: int,
+    seed: int,
+    rounds: int,
+    work_dir: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Keep the checkpoint on a disk and on an S3 server; compare time and count requests."""
+    from headrace.bench.stores import format_stores, run_stores, shapes_of
+
+    check_java()
+    large, small = shapes_of(keys, slots, seed)
+    document = run_stores(large, small, server=server, rounds=rounds, work_dir=work_dir, say=_say)
+    _tell(document, format_stores(document), json_file, wrong=_UNLIKE)
+
+
 def _windowed(query: str, help: str) -> None:
     """Adds a command for a query over windows."""
 

@@ -49,6 +49,10 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.services import SYSTEMS
 
             return SYSTEMS[name]
+        case "disk" | "s3":
+            from headrace.bench.stores import SYSTEMS as ON_STORES
+
+            return ON_STORES[name]
     raise HeadraceError(
         f"no system is registered as {name!r}; add it to headrace.bench.frame.registry"
     )

@@ -11,7 +11,7 @@ so that millions of them need not travel to the parent.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -38,6 +38,7 @@ class SystemOutcome:
     mismatches: list[str] | None
     latency_ms: dict[str, float]
     notes: dict[str, str]
+    more: dict[str, float] = field(default_factory=dict)
 
 
 def run_system(name: str, task: Task) -> SystemOutcome:
@@ -53,6 +54,7 @@ def run_system(name: str, task: Task) -> SystemOutcome:
         mismatches=mismatches,
         latency_ms=dict(measured.latency_ms),
         notes=dict(measured.notes),
+        more=dict(measured.more),
     )
 
 

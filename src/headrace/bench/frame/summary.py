@@ -46,4 +46,5 @@ def _one_round(outcome: SystemOutcome) -> Numbers:
     numbers["epoch_ms_p95"] = float(np.percentile(outcome.epoch_ms, 95))
     for percentile, milliseconds in outcome.latency_ms.items():
         numbers[f"latency_ms_{percentile}"] = milliseconds
+    numbers.update(outcome.more)
     return numbers

@@ -43,7 +43,9 @@ AT_MOST_ONCE = "at-most-once"
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
 GUARANTEES = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
 WINDOWS_NATIVE = "spark-native-windows"
-NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE, *GUARANTEES)
+ON_DISK, ON_S3 = "disk", "s3"
+STORES = (ON_DISK, ON_S3)
+NAMES = (OURS, OURS_TRIVIAL, *PEERS, WINDOWS_NATIVE, BARE, BARE_ONE_STAGE, *GUARANTEES, *STORES)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Measurement:
     epochs processed together; None for a system that processes no records, such
     as the bare Spark job. `counts` holds `key, count` as delivered; None where
     nothing is counted. `latency_ms` has `p50`, `p95` and `p99` only where a run
-    measured latency under an open-loop load. `notes` says how the system was set
+    measured latency under an open-loop load. `more` holds other numbers of this
+    system, by their name in the document. `notes` says how the system was set
     up, in words a reader of the JSON document can check.
     """
 
@@ -71,6 +74,7 @@ class Measurement:
     records: int | None = None
     counts: pa.Table | None = None
     latency_ms: Mapping[str, float] = field(default_factory=dict)
+    more: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
