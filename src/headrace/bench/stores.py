@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 from typing import Any
 
 from headrace.bench.frame.bars import Bar
@@ -25,62 +22,16 @@ from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Contender, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import Numbers, summarise
-from headrace.bench.frame.system import ON_DISK, ON_S3, STORES, Measurement, Task
-from headrace.bench.ours import counts_in, pipeline, run_epochs
+from headrace.bench.frame.system import ON_DISK, ON_S3, STORES
+from headrace.bench.on_store import S3_URL
 from headrace.bench.servers.processes import CannotHave
 from headrace.bench.servers.s3 import Server, ministack, versitygw
 from headrace.bench.workload import CountWorkload
 from headrace.errors import HeadraceError
-from headrace.plan.progress import EpochProgress, StoreUse
-from headrace.store.counts import PATH, RequestCounts
-from headrace.store.location import checkpoint_store
-from headrace.store.store import Store
 
 ROUND_TRIPS_MAX = 4
 THROUGHPUT_MIN = 0.9
 SERVERS = {"versitygw": versitygw, "ministack": ministack}
-
-_URL = "HEADRACE_BENCH_STORE"
-"""The environment variable that tells a measuring process where the S3 server is."""
-_PUTS = 30
-_PUT_BYTES = 1_000
-
-
-@dataclass(frozen=True)
-class OnStore:
-    """The engine with its checkpoint on one kind of store."""
-
-    name: str
-
-    def run(self, task: Task) -> Measurement:
-        """All epochs in one run, and the requests of those that are measured."""
-        workload = task.workload
-        place = str(task.scratch_dir / "checkpoint")
-        if self.name == ON_S3:
-            place = os.environ[_URL].replace("PREFIX", uuid.uuid4().hex)
-        seen: list[StoreUse] = []
-
-        def see(progress: EpochProgress) -> None:
-            seen.append(progress.store)
-
-        epoch_ms, checkpoint = run_epochs(
-            task, self.name, pipeline(task), checkpoint=place, see=see
-        )
-        first = workload.first_measured_epoch - 1
-        used = seen[workload.last_epoch - 1] - (seen[first - 1] if first else StoreUse())
-        return Measurement(
-            epoch_ms=epoch_ms,
-            records=workload.measured_records,
-            counts=counts_in(checkpoint),
-            more={
-                **_per_epoch(used, len(epoch_ms)),
-                "put_ms_p50": _put_ms(checkpoint_store(checkpoint)),
-            },
-            notes={"checkpoint": "a directory" if self.name == ON_DISK else "an S3 server here"},
-        )
-
-
-SYSTEMS = {name: OnStore(name) for name in STORES}
 
 
 def run_stores(
@@ -95,7 +46,7 @@ def run_stores(
     """Measures both workloads on both stores and returns the JSON document."""
     started = _server(server, say)
     os.environ.update(started.environment)
-    os.environ[_URL] = started.url("PREFIX")
+    os.environ[S3_URL] = started.url("PREFIX")
     machine = describe_machine()
     shapes = {"large": large, "small": small}
     contenders = [
@@ -168,34 +119,6 @@ def _bars(numbers: Mapping[str, Numbers]) -> list[Bar]:
         Bar("small epoch on S3 - on a disk, in round trips", "at most", ROUND_TRIPS_MAX, longer),
         Bar("throughput on S3 / on a disk", "at least", THROUGHPUT_MIN, ratio),
     ]
-
-
-def _per_epoch(used: StoreUse, epochs: int) -> Numbers:
-    """The requests of an epoch: those it waits for, and all others together."""
-    path = used.requests.get(PATH, RequestCounts())
-    others = RequestCounts()
-    for purpose, counts in used.requests.items():
-        if purpose != PATH:
-            others += counts
-    return {
-        "puts_per_epoch": path.puts / epochs,
-        "gets_per_epoch": path.gets / epochs,
-        "lists_per_epoch": path.lists / epochs,
-        "deletes_per_epoch": path.deletes / epochs,
-        "bytes_per_epoch": path.bytes_out / epochs,
-        "other_requests_per_epoch": others.requests / epochs,
-        "local_hit_rate": used.hit_rate,
-    }
-
-
-def _put_ms(store: Store) -> float:
-    """The median time of a small put: a round trip, and what makes it durable."""
-    took = []
-    for number in range(_PUTS):
-        began = perf_counter()
-        store.put_if_absent(f"bench-{uuid.uuid4().hex}-{number}", os.urandom(_PUT_BYTES))
-        took.append((perf_counter() - began) * 1e3)
-    return round(median(took), 3)
 
 
 def format_stores(document: Mapping[str, Any]) -> str:

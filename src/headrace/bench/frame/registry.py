@@ -50,7 +50,7 @@ def load_system(name: str) -> MeasuredSystem:
 
             return SYSTEMS[name]
         case "disk" | "s3":
-            from headrace.bench.stores import SYSTEMS as ON_STORES
+            from headrace.bench.on_store import SYSTEMS as ON_STORES
 
             return ON_STORES[name]
     raise HeadraceError(

@@ -10,6 +10,8 @@ import urllib.request
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from headrace.errors import HeadraceError
+
 OK = (200, 201, 409)
 
 
@@ -60,9 +62,8 @@ def _put(url: str, headers: dict[str, str]) -> None:
     request.add_unredirected_header("Content-type", "")
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
-            status = answer.status
+            status, said = answer.status, b""
     except urllib.error.HTTPError as error:
-        status = error.code
-        if status not in OK:
-            raise AssertionError(f"PUT {url}: {status} {error.read()[:500]!r}") from None
-    assert status in OK
+        status, said = error.code, error.read()[:500]
+    if status not in OK:
+        raise HeadraceError(f"PUT {url}: {status} {said!r}")
