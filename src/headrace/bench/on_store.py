@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from headrace.bench.frame.summary import Numbers
 from headrace.bench.frame.system import ON_DISK, ON_S3, STORES, Measurement, Task
 from headrace.bench.ours import counts_in, pipeline, run_epochs
 from headrace.plan.progress import EpochProgress, StoreUse
@@ -56,7 +55,7 @@ class OnStore:
         )
 
 
-def _per_epoch(used: StoreUse, epochs: int) -> Numbers:
+def _per_epoch(used: StoreUse, epochs: int) -> dict[str, float]:
     """The requests of an epoch: those it waits for, and all others together."""
     path = used.requests.get(PATH, RequestCounts())
     others = RequestCounts()
