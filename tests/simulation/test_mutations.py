@@ -34,7 +34,7 @@ FOUND_BY: dict[str, int] = {
     "dropped_attempts_stay_cached": 16,
     "entries_are_not_cut": 12,
     "epochs_appear_file_by_file": 17,
-    "existing_answers_count_as_durable": 20,
+    "existing_answers_count_as_durable": 866,
     "failures_are_never_kept": 5,
     "failures_are_replayed_for_ever": 55,
     "fencing_is_ignored": 17,

@@ -11,7 +11,7 @@ from headrace import Computation, service
 from headrace.causal.journal import Journal
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.determinants import collect_determinants, make_ready
-from headrace.errors import Fenced
+from headrace.errors import Fenced, StoreError
 from headrace.limits import LIMITS
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
@@ -23,6 +23,7 @@ from headrace.plan.epoch import Commit, Counters, Determinant, Plan, ReadTask, S
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
+from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
 
 MARK = Mark(0, 0)
@@ -137,6 +138,56 @@ def test_a_driver_that_was_overtaken_starts_no_job():
     list(other.take_over())
     with pytest.raises(Fenced):
         make_ready(driver.store, driver.log, plan(driver.ledger, 5))
+
+
+def test_a_directory_that_is_closed_while_it_is_opened_ends_the_driver_that_was_overtaken(tmp_path):
+    class Closing(DiskStore):
+        """A newer driver closes a directory of calls as soon as it is made."""
+
+        takes_over = False
+
+        def make_directory(self, name: str) -> None:
+            super().make_directory(name)
+            if name.startswith(paths.DETERMINANTS):
+                if self.takes_over:
+                    list(EpochLog(DiskStore(self.location)).take_over())
+                self.retire_directory(name)
+
+    store = Closing(tmp_path)
+    driver = driver_of(asking([1, 2, 3]), store)
+    with pytest.raises(StoreError, match="has vanished"):
+        make_ready(store, driver.log, plan(driver.ledger, 5))
+    store.takes_over = True
+    with pytest.raises(Fenced):
+        make_ready(store, driver.log, plan(driver.ledger, 5))
+
+
+def test_a_directory_is_opened_and_closed_by_markers_in_this_order() -> None:
+    class Written(MemoryStore):
+        """Notes puts and deletes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.acts: list[str] = []
+
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            self.acts.append(f"put {name}")
+            return super().put_if_absent(name, data)
+
+        def delete(self, name: str) -> None:
+            self.acts.append(f"delete {name}")
+            super().delete(name)
+
+    store = Written()
+    driver = driver_of(asking(list(range(400))), store, retain_epochs=3)
+    run(driver, 60)
+    directory = paths.determinants_directory(1)
+    opened, closed = paths.opened_marker(directory), paths.closed_marker(directory)
+    mine = [act for act in store.acts if directory in act]
+    assert mine[0] == f"put {opened}" and mine.count(f"put {opened}") == 1
+    deletes = [number for number, act in enumerate(mine) if act.startswith("delete")]
+    assert mine.index(f"put {closed}") < deletes[0]
+    assert mine[deletes[0]] == f"delete {opened}"
 
 
 def test_a_plan_knows_the_voided_ones_before_it_until_their_directory_is_left():

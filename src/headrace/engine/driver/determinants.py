@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from headrace.errors import StoreError
 from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
@@ -36,7 +37,11 @@ def make_ready(store: Store, log: EpochLog, plan: Plan) -> None:
         directory = paths.determinants_directory(plan.determinants)
         store.make_directory(directory)
         # If another driver has put it, it is on disk at the latest when the first answer is.
-        store.put_if_absent(paths.opened_marker(directory), b"")
+        try:
+            store.put_if_absent(paths.opened_marker(directory), b"")
+        except FileNotFoundError as error:
+            log.check()  # a newer driver has closed the directory since this one has made it
+            raise StoreError(f"{store.where(directory)} has vanished: {error}") from error
         log.check()
 
 
