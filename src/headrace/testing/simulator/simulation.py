@@ -356,7 +356,8 @@ class Simulation:
             self._land_late()
         self.around.readers_end()
         self._new_life()
-        for life in self.lives:
+        # A leader first: while others had their turns, its own loop would seem to be stuck.
+        for life in sorted(self.lives, key=lambda life: not _leads(life)):
             life.wake(self.uptime_s())
             for _ in range(TURNS_MAX):
                 if life.fiber.done:
@@ -392,3 +393,7 @@ class Simulation:
             self.log.voids,
             self.consumer.weak(),
         )
+
+
+def _leads(life: Life) -> bool:
+    return isinstance(life, ConductedLife) and life.leads

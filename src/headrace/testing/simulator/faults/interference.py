@@ -109,6 +109,9 @@ class Interference:
             before, self.leader = self.leader, life
             if life.follower is not None:
                 self.leases.took_over(life, life.follower.log.generation, before)
+        rare = self.requests is not None and failpoint == "after-record-write"
+        if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
+            life.die(failpoint)
         if life.reached(failpoint) or self._chance.strikes(kinds.DRIVER_PAUSES, "failpoint"):
             self._pause(life, f"at {failpoint}")
 
