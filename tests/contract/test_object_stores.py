@@ -5,6 +5,7 @@ A proxy stands between the store and a real server, and loses, delays and invent
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -18,11 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.servers.proxy import Proxy
 from tests.servers.stores import chosen, server_of
 from tests.spark.pipelines import exchange, make_trades, write_trades
 from tests.spark.support import run_local
 
+from headrace import Checkpoint, replay
+from headrace.cli.main import cli
 from headrace.errors import InvalidPipeline, StoreError
 from headrace.store import objects
 from headrace.store.asking import ask, check
@@ -354,6 +358,30 @@ def test_no_key_is_in_the_checkpoint_its_messages_or_what_is_sent_to_workers(
     shown += [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     for value in secrets.values():
         assert not any(value.encode() in each for each in shown)
+
+
+def test_a_checkpoint_on_s3_is_shown_replayed_and_changed_by_its_url(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    source = write_trades(make_trades(1, count=80), tmp_path / "in")
+    pipeline = exchange(source, tmp_path / "out")
+    run_local(pipeline, store, slots=2, epoch_records=25)
+    url = store.location
+    last = Checkpoint(url).epoch
+    assert replay(pipeline, checkpoint=url, epoch=last - 1).equal
+
+    def said(*words: str) -> str:
+        done = CliRunner().invoke(cli, ["state", *words])
+        assert done.exit_code == 0, done.output
+        return str(done.output)
+
+    assert f"exchange: epoch {last}" in said("list", url)
+    row = json.loads(said("scan", url, "Book", "--limit", "1").splitlines()[0])
+    assert json.loads(said("get", url, "Book", row["key"])) == {"total": row["total"]}
+    said("drop", url, "Book", "--key", row["key"], "--yes")
+    assert Checkpoint(url).get("Book", row["key"]) is None
+    missing = CliRunner().invoke(cli, ["state", "list", f"{store.below('none').location}"])
+    assert missing.exit_code == 1 and "is not a checkpoint" in missing.output
 
 
 def test_wrong_keys_are_refused_by_a_server_that_checks_them(
