@@ -17,15 +17,19 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 from tests.spark.pipelines import exchange, trades_in
 from tests.spark.support import FAILPOINTS, run_local
 
 from headrace import Checkpoint, CorruptCheckpoint, failpoints
+from headrace.limits import LIMITS
 from headrace.store.location import checkpoint_store
+from headrace.system import System
 
 RANDOM_KILLS = 15
 ENDED = 0
 TIMES = {"before-takeover": 1, "after-takeover": 1, "before-collect": 1, "after-collect": 1}
+TIMES |= {"after-merge-write": 1, "after-merge-copy": 1}
 
 
 def checkpoint(where: Path) -> str:
@@ -40,6 +44,9 @@ def life(where: Path, epoch_records: int, failpoint: str | None) -> None:
         failpoints.arm_from_environment()
     pipeline = exchange(trades_in(where / "in"), where / "out")
     store = checkpoint_store(checkpoint(where))
+    if failpoint is not None and "merge" in failpoint:
+        # Deltas and results of merges as small as these would ride in commits.
+        store.system = System(limits=msgspec.structs.replace(LIMITS, ride_bytes_max=1))
     run_local(pipeline, store, slots=3, epoch_records=epoch_records)
 
 
