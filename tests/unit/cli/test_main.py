@@ -81,7 +81,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         *("run", "cli_shop:p", "--checkpoint", "state", "--until", "caught-up"),
         *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
         *("--standby", "--lease", "5s", "--give-up-after", "10m"),
-        *("--replicas", "1", "--epoch-timeout", "30s"),
+        *("--replicas", "1", "--epoch-timeout", "30s", "--local-cache", "2GB"),
         *("--epoch-records", "500"),
         *("--retain", "99", "--accept-changed", "a.txt", "--accept-changed", "b.txt"),
     )
@@ -100,6 +100,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "give_up_after": "10m",
         "replicas": 1,
         "epoch_timeout": "30s",
+        "local_cache": "2GB",
         "retain_epochs": 99,
         "epoch_records": 500,
         "accept_changed": ("a.txt", "b.txt"),
