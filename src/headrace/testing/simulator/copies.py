@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
 from headrace.errors import IncompatibleState
@@ -28,6 +29,7 @@ from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Finish
 from headrace.plan.options import Options
+from headrace.sinks.files import FileSink
 from headrace.sinks.stored.sink import StoredSink
 from headrace.store.disk import DiskStore
 from headrace.store.store import Store
@@ -92,6 +94,7 @@ class CopiedRun:
             self.fiber.pause()
             while not isinstance(driver.step(), Finish):
                 self.steps += 1
+                self._tidy(driver)
                 self.fiber.pause()
         except IncompatibleState as error:
             self._copies.chance.note(f"{self.root} is refused: {str(error)[:160]}")
@@ -99,6 +102,12 @@ class CopiedRun:
             return
         self._copies.chance.note(f"{self.root} comes to its end")
         self.finished = True
+
+    def _tidy(self, driver: Driver) -> None:
+        """Deletes old markers, as upkeep does. Without them only the driver can detect a copy."""
+        for outlet in driver.graph.outlets.values():
+            if isinstance(outlet.sink, FileSink):
+                outlet.sink.tidy()
 
 
 class Copies:
