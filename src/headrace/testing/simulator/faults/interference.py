@@ -34,7 +34,7 @@ _CHANGES = frozenset(
     ("create", "write", "link", "rename", "unlink", "rmdir", "put", "overwrite", "copy", "delete")
 )
 
-_PLACES = {".trimmed": "marker", ".closed": "marker", ".intent-1": "intent"}
+_PLACES = {".trimmed": "trim", ".closed": "marker", ".intent-1": "intent"}
 """Objects whose put decides what others may do: dangerous before and after."""
 
 _YIELDS = 0.08
@@ -142,7 +142,7 @@ class Interference:
         if life is None or self.requests is None:
             return None
         place = _PLACES.get(path[path.rfind(".") :], "call") if call == "put" else "call"
-        if place == "marker" and self._chance.strikes(kinds.DRIVER_DIES, place):
+        if place in ("marker", "trim") and self._chance.strikes(kinds.DRIVER_DIES, place):
             life.die(f"{call} {path}")
         if self._chance.strikes(kinds.DRIVER_PAUSES, place):
             self._pause(life, f"before {call} {path}")

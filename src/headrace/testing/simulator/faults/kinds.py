@@ -36,7 +36,7 @@ def _kind(
     return kind
 
 
-DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05, "marker": 0.2})
+DRIVER_DIES = _kind("driver dies", {"life": 0.8, "merge": 0.05, "marker": 0.2, "trim": 0.6})
 DRIVER_PAUSES = _kind(
     "driver pauses",
     {
@@ -45,6 +45,7 @@ DRIVER_PAUSES = _kind(
         "call": 0.01,
         "unsynced name": 0.15,
         "marker": 0.3,
+        "trim": 0.3,
         "intent": 0.05,
     },
 )
