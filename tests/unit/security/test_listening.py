@@ -37,6 +37,7 @@ def test_a_run_opens_no_socket_that_others_can_reach(tmp_path: Path) -> None:
 USES_SOCKETS = {
     "engine/spark/python_worker.py": "sets an option on the connections that Spark has opened",
     "bench/cluster.py": "asks for free loopback ports for the Spark that a benchmark starts",
+    "bench/servers/processes.py": "asks for a free loopback port for a server, and connects to it",
 }
 
 

@@ -15,6 +15,7 @@ from tests.unit.pipelines import at, one
 from headrace import Computation, Pipeline, UserCodeError, sinks, sources, state, to
 from headrace.errors import SourceError
 from headrace.model.values.codec import CELL_NESTED_MAX, NESTED_MAX
+from headrace.sources.files.input_file import LocalFile
 from headrace.sources.files.json_lines import JsonFormat
 from headrace.store.disk import DiskStore
 from headrace.testing import Harness
@@ -119,7 +120,7 @@ def deeper(frames: int, act: Any) -> Any:
 
 
 def rejected(path: str) -> tuple[Any, ...]:
-    (bad,) = JsonFormat().read(path, "a.jsonl", 0, 1 << 20).rejected
+    (bad,) = JsonFormat().read(LocalFile(path), "a.jsonl", 0, 1 << 20).rejected
     return bad.position, bad.raw, bad.reason
 
 

@@ -109,6 +109,9 @@ class Interference:
             before, self.leader = self.leader, life
             if life.follower is not None:
                 self.leases.took_over(life, life.follower.log.generation, before)
+        at_a_plan = failpoint == "before-plan-write"
+        if at_a_plan and self._chance.strikes(kinds.DRIVER_DIES_AT_A_PLAN, "plan"):
+            life.die(failpoint)
         rare = self.requests is not None and failpoint == "after-record-write"
         if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
             life.die(failpoint)
