@@ -37,6 +37,9 @@ _CHANGES = frozenset(
 _PLACES = {".trimmed": "trim", ".closed": "marker", ".intent-1": "intent"}
 """Objects whose put decides what others may do: dangerous before and after."""
 
+_SELDOM = {"before-plan-write": "plan", "after-plan-write": "plan", "after-collect": "collect"}
+"""Failpoints that few drivers reach: later plans ride in commits, and most runs are short."""
+
 _YIELDS = 0.08
 """How often a thread beside the loop lets the loop go on, at each request."""
 
@@ -109,8 +112,8 @@ class Interference:
             before, self.leader = self.leader, life
             if life.follower is not None:
                 self.leases.took_over(life, life.follower.log.generation, before)
-        at_a_plan = failpoint == "before-plan-write"
-        if at_a_plan and self._chance.strikes(kinds.DRIVER_DIES_AT_A_PLAN, "plan"):
+        seldom = _SELDOM.get(failpoint)
+        if seldom and self._chance.strikes(kinds.DRIVER_DIES_IN_RARE_PLACES, seldom):
             life.die(failpoint)
         rare = self.requests is not None and failpoint == "after-record-write"
         if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
