@@ -14,21 +14,13 @@ from pathlib import Path
 
 from headrace.bench.cluster import Cluster, wait_for
 
+_UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 _VIEW = 'mount -t tmpfs tmpfs "$1" && mount -o remount,ro,bind / && shift && exec "$@"'
 
 
 def can_be_apart() -> bool:
     """Whether this user may make mount namespaces here."""
-    tried = [
-        "unshare",
-        "--mount",
-        "--propagation",
-        "private",
-        "mount",
-        "-o",
-        "remount,ro,bind",
-        "/",
-    ]
+    tried = [*_UNSHARE, "mount", "-o", "remount,ro,bind", "/"]
     try:
         return subprocess.run(tried, capture_output=True).returncode == 0
     except OSError:
@@ -52,7 +44,7 @@ class ApartCluster(Cluster):
         if not name.startswith("worker"):
             return command
         own = self._own(name)
-        apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _VIEW, "sh"]
+        apart = [*_UNSHARE, "sh", "-c", _VIEW, "sh"]
         return [*apart, str(own), *command]
 
     def environment_of(self, name: str) -> dict[str, str]:
