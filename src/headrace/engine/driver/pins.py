@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -67,7 +67,8 @@ def pinned(
         yield done
     finally:
         if done:
-            store.delete(name)
+            with suppress(OSError, HeadraceError):
+                store.delete(name)  # Otherwise it expires by itself.
 
 
 def _put(store: Store, name: str, data: bytes) -> bool:
