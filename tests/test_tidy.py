@@ -58,6 +58,8 @@ PACKAGES_THAT_KNOW_SPARK = (
 # Inside engine/: a sub-room imports only itself and sub-rooms before it; the face comes last.
 ENGINE_FACE = "the modules that lie directly in engine/"
 ENGINE_ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
+    ("history",),
+    ("upkeep",),
     ("driver",),
     ("leading",),
     ("replay", "spark"),

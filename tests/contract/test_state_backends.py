@@ -19,7 +19,7 @@ from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, encode_part, hash_key
 from headrace.model.values.time import END
 from headrace.plan.epoch import SegmentSlice
-from headrace.plan.ring import WHOLE
+from headrace.plan.rings.ring import WHOLE
 from headrace.state.backend import (
     Entries,
     Hashes,

@@ -16,7 +16,7 @@ from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.epoch import Adoption, Commit, Counters, SegmentSlice, SlotBase, SlotDelta
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.state import compaction
 from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, Segment, encode_batch, encode_segment
 from headrace.store.memory import MemoryStore

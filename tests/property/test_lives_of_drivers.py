@@ -10,7 +10,7 @@ from tests.unit.engine.support import driver_of, run
 from tests.unit.systems import limited
 
 from headrace import Computation, failpoints, state
-from headrace.engine.driver.recovery import recover
+from headrace.engine.history.recovery import recover
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.epochlog import EpochLog
 from headrace.pipeline.fluent.builder import PipelineBuilder

@@ -24,9 +24,9 @@ from tests.simulation import (
 
 from headrace.causal import journal, outside
 from headrace.causal.journal import CallResult, Intent, Journal
-from headrace.engine.driver import collection
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver.driver import Driver
+from headrace.engine.upkeep import collection
 from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.log.entry import GENERATION, encode_entry

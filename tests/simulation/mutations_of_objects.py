@@ -10,9 +10,9 @@ from unittest.mock import patch
 import msgspec
 
 from headrace.causal.journal import Journal
-from headrace.engine.driver import collection
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.driver import Driver
+from headrace.engine.upkeep import collection
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
 from headrace.model.sink import Delivery, Part

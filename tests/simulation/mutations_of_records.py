@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from headrace.engine.driver import finished_input
-from headrace.engine.driver.collection import History
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.finished_input import FinishedSplits
+from headrace.engine.upkeep.collection import History
 
 __all__ = [
     "collection_forgets_the_record",

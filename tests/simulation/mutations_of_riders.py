@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from headrace.engine.driver.driver import Driver
-from headrace.engine.driver.recovery import History
+from headrace.engine.history.recovery import History
 from headrace.plan.ledger import Ledger
 from headrace.worker.exchange import emitter
 

@@ -9,15 +9,15 @@ from unittest.mock import patch
 
 import msgspec
 
-from headrace.engine.driver import collection
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver import follower as follower_module
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.pins import Pinned, pins_of
 from headrace.engine.leading import lease, retry, standby
 from headrace.engine.leading.lease import LeaseKeeper, LeaseObserver, Pulse
 from headrace.engine.leading.retry import Retry
+from headrace.engine.upkeep import collection
+from headrace.engine.upkeep.pins import Pinned, pins_of
 from headrace.errors import StoreError
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.model.source import Range, Seen
-from headrace.plan.ring import KeyInterval, Ring
+from headrace.plan.rings.ring import KeyInterval, Ring
 from headrace.plan.watermarks import Histogram, Mark
 
 

@@ -26,8 +26,8 @@ from headrace.plan.epoch import (
     SplitState,
     WatermarkBound,
 )
-from headrace.plan.manifest import SlotLedger, earliest, next_chain, recut, with_delta
-from headrace.plan.ring import Ring
+from headrace.plan.rings.manifest import SlotLedger, earliest, next_chain, recut, with_delta
+from headrace.plan.rings.ring import Ring
 
 Rows = dict[tuple[str, str], Seen | None]
 

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.plan.epoch import SegmentSlice, SlotBase
-from headrace.plan.manifest import next_chain
-from headrace.plan.ring import KeyInterval
+from headrace.plan.rings.manifest import next_chain
+from headrace.plan.rings.ring import KeyInterval
 from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.timeindex import Changes, TimeIndex
 from headrace.state.view import CellId, SlotView

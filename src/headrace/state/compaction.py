@@ -22,7 +22,7 @@ from headrace.limits import LIMITS, Limits
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.epoch import SegmentSlice
-from headrace.plan.ring import KeyInterval
+from headrace.plan.rings.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment, encode_batch
 from headrace.store.store import Store
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.plan.epoch import SegmentSlice
-from headrace.plan.ring import KeyInterval
+from headrace.plan.rings.ring import KeyInterval
 from headrace.state.backend import Entries, Hashes, StateView, Stored
 from headrace.state.segment import ENTRY, FIELD, TIMER, WAITING, Segment
 from headrace.store.store import Store

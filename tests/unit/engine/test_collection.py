@@ -11,9 +11,9 @@ from tests.unit.engine.support import Crash, counting, driver_of, run
 from tests.unit.systems import FILES, Stopwatch, limited
 
 from headrace import Computation, failpoints
-from headrace.engine.driver.collection import Collector, collect, needed_by
 from headrace.engine.driver.driver import Driver
-from headrace.engine.driver.recovery import recover
+from headrace.engine.history.recovery import recover
+from headrace.engine.upkeep.collection import Collector, collect, needed_by
 from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog

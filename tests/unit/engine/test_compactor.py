@@ -12,15 +12,15 @@ from tests.unit.engine.support import Crash, counting, die, driver_of, run
 from tests.unit.systems import FILES, limited
 
 from headrace import failpoints
-from headrace.engine.driver.collection import collect, needed_by
-from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.driver import Driver
 from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.upkeep.collection import collect, needed_by
+from headrace.engine.upkeep.compactor import Compactor
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.limits import LIMITS
 from headrace.log import paths
 from headrace.plan.epoch import Adoption, Plan
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.state import compaction
 from headrace.store.memory import MemoryStore
 from headrace.system import System

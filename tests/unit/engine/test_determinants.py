@@ -10,7 +10,7 @@ from tests.unit.systems import limited
 from headrace import Computation, service
 from headrace.causal.journal import Journal
 from headrace.engine.driver import driver as driver_module
-from headrace.engine.driver.determinants import collect_determinants, make_ready
+from headrace.engine.upkeep.determinants import collect_determinants, make_ready
 from headrace.errors import Fenced, StoreError
 from headrace.limits import LIMITS
 from headrace.log import paths

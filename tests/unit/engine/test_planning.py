@@ -21,8 +21,8 @@ from headrace.plan.decisions.next_step import (
 )
 from headrace.plan.epoch import OutboxFile, SplitState
 from headrace.plan.ledger import Ledger
-from headrace.plan.manifest import SlotLedger
-from headrace.plan.ring import Ring
+from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
 

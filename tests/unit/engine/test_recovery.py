@@ -10,7 +10,7 @@ import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
 
 from headrace import Computation, failpoints, state
-from headrace.engine.driver.recovery import History, recover
+from headrace.engine.history.recovery import History, recover
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import CorruptCheckpoint, Fenced, SourceError, StoreError, UserCodeError
 from headrace.limits import LIMITS

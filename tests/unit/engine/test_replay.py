@@ -29,11 +29,11 @@ from headrace import (
     state,
     to,
 )
-from headrace.engine.driver.collection import collect, needed_by
 from headrace.engine.driver.driver import Driver
-from headrace.engine.driver.pins import Pinned, pinned, pins_of
 from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.engine.replay.replay import replay_epoch
+from headrace.engine.upkeep.collection import collect, needed_by
+from headrace.engine.upkeep.pins import Pinned, pinned, pins_of
 from headrace.log import paths
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.store.disk import DiskStore

@@ -12,12 +12,12 @@ from tests.unit.engine.support import Crash, counting, die, driver_of, run
 from tests.unit.systems import limited
 
 from headrace import Computation, failpoints, state
-from headrace.engine.driver.collection import collect, needed_by
-from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.driver import Driver
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.replay.drop import drop_state
 from headrace.engine.replay.replay import replay_epoch
+from headrace.engine.upkeep.collection import collect, needed_by
+from headrace.engine.upkeep.compactor import Compactor
 from headrace.errors import CorruptCheckpoint
 from headrace.limits import LIMITS
 from headrace.log import paths

@@ -16,8 +16,8 @@ from headrace.plan.epoch import (
     SplitState,
 )
 from headrace.plan.ledger import Ledger
-from headrace.plan.manifest import SlotLedger, next_chain, recut
-from headrace.plan.ring import WHOLE, KeyInterval, Ring
+from headrace.plan.rings.manifest import SlotLedger, next_chain, recut
+from headrace.plan.rings.ring import WHOLE, KeyInterval, Ring
 from headrace.plan.watermarks import Mark
 
 ONE, TWO = Ring.even(1), Ring.even(2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.model.values.keys import HASH_SPACE
-from headrace.plan.ring import WHOLE, KeyInterval, Ring
+from headrace.plan.rings.ring import WHOLE, KeyInterval, Ring
 
 EDGES = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
 

@@ -10,8 +10,8 @@ from headrace.errors import InvalidRecord
 from headrace.model.key_spec import KeySpec
 from headrace.model.values.keys import decode_key, encode_key, hash_key
 from headrace.model.values.rows import Rows
-from headrace.plan.ring import Ring
-from headrace.plan.routing import keyed, route
+from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.routing import keyed, route
 
 
 def spec(given) -> KeySpec:

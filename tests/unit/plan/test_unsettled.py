@@ -19,7 +19,7 @@ from headrace.plan.epoch import (
     WatermarkBound,
 )
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark
 
 RING = {"C": Ring.even(1)}

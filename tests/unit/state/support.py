@@ -11,7 +11,7 @@ from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.epoch import SegmentSlice
-from headrace.plan.ring import WHOLE, KeyInterval
+from headrace.plan.rings.ring import WHOLE, KeyInterval
 from headrace.state.segment import FIELD, TIMER, Cell, encode_segment
 from headrace.state.view import SegmentStored, SlotView, open_view
 from headrace.store.store import Store

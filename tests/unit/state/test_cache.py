@@ -7,8 +7,8 @@ from tests.unit.state.support import field, timer, written
 
 from headrace.model.values.keys import encode_key
 from headrace.plan.epoch import SegmentSlice, SlotBase
-from headrace.plan.manifest import next_chain
-from headrace.plan.ring import WHOLE, KeyInterval
+from headrace.plan.rings.manifest import next_chain
+from headrace.plan.rings.ring import WHOLE, KeyInterval
 from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
 from headrace.state.segment import Cell
 from headrace.store.memory import MemoryStore

@@ -10,8 +10,8 @@ from tests.unit.state.support import fetched, field, timer, view_of, written
 from headrace.limits import LIMITS
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.epoch import SegmentSlice
-from headrace.plan.manifest import SlotLedger, recut
-from headrace.plan.ring import WHOLE, KeyInterval, Ring
+from headrace.plan.rings.manifest import SlotLedger, recut
+from headrace.plan.rings.ring import WHOLE, KeyInterval, Ring
 from headrace.state.compaction import choose, choose_old_riders, hull_of, is_bottom, merge
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 from headrace.store.memory import MemoryStore

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.plan.ring import KeyInterval
+from headrace.plan.rings.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.store.memory import MemoryStore
 

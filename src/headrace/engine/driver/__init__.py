@@ -1,1 +1,1 @@
-"""The driver: follows the log, leads epochs, delivers them, and keeps the checkpoint small."""
+"""The driver: follows the log, leads epochs, delivers them."""

@@ -16,13 +16,9 @@ from contextlib import ExitStack
 
 import msgspec
 
-from headrace.engine.driver.collection import Collector, needed_by
-from headrace.engine.driver.compactor import Compactor
 from headrace.engine.driver.delivery import Deliverer
-from headrace.engine.driver.determinants import make_ready
 from headrace.engine.driver.failures import final_failure
 from headrace.engine.driver.injectors import Injectors
-from headrace.engine.driver.recovery import History
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import (
     adopt_names,
@@ -30,6 +26,10 @@ from headrace.engine.driver.takeover import (
     remember_changes,
     rings_for,
 )
+from headrace.engine.history.recovery import History
+from headrace.engine.upkeep.collection import Collector, needed_by
+from headrace.engine.upkeep.compactor import Compactor
+from headrace.engine.upkeep.determinants import make_ready
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
 from headrace.log.content import first_damaged

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.engine.driver.driver import Driver
-from headrace.engine.driver.recovery import History, recover
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import make_directories
+from headrace.engine.history.recovery import History, recover
 from headrace.failpoints import reach
 from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
 from headrace.log.identity import claim_identity, read_identity, require_present

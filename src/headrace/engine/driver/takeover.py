@@ -10,7 +10,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
 from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
 
 

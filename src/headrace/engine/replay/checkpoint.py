@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.engine.driver.recovery import recover
+from headrace.engine.history.recovery import recover
 from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.epochlog import EpochLog
@@ -20,7 +20,7 @@ from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key, encode_key, hash_key
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import WHOLE
+from headrace.plan.rings.ring import WHOLE
 from headrace.state.backend import SegmentBackend, StateView, Stored
 from headrace.state.view import open_view
 from headrace.store.location import checkpoint_store, no_checkpoint

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.engine.driver.recovery import History, recover
+from headrace.engine.history.recovery import History, recover
 from headrace.engine.leading.lease import HELD, KeepWaiting, LeaseObserver, read_lease
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
@@ -34,8 +34,8 @@ from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.epoch import Drop, SegmentSlice
-from headrace.plan.manifest import SlotLedger
-from headrace.plan.ring import KeyInterval
+from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.ring import KeyInterval
 from headrace.state.compaction import merge_without
 from headrace.store.store import Store
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.engine.driver.recovery import History, decode_body
+from headrace.engine.history.recovery import History, decode_body
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.log import paths

@@ -23,9 +23,9 @@ import msgspec
 
 from headrace.causal.journal import is_closed
 from headrace.engine.driver.local import run_epoch
-from headrace.engine.driver.pins import pinned
 from headrace.engine.replay.difference import Difference, differences, first_unlike
 from headrace.engine.replay.epoch_at import Past, not_kept, past_epoch
+from headrace.engine.upkeep.pins import pinned
 from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, SourceError, by_name
 from headrace.log import paths
 from headrace.log.identity import read_identity

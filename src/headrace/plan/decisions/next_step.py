@@ -16,7 +16,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.watermark_bounds import watermark_bounds
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark, feedback_input, merge
 
 

@@ -12,7 +12,7 @@ from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import InjectorPlan, Plan, WorkOrder
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark
 
 _STILL = Mark(BEGINNING, BEGINNING)

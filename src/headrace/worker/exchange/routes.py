@@ -10,8 +10,8 @@ from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
 from headrace.pipeline.graph.graph import Node, NodeInput
 from headrace.plan.parcel import Parcel
-from headrace.plan.routing import Unkeyed, keyed
-from headrace.plan.routing import route as parts_by_slot
+from headrace.plan.rings.routing import Unkeyed, keyed
+from headrace.plan.rings.routing import route as parts_by_slot
 from headrace.worker import dead_letters
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.lateness import keep_combined_on_time

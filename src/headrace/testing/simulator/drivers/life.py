@@ -14,7 +14,7 @@ from headrace.errors import EpochFailed, Fenced, HeadraceError, SinkError, Store
 from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
 from headrace.plan.options import Options
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 from headrace.testing.simulator.checkers.log_checker import POINTS, Violation
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.faults import kinds

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from headrace.engine.driver.determinants import collect_determinants
-from headrace.engine.driver.pins import pins_of
-from headrace.engine.driver.recovery import History
+from headrace.engine.history.recovery import History
+from headrace.engine.upkeep.determinants import collect_determinants
+from headrace.engine.upkeep.pins import pins_of
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog

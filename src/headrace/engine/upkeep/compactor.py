@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.engine.driver.recovery import History
+from headrace.engine.history.recovery import History
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
@@ -35,7 +35,7 @@ from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Adoption, Plan, SegmentSlice
 from headrace.plan.ledger import Ledger
-from headrace.plan.ring import KeyInterval
+from headrace.plan.rings.ring import KeyInterval
 from headrace.state import compaction
 from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store

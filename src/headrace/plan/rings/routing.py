@@ -15,7 +15,7 @@ from headrace.model.values.arrow import python_list
 from headrace.model.values.keys import encode_key
 from headrace.model.values.rows import Rows
 from headrace.plan.parcel import Parcel
-from headrace.plan.ring import Ring
+from headrace.plan.rings.ring import Ring
 
 
 class Unkeyed(msgspec.Struct):

@@ -12,7 +12,7 @@ import msgspec
 import xxhash
 
 from headrace.plan.epoch import SegmentSlice, SlotDelta
-from headrace.plan.ring import KeyInterval, Ring
+from headrace.plan.rings.ring import KeyInterval, Ring
 
 
 class SlotLedger(msgspec.Struct, frozen=True):
