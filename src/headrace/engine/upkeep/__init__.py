@@ -1,1 +1,1 @@
-"""Upkeep of a checkpoint: merges segments, deletes what no reader needs, opens and closes logs of calls, honours pins."""
+"""Upkeep of a checkpoint: merges, collection, pins, the directories of logged calls."""
