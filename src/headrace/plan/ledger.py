@@ -28,6 +28,7 @@ from headrace.plan.epoch import (
 )
 from headrace.plan.rings.manifest import SlotLedger, earliest, next_chain, recut, with_delta
 from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.wanted import Wanted
 
 Rows = dict[tuple[str, str], Seen | None]
 
@@ -54,6 +55,8 @@ class Ledger(msgspec.Struct):
     finished: dict[str, FinishedInput] = {}
     rings: dict[str, Ring] = {}
     slots: dict[str, dict[int, SlotLedger]] = {}
+    wanted: dict[str, Wanted] = {}
+    """Computation -> the ring that a later plan is to bring."""
     outbox: dict[str, list[OutboxFile]] = {}
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
@@ -323,7 +326,7 @@ class Ledger(msgspec.Struct):
         """Moves a computation's state to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.bounds_of_voided,
-            self.unpassed, self.keys,
+            self.unpassed, self.keys, self.wanted,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:
