@@ -91,6 +91,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Computation -> bound of its watermark; given if calls must not be repeated."""
     given_up: dict[int, int] = {}
     """Epoch -> the wall time of its last voided plan: failures in those plans are void."""
+    tasks: int = 1
+    """How many tasks a level has; a slot belongs to task (slot mod tasks) at every level (J10)."""
 
     @property
     def records(self) -> int:
@@ -359,6 +361,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Names this commit uniquely, even among commits of the same epoch in copies of the log."""
     follows: str = ""
     """The nonce of the commit before it."""
+    tasks: int = 0
+    """How many tasks a level has from the next plan on; 0 if that number does not change (J10)."""
 
 
 class Drop(msgspec.Struct, frozen=True):

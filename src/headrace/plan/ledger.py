@@ -57,6 +57,8 @@ class Ledger(msgspec.Struct):
     slots: dict[str, dict[int, SlotLedger]] = {}
     wanted: dict[str, Wanted] = {}
     """Computation -> the ring that a later plan is to bring."""
+    tasks: int = 0
+    """How many tasks a level has (J10); 0: as many as the substrate runs at once."""
     outbox: dict[str, list[OutboxFile]] = {}
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
@@ -122,6 +124,7 @@ class Ledger(msgspec.Struct):
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
+        self.tasks = commit.tasks or self.tasks
         for stream, splits in commit.splits.items():
             known = self.splits.get(stream, {})
             read = {split: _read_on(known.get(split), state) for split, state in splits.items()}

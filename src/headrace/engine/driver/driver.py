@@ -118,6 +118,7 @@ class Driver:
         return Settings(
             until=options.until,
             readers=parallelism,
+            tasks=parallelism,
             rings=rings_for(self.topology, self.ledger, options.slots, parallelism),
             fingerprint=self._fingerprint,
             short_records_max=options.short_records_max,

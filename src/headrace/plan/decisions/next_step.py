@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True):
     rings: dict[str, Ring]
     fingerprint: str
     short_records_max: int
+    tasks: int = 1
+    """How many tasks a level has, if the ledger does not say."""
     services: bool = False
     """Whether any computation calls an external system."""
     limits: Limits = LIMITS
@@ -139,6 +141,7 @@ def _plan(
         determinants=determinants,
         bounds=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
         given_up=ledger.given_up if determinants == ledger.determinants else {},
+        tasks=ledger.tasks or settings.tasks,
     )
 
 
