@@ -14,7 +14,8 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
-from headrace.plan.epoch import Adoption, Commit, Counters, SegmentSlice, SlotBase, SlotDelta
+from headrace.plan.counters import Counters
+from headrace.plan.epoch import Adoption, Commit, SegmentSlice, SlotBase, SlotDelta
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.ring import Ring
 from headrace.state import compaction

@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.plan.epoch import Commit, Plan, SplitState
 from headrace.plan.ledger import Ledger
+from headrace.plan.overload import SlotLimit
 
 
 class CommitBody(msgspec.Struct):
@@ -27,6 +28,8 @@ class VoidBody(msgspec.Struct):
     """Splits that count as read up to the end of the plan, which will not run (at-most-once)."""
     records: int = 0
     """About how many records were skipped by that."""
+    limits: dict[str, SlotLimit] = {}
+    """Label of a slot that was too slow -> its limit in the next plans (P2)."""
 
 
 class AcceptBody(msgspec.Struct):

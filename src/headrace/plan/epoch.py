@@ -10,6 +10,8 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.model.source import Range, Seen
+from headrace.plan.counters import Counters
+from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.ring import KeyInterval, Ring
 from headrace.plan.watermarks import Histogram, Mark
 
@@ -93,6 +95,10 @@ class Plan(msgspec.Struct, frozen=True):
     """Epoch -> the wall time of its last voided plan: failures in those plans are void."""
     tasks: int = 1
     """How many tasks a level has; a slot belongs to task (slot mod tasks) at every level (J10)."""
+    limits: dict[str, int] = {}
+    """Label of a slot -> how many records of its input it processes at most (P2)."""
+    shed: tuple[str, ...] = ()
+    """Computations whose limited slots drop the rest of their input; others carry it over."""
 
     @property
     def records(self) -> int:
@@ -137,6 +143,10 @@ def unpack_determinants(data: bytes) -> list[Determinant]:
     return [Determinant(*row) for row in _packed_decoder.decode(data)] if data else []
 
 
+FEEDBACK, CARRIED = "feedback", "carried"
+"""The kinds of files in the outbox."""
+
+
 class WorkOrder(msgspec.Struct, frozen=True):
     """What the driver sends to every task of an epoch: the plan and the state it starts from."""
 
@@ -148,13 +158,13 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """out(e-1) of every host."""
     bases: dict[str, dict[int, SlotBase]]
     outbox: dict[str, list[OutboxFile]]
-    """Consumer -> feedback files to deliver in this epoch."""
+    """Consumer -> the files that this epoch reads: feedback, and records carried over."""
     answers: dict[str, bytes] | None = None
     """In a replay: label -> the logged answers of external systems, which are not called."""
 
 
 class OutboxFile(msgspec.Struct, frozen=True):
-    """Feedback records for one consumer from one producer, to be read in the next epoch."""
+    """Records for one consumer that the next epoch reads: feedback, or carried over by a slot."""
 
     name: str
     consumer: str
@@ -166,6 +176,11 @@ class OutboxFile(msgspec.Struct, frozen=True):
     """Whether its bytes are in the commit's log entry, and not in a file (M1)."""
     at: int = 0
     """In a ledger: the log position of that entry; 0 if it is a file."""
+    kind: str = FEEDBACK
+    since: int = 0
+    """Of carried records: the epoch in which the first of them arrived."""
+    histogram: Histogram | None = None
+    """Of carried records whose consumer has a percentile watermark: their timestamps (D13)."""
 
 
 class SlotDelta(msgspec.Struct, frozen=True):
@@ -195,58 +210,6 @@ class StagedFile(msgspec.Struct, frozen=True):
     """How many bytes it has, if it lies there."""
     rides: bool = False
     """Whether its bytes are in the commit's log entry, and not in a file (M1)."""
-
-
-class Counters(msgspec.Struct):
-    """The counters of a task."""
-
-    records: int = 0
-    hooks: int = 0
-    timers: int = 0
-    late: int = 0
-    dead: int = 0
-    behind: int = 0
-    """Records produced behind the output watermark."""
-    unfired: int = 0
-    """Timers that timers set under the final watermark, and that did not fire."""
-    skipped: int = 0
-    """About how many records of sources were never read, after crashes (at-most-once)."""
-    metrics: dict[str, int] = {}
-    dead_of: dict[str, int] = {}
-    """Dead letters by the computation or stream whose policy produced them."""
-    records_of: dict[str, int] = {}
-    """Records that a source read into a stream, or that reached a keyed computation."""
-
-    def add(self, more: Counters) -> None:
-        """Adds the counts of `more`."""
-        for name in _NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(more, name))
-        for name in _BY_NAME:
-            setattr(self, name, summed(getattr(self, name), getattr(more, name)))
-
-    def copy(self) -> Counters:
-        """A copy of the present counts."""
-        return msgspec.structs.replace(self)
-
-    def since(self, before: Counters) -> Counters:
-        """What was counted after `before`; names without new counts are left out."""
-        found = Counters()
-        for name in _NUMBERS:
-            setattr(found, name, getattr(self, name) - getattr(before, name))
-        for name in _BY_NAME:
-            known = getattr(before, name)
-            less = {key: n - known.get(key, 0) for key, n in getattr(self, name).items()}
-            setattr(found, name, {key: n for key, n in less.items() if n})
-        return found
-
-
-_NUMBERS = ("records", "hooks", "timers", "late", "dead", "behind", "unfired")
-_BY_NAME = ("metrics", "dead_of", "records_of")
-
-
-def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    """The sum of two sets of counts, by name."""
-    return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -363,6 +326,8 @@ class Commit(msgspec.Struct, frozen=True):
     """The nonce of the commit before it."""
     tasks: int = 0
     """How many tasks a level has from the next plan on; 0 if that number does not change (J10)."""
+    limits: dict[str, SlotLimit] | None = None
+    """The limits of slots from the next plan on; None if they do not change (P7)."""
 
 
 class Drop(msgspec.Struct, frozen=True):

@@ -13,10 +13,10 @@ import msgspec
 from headrace.limits import LIMITS, Limits
 from headrace.model.source import Seen
 from headrace.model.values.time import BEGINNING, END
+from headrace.plan.counters import Counters
 from headrace.plan.epoch import (
     Adoption,
     Commit,
-    Counters,
     Drop,
     OutboxFile,
     Plan,
@@ -26,6 +26,7 @@ from headrace.plan.epoch import (
     SplitState,
     WatermarkBound,
 )
+from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.manifest import SlotLedger, earliest, next_chain, recut, with_delta
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Wanted
@@ -60,6 +61,8 @@ class Ledger(msgspec.Struct):
     tasks: int = 0
     """How many tasks a level has (J10); 0: as many as the substrate runs at once."""
     outbox: dict[str, list[OutboxFile]] = {}
+    limits: dict[str, SlotLimit] = {}
+    """Label of an overloaded slot -> its limit in the next plans (P7)."""
     counters: Counters = msgspec.field(default_factory=Counters)
     newest: int = 0
     by_wall: tuple[str, ...] = ()
@@ -82,6 +85,8 @@ class Ledger(msgspec.Struct):
     """Computation -> the time that it must pass before timers of those plans cannot fire again."""
     unpassed_wall: int | None = None
     """The same for the wall clock."""
+    unpassed_carried: int = 0
+    """Records that arrived up to this epoch and wait may be causes too; 0 if none is (P2)."""
 
     # The fold -------------------------------------------------------------
 
@@ -93,9 +98,13 @@ class Ledger(msgspec.Struct):
             self.determinants, self.given_up = plan.determinants, plan.given_up
 
     def voided(
-        self, skipped: dict[str, dict[str, SplitState]] | None = None, records: int = 0
+        self,
+        skipped: dict[str, dict[str, SplitState]] | None = None,
+        records: int = 0,
+        limits: dict[str, SlotLimit] | None = None,
     ) -> None:
         """Applies the void of the open plan, and marks its input as read if that is skipped."""
+        self.limits = {**self.limits, **(limits or {})}
         if self.open_plan is not None and self.open_plan.determinants:
             # Wall time only rises, so a plan of this epoch that is committed is later.
             self.given_up = {**self.given_up, self.open_plan.epoch: self.open_plan.wall}
@@ -125,6 +134,7 @@ class Ledger(msgspec.Struct):
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
         self.tasks = commit.tasks or self.tasks
+        self.limits = self.limits if commit.limits is None else commit.limits
         for stream, splits in commit.splits.items():
             known = self.splits.get(stream, {})
             read = {split: _read_on(known.get(split), state) for split, state in splits.items()}
@@ -176,8 +186,12 @@ class Ledger(msgspec.Struct):
 
     def _is_clear(self) -> bool:
         """Whether no cause of an external call by a voided plan can occur again."""
+        return not self._has_voided() and not self.unpassed_carried
+
+    def _has_voided(self) -> bool:
+        """Whether commits have not yet come as far as voided plans had."""
         told = self.voided_reads or self.bounds_of_voided or self.unpassed
-        return not told and self.unpassed_wall is None
+        return bool(told) or self.unpassed_wall is not None
 
     def _note_voided(self, plan: Plan, skipped: dict[str, dict[str, SplitState]]) -> None:
         """Notes the records and timers for which a voided plan may have called an external system.
@@ -207,6 +221,8 @@ class Ledger(msgspec.Struct):
 
     def _forget_voided(self, commit: Commit, plan: Plan | None) -> None:
         """Forgets records and timers of voided plans that cannot occur again after a commit."""
+        if self._has_voided():
+            self.unpassed_carried = commit.epoch
         if plan is not None:  # a stream without readers is not waited for
             streams = {*plan.injectors, *(read.stream for task in plan.reads for read in task)}
             self.voided_reads = {s: ends for s, ends in self.voided_reads.items() if s in streams}
@@ -231,6 +247,11 @@ class Ledger(msgspec.Struct):
         wall = earliest(slot.next_wall_timer for slot in slots)
         if self.unpassed_wall is not None and (wall is None or wall > self.unpassed_wall):
             self.unpassed_wall = None
+        # Records that a voided plan processed may be carried over by the plan after it. They and
+        # the timers of their keys are causes until they have been processed.
+        waiting = [file for files in self.outbox.values() for file in files if file.since]
+        if all(file.since > self.unpassed_carried for file in waiting):
+            self.unpassed_carried = 0
 
     def _upper_bound(self, bound: WatermarkBound) -> int:
         """The highest time that a computation can have reached, by what has been read so far."""

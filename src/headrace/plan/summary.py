@@ -5,7 +5,8 @@ from __future__ import annotations
 from headrace.model.values.time import BEGINNING, END
 from headrace.operators.windows.aggregation import AFTER_THE_END
 from headrace.pipeline.graph.graph import Graph, To
-from headrace.plan.epoch import Commit, Counters
+from headrace.plan.counters import Counters
+from headrace.plan.epoch import Commit
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import EpochProgress, RunSummary, StoreUse, Totals, counted
 from headrace.store.store import Store

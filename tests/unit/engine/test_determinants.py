@@ -19,7 +19,8 @@ from headrace.model.services import CallOptions
 from headrace.model.source import Range
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Commit, Counters, Determinant, Plan, ReadTask, SplitState
+from headrace.plan.counters import Counters
+from headrace.plan.epoch import Commit, Determinant, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from headrace.limits import LIMITS
+from headrace.plan.counters import Counters
 from headrace.plan.epoch import (
     Adoption,
     Commit,
-    Counters,
     OutboxFile,
     Plan,
     SegmentSlice,

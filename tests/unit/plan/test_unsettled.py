@@ -8,10 +8,12 @@ import pytest
 from headrace.limits import LIMITS
 from headrace.model.source import Range
 from headrace.model.values.time import END
+from headrace.plan.counters import Counters
 from headrace.plan.epoch import (
+    CARRIED,
     Commit,
-    Counters,
     InjectorPlan,
+    OutboxFile,
     Plan,
     ReadTask,
     SlotDelta,
@@ -55,12 +57,24 @@ def voided(ledger: Ledger, reach: dict[str, WatermarkBound], **more) -> None:
     ledger.voided()
 
 
-def committed(ledger: Ledger, time: int, *, read: int = 0, wall_timer: int | None = None, **more):
+def committed(
+    ledger: Ledger,
+    time: int,
+    *,
+    read: int = 0,
+    wall_timer: int | None = None,
+    carried_since: int = 0,
+    **more,
+):
     ledger.planned(plan(ledger, {}, **more))
     splits = {"s": {"p": SplitState(read, Mark(read, read))}} if read else {}
     deltas = {"C": {0: SlotDelta(None, next_wall_timer=wall_timer)}}
+    carried = OutboxFile("f", "C", "s", "C/0", 0, 1, kind=CARRIED, since=carried_since)
+    outbox = [carried] if carried_since else []
     ledger.committed(
-        Commit(ledger.epoch + 1, {"C": time}, {}, splits, RING, deltas, [], [], Counters(), read),
+        Commit(
+            ledger.epoch + 1, {"C": time}, {}, splits, RING, deltas, outbox, [], Counters(), read
+        ),
         ledger.epoch,
     )
 
@@ -171,3 +185,17 @@ def test_a_snapshot_keeps_it() -> None:
     )
     again = msgspec.json.decode(msgspec.json.encode(ledger), type=Ledger)
     assert again == ledger and again.next_determinants() == 1
+
+
+def test_a_record_of_a_voided_plan_that_is_carried_over_keeps_its_directory() -> None:
+    """[Plan 16 calls for a record, and is voided as a slot was too slow; 16' reads the record and
+    carries it over; 20 processes it, in a new directory, and calls the second time.]"""
+    ledger = ledger_at(5)
+    voided(ledger, {"C": WatermarkBound(cap=10)}, end=50)
+    first = ledger.epoch + 1
+    committed(ledger, 20, read=60, carried_since=first)
+    assert ledger.next_determinants() == 1
+    committed(ledger, 30, read=70, carried_since=first)
+    assert ledger.next_determinants() == 1
+    committed(ledger, 40, read=80, carried_since=first + 1)  # no voided plan has seen these
+    assert ledger.next_determinants() == ledger.epoch + 1

@@ -36,6 +36,7 @@ from headrace.log.content import first_damaged
 from headrace.log.entry import COMMIT, PLAN, VOID
 from headrace.log.epochlog import EpochLog, Waiter
 from headrace.log.identity import require_present
+from headrace.plan.counters import Counters
 from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
 from headrace.plan.decisions.pace import Pace
@@ -43,7 +44,7 @@ from headrace.plan.decisions.skips import skipping, skips
 from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.entries import CommitBody, VoidBody
-from headrace.plan.epoch import Commit, Counters, Plan, Report, WorkOrder
+from headrace.plan.epoch import Commit, Plan, Report, WorkOrder
 from headrace.plan.listener import Listeners
 from headrace.plan.progress import RunSummary
 from headrace.plan.summary import lowest_watermark, progress_of, summary_of

@@ -57,7 +57,7 @@ class History:
                 ledger.planned(body.next)
         elif entry.kind == VOID:
             void = decode_body(position, entry, VoidBody)
-            ledger.voided(void.skipped, void.records)
+            ledger.voided(void.skipped, void.records, void.limits)
         elif entry.kind == DROP:
             ledger.dropped(decode_body(position, entry, Drop), position)
         elif entry.kind == ACCEPT:

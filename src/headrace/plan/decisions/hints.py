@@ -11,7 +11,7 @@ from headrace.operators.windows.aggregation import WindowAggregate
 from headrace.pipeline.graph.dedup import Dedup
 from headrace.pipeline.graph.graph import Graph, Node, To
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Counters
+from headrace.plan.counters import Counters
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import counted
 

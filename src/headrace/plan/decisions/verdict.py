@@ -14,7 +14,8 @@ from headrace.errors import HeadraceError, UserCodeError, by_name
 from headrace.model.values.time import BEGINNING
 from headrace.pipeline.graph.graph import To
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Commit, Counters, Report, SlotDelta, SplitState, WorkOrder, summed
+from headrace.plan.counters import Counters, summed
+from headrace.plan.epoch import Commit, Report, SlotDelta, SplitState, WorkOrder
 from headrace.plan.units import TORN, host_mark, labels_of
 from headrace.plan.watermarks import Mark, merge
 
@@ -143,6 +144,7 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
             setattr(total, name, getattr(total, name) + getattr(counters, name))
         total.metrics = summed(total.metrics, counters.metrics)
         total.dead_of = summed(total.dead_of, counters.dead_of)
+        total.shed_of = summed(total.shed_of, counters.shed_of)
     return total
 
 

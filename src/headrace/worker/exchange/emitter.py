@@ -29,8 +29,8 @@ from headrace.model.values.rows import Rows, Timestamps
 from headrace.model.values.schema import Schema
 from headrace.model.values.shown import encodable
 from headrace.pipeline.graph.graph import Node
+from headrace.plan.counters import Counters
 from headrace.plan.epoch import (
-    Counters,
     EndOfInput,
     OutboxFile,
     StagedFile,
