@@ -16,6 +16,9 @@ from collections.abc import Callable
 NAMES = (
     "before-takeover",
     "after-takeover",
+    "before-handover-write",
+    "after-handover-write",
+    "before-confirm-write",
     "before-plan-write",
     "after-plan-write",
     "before-job",

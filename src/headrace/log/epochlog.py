@@ -112,17 +112,22 @@ class EpochLog:
             self.generation = max(self.generation, entry.generation)
             yield self.position, entry
 
-    def take_over(self, waiter: Waiter | None = None) -> Iterator[tuple[int, LogEntry]]:
+    def take_over(
+        self, waiter: Waiter | None = None, body: Callable[[int], object] | None = None
+    ) -> Iterator[tuple[int, LogEntry]]:
         """Appends a generation; returns the entries of other drivers before it, to be folded in.
 
         The put of the generation itself is not retried if the store fails; later puts use `waiter`.
+        `body` makes the entry's body for a generation. It is asked when all entries before the
+        position are folded in, and again if another entry came first (L4); it may raise.
         """
         self._waiter = FailAtOnce()
         while True:
             yield from self.follow()
             self._keep_what_was_read()
             generation = self.generation + 1
-            entry = self._entry(GENERATION, generation, {"generation": generation})
+            made = {"generation": generation} if body is None else body(generation)
+            entry = self._entry(GENERATION, generation, made)
             if self._put(self.position + 1, entry) is None:
                 self.position += 1
                 self.generation = generation

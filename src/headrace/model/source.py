@@ -251,6 +251,8 @@ class Source(ABC):
 
     bounded: bool = True
     """Whether `splits` and their ends are known for good when the pipeline starts."""
+    rereads: bool = True
+    """Whether it can read committed input again, until that is released."""
 
     def prepare(self, workspace: Workspace) -> None:
         """Called once on the driver before the first plan of a run."""

@@ -17,6 +17,8 @@ class CommitBody(msgspec.Struct):
     snapshot: Ledger | None = None
     retain: int = 0
     """How many epochs the driver that wrote it retains."""
+    confirms: bool = False
+    """Whether it confirms the code that is on probation (L5)."""
 
 
 class VoidBody(msgspec.Struct):

@@ -27,7 +27,7 @@ def fingerprint(graph: Graph) -> str:
         source = injector.source
         lines.append(f"read {injector.stream} {source.describe()} {_policy(injector.errors)}")
         timing = source.timing
-        lines.extend(f"timing {k}={_value(getattr(timing, k))}" for k in timing.__slots__)
+        lines.extend(f"timing {k}={text_of(getattr(timing, k))}" for k in timing.__slots__)
     for node in graph.nodes.values():
         cls = type(node.template)
         lines.append(
@@ -37,10 +37,10 @@ def fingerprint(graph: Graph) -> str:
         if node.guarantee != EXACTLY_ONCE:
             lines.append(f"guarantee {node.guarantee}")
         lines.extend(_class_text(base) for base in cls.__mro__[:-1])
-        lines.extend(f"parameter {k}={_value(v)}" for k, v in sorted(vars(node.template).items()))
+        lines.extend(f"parameter {k}={text_of(v)}" for k, v in sorted(vars(node.template).items()))
         for given in node.inputs:
             key = given.key
-            lines.append(f"input {given.stream} {key.columns} {_value(key.function)}")
+            lines.append(f"input {given.stream} {key.columns} {text_of(key.function)}")
     lines.extend(
         f"write {outlet.stream} {type(outlet.sink).__qualname__}"
         for outlet in graph.outlets.values()
@@ -71,16 +71,17 @@ def _source_text(cls: type) -> str:
         return inspect.getsource(cls)
     except (OSError, TypeError):
         functions = (f for f in vars(cls).values() if callable(f))
-        return cls.__qualname__ + "".join(sorted(_value(f) for f in functions))
+        return cls.__qualname__ + "".join(sorted(text_of(f) for f in functions))
 
 
-def _value(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as text that changes with its meaning: of a function its source text."""
     if inspect.isfunction(value):
         return _function_text(value)
     if isinstance(value, tuple):
-        return f"({', '.join(_value(part) for part in value)})"
+        return f"({', '.join(text_of(part) for part in value)})"
     if is_dataclass(value) and not isinstance(value, type):
-        parts = (f"{f.name}={_value(getattr(value, f.name))}" for f in fields(value))
+        parts = (f"{f.name}={text_of(getattr(value, f.name))}" for f in fields(value))
         return f"{type(value).__qualname__}({', '.join(parts)})"
     if isinstance(value, str | int | float | bool | bytes | type(None)):
         return repr(value)

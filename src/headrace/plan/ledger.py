@@ -14,6 +14,7 @@ from headrace.limits import LIMITS, Limits
 from headrace.model.source import Seen
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.counters import Counters
+from headrace.plan.deploy.code import CodeState
 from headrace.plan.epoch import (
     Adoption,
     Commit,
@@ -87,6 +88,10 @@ class Ledger(msgspec.Struct):
     """The same for the wall clock."""
     unpassed_carried: int = 0
     """Records that arrived up to this epoch and wait may be causes too; 0 if none is (P2)."""
+    code: CodeState = CodeState()
+    """Which code may lead (L)."""
+    saved: Ledger | None = None
+    """In a restore-mode probation: the ledger at the hand-over, to which a rollback goes back."""
 
     # The fold -------------------------------------------------------------
 
@@ -113,6 +118,12 @@ class Ledger(msgspec.Struct):
         for stream, splits in (skipped or {}).items():
             self.splits[stream] = {**self.splits.get(stream, {}), **splits}
         self.counters.skipped += records
+
+    def given_up_with(self, plan: Plan) -> None:
+        """Notes a plan whose epoch will not count: its calls are those of a voided plan (L7)."""
+        self.determinants = plan.determinants
+        self.given_up = {**self.given_up, plan.epoch: plan.wall}
+        self._note_voided(plan, {})
 
     def accepted(self, splits: dict[str, dict[str, SplitState]]) -> None:
         """Replaces the state of splits whose input has changed, after the change was accepted."""
@@ -157,7 +168,7 @@ class Ledger(msgspec.Struct):
             kept = msgspec.structs.replace(file, at=position) if file.rides else file
             self.outbox.setdefault(file.consumer, []).append(kept)
         self.counters.add(commit.counters)
-        if not self._is_clear():
+        if not self.is_clear():
             self._forget_voided(commit, plan)
         for stream, sealing in commit.sealed.items():
             self._seal(stream, sealing, leaving[stream])
@@ -184,7 +195,7 @@ class Ledger(msgspec.Struct):
                 before, entries=entries, chains=((self.epoch, chain),)
             )
 
-    def _is_clear(self) -> bool:
+    def is_clear(self) -> bool:
         """Whether no cause of an external call by a voided plan can occur again."""
         return not self._has_voided() and not self.unpassed_carried
 
@@ -304,11 +315,12 @@ class Ledger(msgspec.Struct):
 
         Every plan in which a cause may occur again must use the directory of the first one. So a
         new directory is begun only when commits have read all that voided plans had read, and
-        have passed the times that those plans had reached.
+        have passed the times that those plans had reached. While a rollback is possible that
+        makes plans count as voided, none is begun.
         """
         following = self.epoch + 1
         full = following - self.determinants >= limits.determinants_epochs
-        begins = not self.determinants or (full and self._is_clear())
+        begins = not self.determinants or (full and self.is_clear() and self.saved is None)
         return following if begins else self.determinants
 
     def segments(self) -> set[str]:

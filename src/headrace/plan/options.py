@@ -43,6 +43,9 @@ class RunOptions(TypedDict, total=False):
     stuck_after: Duration | None
     give_up_after: Duration | None
     accept_changed: AnyPath | Sequence[AnyPath]
+    replace: bool
+    confirm: bool
+    supervised: bool
     listeners: Sequence[Listener]
     on_epoch: Callable[[EpochProgress], None] | None
     on_notice: Callable[[Notice], None] | None
@@ -70,6 +73,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for an unavailable part; None: for ever."""
     accept_changed: tuple[str, ...] = ()
     """Files (or streams) that may have changed since they were read."""
+    replace: bool = True
+    """Whether a start may put other code in force than the log names."""
+    confirm: bool = False
+    """Whether a start confirms this code, if it is on probation."""
+    supervised: bool = False
+    """Whether a program starts it, and not a person: it changes nothing that a person decided."""
     listeners: tuple[Listener, ...] = ()
     short_records_max: int = SHORT_RECORDS_MAX
     background: bool = True
@@ -115,6 +124,9 @@ def check_options(given: RunOptions) -> Options:
         stuck_s=_seconds(given.get("stuck_after", "10m"), "stuck_after="),
         give_up_s=_seconds(given.get("give_up_after"), "give_up_after="),
         accept_changed=_names(given.get("accept_changed", ())),
+        replace=given.get("replace", True) and not given.get("supervised", False),
+        confirm=given.get("confirm", False) and not given.get("supervised", False),
+        supervised=given.get("supervised", False),
         listeners=_listeners(given),
     )
 

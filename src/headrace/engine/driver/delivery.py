@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from headrace.engine.driver.outlets import has, high_water, named
 from headrace.errors import (
     CorruptCheckpoint,
     HeadraceError,
@@ -83,6 +83,8 @@ class Deliverer:
         self._positions: dict[int, int] = {}
         """Epoch -> the log position of its commit, for epochs that were read from the log."""
         self._opened: list[Outlet] = []
+        self.holds = False
+        """Whether committed epochs wait for the end of a probation (L6)."""
         self._begun: set[str] = set()
         """Sinks to which this driver has begun to hand over the first of the waiting epochs."""
 
@@ -93,7 +95,7 @@ class Deliverer:
             self._store.make_directory(directory)
             own = self._store.below(directory)
             self._opened.append(outlet)
-            with _named(outlet):
+            with named(outlet):
                 outlet.sink.open(
                     Opening(self._checkpoint, generation, committed, own, commits, self._place)
                 )
@@ -114,7 +116,7 @@ class Deliverer:
         commits = [commit for _, commit in found]
         self._positions = {commit.epoch: position for position, commit in found}
         for outlet in self._outlets.values():
-            water = _high_water(outlet)
+            water = high_water(outlet)
             lacking = [commit for commit in commits if commit.epoch > water]
             if outlet.name in self._at_most_once:
                 for commit in lacking:
@@ -131,11 +133,17 @@ class Deliverer:
                     outlet.name, water, kept[0].epoch - 1, kept[0].epoch,
                 )  # fmt: skip
             for commit in kept:
-                self._deliver_to(outlet, commit, _high_water(outlet))
+                self._deliver_to(outlet, commit, high_water(outlet))
 
-    def deliver(self, commit: Commit, riders: Mapping[str, bytes] | None = None) -> None:
-        """Delivers an epoch to every sink that lacks it, after the epochs that a sink refused."""
+    def deliver(
+        self, commit: Commit, riders: Mapping[str, bytes] | None = None, position: int = 0
+    ) -> None:
+        """Delivers an epoch to every sink that lacks it, after the epochs that wait before it.
+
+        `position` is that of its commit: where its rows ride if they are delivered later.
+        """
         self._waiting.append(commit)
+        self._positions[commit.epoch] = position
         self._held = riders or {}
         self._waiter.through(self.deliver_waiting)
 
@@ -145,10 +153,10 @@ class Deliverer:
         No epoch is committed before this succeeds: the next driver looks for undelivered epochs
         in the retention window only, which may be one epoch long.
         """
-        while self._waiting:
+        while self._waiting and not self.holds:
             for outlet in self._outlets.values():
                 self._deliver_own(outlet, self._waiting[0])
-            self._waiting.pop(0)
+            self._positions.pop(self._waiting.pop(0).epoch, None)
             self._begun.clear()
             self._held = {}
 
@@ -157,11 +165,11 @@ class Deliverer:
 
         No other driver can have delivered it; if one has, this driver must end.
         """
-        water = _high_water(outlet)
+        water = high_water(outlet)
         mine = commit.epoch if outlet.name in self._begun else commit.epoch - 1
         if water > mine:
             self._check()  # a driver that took over writes its generation before it delivers
-            with _named(outlet):
+            with named(outlet):
                 outlet.sink.verify(commit.epoch, commit.nonce)  # may raise a more exact error
             raise IncompatibleState(
                 f"sink {outlet.name!r} has epoch {water}, which neither this driver has delivered "
@@ -174,7 +182,7 @@ class Deliverer:
 
     def _deliver_to(self, outlet: Outlet, commit: Commit, water: int) -> None:
         if water >= commit.epoch:
-            with _named(outlet):
+            with named(outlet):
                 outlet.sink.verify(commit.epoch, commit.nonce)
             return
         reach("before-delivery")
@@ -228,7 +236,7 @@ class Deliverer:
             if file.rides:
                 found = logged
             else:
-                found = _has(own, file.name) if file.own else file.name in there
+                found = has(own, file.name) if file.own else file.name in there
             if not found:
                 yield file
 
@@ -270,7 +278,7 @@ class Deliverer:
 
     def acknowledged(self) -> int:
         """The last epoch that every sink has acknowledged."""
-        waters = [_high_water(outlet) for outlet in self._outlets.values()]
+        waters = [high_water(outlet) for outlet in self._outlets.values()]
         return min(waters, default=2**62)
 
     def tidy(self) -> None:
@@ -308,7 +316,7 @@ class Deliverer:
             epoch, self._checkpoint, parts, self._spark, weak, commit.nonce, self._place, complete
         )
         try:
-            with _named(outlet):
+            with named(outlet):
                 outlet.sink.deliver(delivery)
         except Exception as error:
             of_sink = isinstance(error, StoreError) and error is not self._unread
@@ -367,33 +375,3 @@ class Deliverer:
             return data
 
         return Part(file.label, file.digest, read, file.name, file.rows)
-
-
-@contextmanager
-def _named(outlet: Outlet) -> Iterator[None]:
-    """Adds the sink's name to its refusal: the sink itself knows only its place."""
-    try:
-        yield
-    except IncompatibleState as error:
-        raise IncompatibleState(f"sink {outlet.name!r}: {error}") from error
-
-
-def _has(store: Store | None, name: str) -> bool:
-    """Whether a sink's own store has a file."""
-    if store is None:
-        return False
-    try:
-        store.stat(name)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _high_water(outlet: Outlet) -> int:
-    """The last epoch that a sink has, as the sink says."""
-    try:
-        return outlet.sink.high_water()
-    except (StoreError, OSError) as error:
-        raise SinkError(
-            f"sink {outlet.name!r} cannot be asked for its last epoch: {error}"
-        ) from error

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 import msgspec
 
 from headrace.engine.driver.delivery import Deliverer
+from headrace.engine.driver.deploying import LeadersDeploy
 from headrace.engine.driver.failures import final_failure
 from headrace.engine.driver.injectors import Injectors
 from headrace.engine.driver.setup import Setup
@@ -43,6 +44,7 @@ from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
 from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain, judge
+from headrace.plan.deploy.handover import HandedOver
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan, Report, WorkOrder
 from headrace.plan.listener import Listeners
@@ -95,6 +97,7 @@ class Driver:
         self._deliverer = Deliverer(
             self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
         )
+        self.deploy = LeadersDeploy(log, history, self._deliverer, setup.store.system, setup.clock)
         self._pace = Pace(self.options.epoch_target_s, self.options.epoch_records)
         self._compactor = Compactor(
             self.store,
@@ -141,6 +144,7 @@ class Driver:
             self.log.check()  # a sink is ahead if another driver has overtaken this one
             raise
         self._deliverer.catch_up(self.history.commits, self.history.retained)
+        self.deploy.hold()
         self._injectors.prepare()
         found = self._injectors.compare(self.ledger, self.options.accept_changed)
         self.notices = remember_changes(self.log, self.ledger, found)
@@ -159,7 +163,7 @@ class Driver:
         if self.ledger.open_plan is not None:
             self._void(self.ledger.open_plan, "the driver was asked to stop")
 
-    def step(self) -> Run | Wait | Finish:
+    def step(self) -> Run | Wait | Finish | HandedOver:
         """Takes one decision and carries it out."""
         if self.ledger.commit_position > self.log.position:
             # `_commit` adds the commit to the ledger first; here the write of its entry failed.
@@ -170,8 +174,13 @@ class Driver:
             self._void(plan, "the pipeline's code or wiring has changed since")
             plan = None
         if plan is None:
+            if (handed := self.deploy.hand_over()) is not None:
+                return handed
             decision = self._decide()
             if not isinstance(decision, Run):
+                if self.deploy.confirm_when_quiet(ends=isinstance(decision, Finish)):
+                    self._deliverer.deliver_waiting()
+                    self._injectors.settle(self.ledger, self.history.released)
                 self._check_while_idle()
                 return decision
             reach("before-plan-write")
@@ -215,10 +224,11 @@ class Driver:
         commit, riders = done
         self._deliverer.deliver_weak(commit, riders)
         self._commit(plan, commit, riders)
-        self._deliverer.deliver(commit, riders)
+        self._deliverer.deliver(commit, riders, self.ledger.commit_position)
         seconds = time.perf_counter() - began
         self._pace.took(commit.counters.records, seconds)
-        self._injectors.settle(self.ledger, self.history.released)
+        if not self.deploy.holds:
+            self._injectors.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history)
         if commit.epoch % self._limits.collect_every_epochs == 0:
             self._waiter.through(self._collect)
@@ -324,20 +334,23 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        body = CommitBody(commit, self._following(), retain=self.history.retain)
+        body = CommitBody(commit, retain=self.history.retain)
+        body.confirms = self.deploy.confirms_with_commit()
+        body.next = self._following()
         if commit.epoch % self._limits.snapshot_every_epochs == 0:
             body.snapshot = self.ledger
             self.history.snapshotted(position)
         reach("before-commit-write")
         self.log.append(COMMIT, body, riders)
         reach("after-commit-write")
+        self.deploy.released()
         if body.next is not None:
             self.ledger.planned(body.next)
         self._epochs += 1
 
     def _following(self) -> Plan | None:
         """The next plan, if there is work to do at once."""
-        if skips(self.graph):
+        if skips(self.graph) or self.deploy.comes_next:
             return None  # a crash skips an open plan, so no plan is opened early
         try:
             msgspec.json.encode(decision := self._decide())  # its error must not spoil the commit

@@ -8,6 +8,7 @@ generation, which fences every older driver, and returns the `Driver` that leads
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.setup import Setup
@@ -16,6 +17,9 @@ from headrace.engine.history.recovery import History, recover
 from headrace.failpoints import reach
 from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
 from headrace.log.identity import claim_identity, read_identity, require_present
+from headrace.plan.deploy.code import STANDBY, START, GenerationBody
+from headrace.plan.deploy.contract import Contract, contract_of
+from headrace.plan.deploy.roles import LeadingRole, generation_of
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
 from headrace.store.counts import UPKEEP, counted_as
@@ -49,6 +53,19 @@ class Follower:
     def ledger(self) -> Ledger:
         """The sum of the log's entries."""
         return self.history.ledger
+
+    @cached_property
+    def contract(self) -> Contract:
+        """The contract of this driver's code."""
+        return contract_of(self.topology)
+
+    def as_role(self, role: str, *, candidate: str = "", reason: str = "") -> LeadingRole:
+        """As what this driver wants to lead."""
+        options = self.setup.options
+        return LeadingRole(
+            role, self.setup.fingerprint, self.contract, candidate, options.replace,
+            options.confirm, reason,
+        )  # fmt: skip
 
     def follow(self, *, closely: bool = True) -> int:
         """Reads the log to its end and writes nothing; returns the generation that leads.
@@ -84,6 +101,8 @@ class Follower:
         self,
         lapsed: int | None = None,
         *,
+        role: LeadingRole | None = None,
+        on_probation: Callable[[], None] = lambda: None,
         waiter: Waiter | None = None,
         on_lead: Callable[[], None] = lambda: None,
         on_job: Callable[[bool], None] = lambda running: None,
@@ -92,16 +111,24 @@ class Follower:
 
         - `lapsed`: a standby takes over from this generation only; StoodBack if another
           driver was first.
+        - `role`: as what it leads; by default a person's start, or a standby if `lapsed` is given.
+          NotInForce or IncompatibleState if the log does not allow it (L1).
+        - `on_probation`: called before a start while a deploy is on probation; it may refuse.
         - `waiter`: waits while the store or a sink is unavailable, once this driver leads.
         - `on_lead`: called when the generation is in the log.
         - `on_job`: called when a job begins (True) and when it has ended (False).
         """
         with counted_as(UPKEEP):  # no epoch waits for what is asked until the first one begins
-            return self._take_over(lapsed, waiter or FailAtOnce(), on_lead, on_job)
+            made = role or self.as_role(START if lapsed is None else STANDBY)
+            return self._take_over(
+                lapsed, made, on_probation, waiter or FailAtOnce(), on_lead, on_job
+            )
 
     def _take_over(
         self,
         lapsed: int | None,
+        role: LeadingRole,
+        on_probation: Callable[[], None],
         waiter: Waiter,
         on_lead: Callable[[], None],
         on_job: Callable[[bool], None],
@@ -114,11 +141,21 @@ class Follower:
         self.follow()
         if lapsed is not None and self.log.generation > lapsed:
             raise StoodBack
+        if self.ledger.code.probation is not None and role.role == START:
+            on_probation()
+        made: list[GenerationBody] = []
+
+        def body(generation: int) -> GenerationBody:
+            made.append(generation_of(self.ledger.code, role, generation))
+            return made[-1]
+
+        body(self.log.generation + 1)  # refused before anything is written
         reach("before-takeover")
-        for position, entry in self.log.take_over(waiter):
+        for position, entry in self.log.take_over(waiter, body):
             self.history.fold(position, entry)
             if lapsed is not None and entry.generation > lapsed:
                 raise StoodBack
+        self.history.led(made[-1])
         self.ledger.generation = self.log.generation
         reach("after-takeover")
         on_lead()

@@ -9,8 +9,21 @@ import msgspec
 
 from headrace.errors import CorruptCheckpoint
 from headrace.limits import LIMITS, Limits
-from headrace.log.entry import ACCEPT, COMMIT, DROP, GENERATION, PLAN, VOID, LogEntry
+from headrace.log.entry import (
+    ACCEPT,
+    COMMIT,
+    CONFIRM,
+    DROP,
+    GENERATION,
+    HANDOVER,
+    LAPSE,
+    PLAN,
+    VOID,
+    LogEntry,
+)
 from headrace.log.epochlog import EpochLog
+from headrace.plan.deploy import fold as deploys
+from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
 from headrace.plan.entries import AcceptBody, CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
@@ -27,10 +40,10 @@ class History:
         self._limits = limits
         self.ledger = Ledger()
         self.retain = max(retain, 1)
-        self.commits: deque[tuple[int, Commit]] = deque(maxlen=self.retain)
-        self.segments: deque[set[str]] = deque(maxlen=self.retain)
-        self.marks: deque[tuple[dict[str, int], int]] = deque(maxlen=self.retain)
-        self._rides_from: deque[int | None] = deque(maxlen=self.retain)
+        self.commits: deque[tuple[int, Commit]] = deque()
+        self.segments: deque[set[str]] = deque()
+        self.marks: deque[tuple[dict[str, int], int]] = deque()
+        self._rides_from: deque[int | None] = deque()
         """For each commit, the first log position that holds bytes of its state (M1)."""
         self.retained = self.retain
         """No driver of the window can have collected files of this many last epochs."""
@@ -51,6 +64,8 @@ class History:
             body = decode_body(position, entry, CommitBody)
             self.retained = min(self.retained, body.retain or 1)
             self.committed(body.commit, position)
+            if body.confirms:
+                deploys.confirmed(ledger)
             if body.snapshot is not None:
                 self.snapshotted(position)
             if body.next is not None:
@@ -62,8 +77,27 @@ class History:
             ledger.dropped(decode_body(position, entry, Drop), position)
         elif entry.kind == ACCEPT:
             ledger.accepted(decode_body(position, entry, AcceptBody).splits)
-        elif entry.kind != GENERATION:
+        elif entry.kind == GENERATION:
+            self.led(decode_body(position, entry, GenerationBody))
+        elif entry.kind == HANDOVER:
+            deploys.handed_over(ledger, decode_body(position, entry, Handover))
+        elif entry.kind == CONFIRM:
+            deploys.confirm(ledger, decode_body(position, entry, ConfirmBody))
+        elif entry.kind == LAPSE:
+            deploys.lapsed(ledger, decode_body(position, entry, LapseBody))
+        else:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
+
+    def led(self, body: GenerationBody) -> None:
+        """Applies a generation. If it took a deploy back, epochs of the probation have no rows."""
+        found, ledger = self.ledger.code.probation, self.ledger
+        if not deploys.led(ledger, body) or found is None:
+            return
+        for index, (position, commit) in enumerate(self.commits):
+            if commit.epoch > found.epoch:
+                empty = msgspec.structs.replace(commit, staged=[], splits=ledger.splits)
+                self.commits[index] = (position, empty)
+                self.marks[index] = (dict(ledger.ins), self.marks[index][1])
 
     def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
         """Starts from a snapshot instead of an empty ledger."""
@@ -91,7 +125,9 @@ class History:
                 f"{self.ledger.epoch} than the one that lies before it: entries of two copies of "
                 "this checkpoint are mixed; restore the whole checkpoint from one of them"
             )
+        plan = self.ledger.open_plan
         self.ledger.committed(commit, position, self._limits)
+        deploys.committed(self.ledger, plan)
         self._remember(position, commit)
 
     def link(self, nonce: str) -> dict[str, str]:
@@ -130,7 +166,12 @@ class History:
         self.segments.append(self.ledger.segments() | self.ledger.records())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
         self._rides_from.append(self.ledger.rides_from())
-        if len(self.commits) < self.retain:
+        held = self.ledger.code.held
+        # In a probation that may go back to an epoch, that epoch and all after it stay (L6).
+        while len(self.commits) > self.retain and (held is None or self.commits[0][1].epoch < held):
+            for kept in (self.commits, self.segments, self.marks, self._rides_from):
+                kept.popleft()
+        if len(self.commits) < self.retain or held is not None:
             return
         # The oldest retained commit: epochs after it can run again, and read from its positions.
         self.released = {
@@ -170,7 +211,8 @@ def _recover(log: EpochLog, history: History) -> History | None:
             body = decode_body(position, entry, CommitBody)
             if body.snapshot is not None:
                 base = (len(tail), body, body.snapshot)
-                if commits >= history.retain:
+                # Epochs that are perhaps undelivered lie before a snapshot in a probation.
+                if commits >= history.retain and body.snapshot.code.held is None:
                     break
     if base is None and tail and tail[-1][0] != 1:
         return None

@@ -1,0 +1,40 @@
+"""Questions that a driver asks a sink, with errors that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headrace.errors import IncompatibleState, SinkError, StoreError
+from headrace.pipeline.graph.graph import Outlet
+from headrace.store.store import Store
+
+
+@contextmanager
+def named(outlet: Outlet) -> Iterator[None]:
+    """Adds the sink's name to its refusal: the sink itself knows only its place."""
+    try:
+        yield
+    except IncompatibleState as error:
+        raise IncompatibleState(f"sink {outlet.name!r}: {error}") from error
+
+
+def has(store: Store | None, name: str) -> bool:
+    """Whether a sink's own store has a file."""
+    if store is None:
+        return False
+    try:
+        store.stat(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def high_water(outlet: Outlet) -> int:
+    """The last epoch that a sink has, as the sink says."""
+    try:
+        return outlet.sink.high_water()
+    except (StoreError, OSError) as error:
+        raise SinkError(
+            f"sink {outlet.name!r} cannot be asked for its last epoch: {error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Changing the code of a running pipeline: contracts, comparison, probation (L). Pure."""
