@@ -13,7 +13,7 @@ from headrace.model.source import Range, Seen
 from headrace.plan.counters import Counters
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.ring import KeyInterval, Ring
-from headrace.plan.watermarks import Histogram, Mark
+from headrace.plan.watermarks import Mark
 
 
 class ReadTask(msgspec.Struct, frozen=True):
@@ -219,8 +219,8 @@ class Report(msgspec.Struct, frozen=True):
     host: str
     digest: str
     mark: Mark
-    saw: dict[str, str]
-    """The digest of every producer whose output this unit consumed."""
+    saw: str = ""
+    """Of a slot: one digest over the outputs that it consumed (`units.saw_digest`, J11)."""
     slot: int | None = None
     input_mark: int | None = None
     delta: SlotDelta | None = None
@@ -239,19 +239,6 @@ class Report(msgspec.Struct, frozen=True):
     error: str | None = None
     """The class name and message of an error, if the work failed."""
     message: str = ""
-
-
-class EndOfInput(msgspec.Struct, frozen=True):
-    """Sent by a producer to every slot that it feeds: it is done, and this is what it made."""
-
-    label: str
-    host: str
-    digest: str
-    mark: Mark
-    blobs: int
-    """How many blobs it sent to this slot."""
-    histograms: dict[str, Histogram] = {}
-    """Consumer with a percentile watermark -> timestamps of all records made for it."""
 
 
 class SplitState(msgspec.Struct, frozen=True):

@@ -5,6 +5,11 @@ A unit is one range of a source, or one slot of a computation. Each has one labe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+import xxhash
+
 from headrace.limits import Limits
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Plan, WorkOrder
@@ -24,6 +29,16 @@ def labels_of(topology: Topology, plan: Plan, host: str) -> list[str]:
     if host in topology.graph.injectors:
         return [r.label for task in plan.reads for r in task if r.stream == host]
     return [slot_label(host, slot) for slot in plan.rings[host].slots]
+
+
+def slots_of(plan: Plan, computation: str, task: int) -> list[int]:
+    """The slots of a computation that are dealt to one task, in order (J10)."""
+    return [slot for slot in plan.rings[computation].slots if slot % plan.tasks == task]
+
+
+def saw_digest(outputs: Iterable[tuple[str, str]]) -> str:
+    """What a consumer saw, as one digest over (label, digest) of each output (J11)."""
+    return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(sorted(outputs)))
 
 
 def ride_bytes(plan: Plan, limits: Limits) -> int:

@@ -1,4 +1,7 @@
-"""One slot of a level: receive rows, check them, run the slot's computations, send the output.
+"""One task of a level: receive rows, check them, run the computations of its slots, send output.
+
+A task runs the slots that are dealt to it one after another (J10). Each slot of each computation is
+a unit of work of its own, with its own label, report and errors.
 
 The Spark task around it (`engine/spark/tasks`) adds placement and replicas. The harness and the
 simulator call `run_level` directly.
@@ -12,10 +15,12 @@ from functools import partial
 
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
-from headrace.plan.epoch import Report, SlotDelta, WorkOrder
-from headrace.plan.units import labels_of, slot_label
+from headrace.pipeline.graph.topology import Topology
+from headrace.plan.epoch import Plan, Report, SlotDelta, WorkOrder
+from headrace.plan.units import slot_label, slots_of
 from headrace.plan.watermarks import FINAL, Mark
 from headrace.worker.delta import write_delta
+from headrace.worker.exchange.controls import ControlRows
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.exchange.envelope import Envelope, Header, address_rows
 from headrace.worker.exchange.inputs import Received
@@ -29,9 +34,13 @@ from headrace.worker.unit import run_unit
 
 
 def run_level(
-    runtime: Runtime, order: WorkOrder, level: int, slot: int, envelopes: Iterable[Envelope]
+    runtime: Runtime, order: WorkOrder, level: int, number: int, envelopes: Iterable[Envelope]
 ) -> Iterator[Envelope]:
-    """Runs one task of a level: processes rows for `slot`, passes on rows for later levels."""
+    """Runs task `number` of a level: processes rows for its slots, passes on rows for later levels.
+
+    The slots come one after another, each with all its computations, so that the rows of one slot
+    can be freed before the next one begins.
+    """
     topology, plan = runtime.topology, order.plan
     mine: list[Envelope] = []
     onward: list[tuple[Header, bytes]] = []
@@ -41,23 +50,37 @@ def run_level(
         else:
             onward.append((envelope.header, envelope.body))
     yield from address_rows(topology, plan, level, onward)
-    for name in topology.levels[level]:
-        if slot in plan.rings[name].slots:
+    received = Received(topology, order, mine)
+    del mine
+    controls = ControlRows(topology, plan)
+    for slot, names in _work_of(topology, plan, level, number):
+        for name in names:
             node = topology.keyed[name]
             emitter = Emitter(runtime, order, name, slot_label(name, slot))
-            rows = run_unit(emitter, slot, partial(_run, emitter, node, slot, mine))
-            yield from address_rows(topology, plan, level, rows)
+            work = partial(_run, emitter, node, slot, received)
+            yield from address_rows(
+                topology, plan, level, run_unit(emitter, number, controls, work)
+            )
+        received.free(slot)
+    yield from address_rows(topology, plan, level, controls.rows())
 
 
-def _run(emitter: Emitter, node: Node, slot: int, envelopes: list[Envelope]) -> Report:
-    runtime, order = emitter.runtime, emitter.order
-    topology = runtime.topology
-    received = Received(envelopes)
-    saw = received.check(
-        label for host in topology.feeders(node) for label in labels_of(topology, order.plan, host)
-    )
-    arrivals = received.arrivals(runtime, order, node, slot)
-    mark = received.input_mark(topology, order, node)
+def _work_of(
+    topology: Topology, plan: Plan, level: int, number: int
+) -> Iterator[tuple[int, list[str]]]:
+    """The slots of a task, in order, each with the computations that own it."""
+    names: dict[int, list[str]] = {}
+    for name in topology.levels[level]:
+        for slot in slots_of(plan, name, number):
+            names.setdefault(slot, []).append(name)
+    yield from sorted(names.items())
+
+
+def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
+    runtime, topology = emitter.runtime, emitter.runtime.topology
+    saw = received.check(node, slot)
+    arrivals = received.arrivals(runtime, node, slot)
+    mark = received.input_mark(node)
     # Each call of a hook per record may create a reference cycle, and each may be large.
     with seldom_collecting() if _is_table(node) else nullcontext():
         delta, hold = _run_hooks(open_slot_run(emitter, node, slot, now=mark.value), arrivals)

@@ -31,6 +31,7 @@ from headrace.pipeline.graph.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, WorkOrder
 from headrace.plan.watermarks import Mark
 from headrace.worker.dead_letters import send_unread
+from headrace.worker.exchange.controls import ControlRows
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.exchange.envelope import Envelope, address_rows
 from headrace.worker.runtime import Runtime
@@ -41,10 +42,13 @@ _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 def run_reader(runtime: Runtime, order: WorkOrder, number: int) -> Iterator[Envelope]:
     """Reads all ranges of one reader task. Each range is a unit of work."""
-    for read in order.plan.reads[number]:
+    topology, plan = runtime.topology, order.plan
+    controls = ControlRows(topology, plan)
+    for read in plan.reads[number]:
         emitter = Emitter(runtime, order, read.stream, read.label)
-        rows = run_unit(emitter, number, partial(_read, emitter, read))
-        yield from address_rows(runtime.topology, order.plan, 0, rows)
+        rows = run_unit(emitter, number, controls, partial(_read, emitter, read))
+        yield from address_rows(topology, plan, 0, rows)
+    yield from address_rows(topology, plan, 0, controls.rows())
 
 
 def _read(emitter: Emitter, read: ReadTask) -> Report:
@@ -57,7 +61,6 @@ def _read(emitter: Emitter, read: ReadTask) -> Report:
         host=read.stream,
         digest="",
         mark=mark,
-        saw={},
         newest=newest,
         input=reading.digest,
         seen=reading.seen,

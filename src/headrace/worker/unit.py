@@ -5,8 +5,7 @@
 3. Route: send rows to the slots of keyed consumers, and feedback to the outbox. Records whose key
    cannot be extracted become dead letters. These are rows too, so steps 2 and 3 repeat for them.
 4. Stage: encode the rows for sinks, and write them unless they ride in the report.
-5. Close: compute the digest of all output, and send a control row to every slot that this host
-   feeds.
+5. Close: compute the digest of all output, and add the unit to the control rows of its task.
 
 A `HeadraceError` becomes a report. Any other error is a bug, and fails the task.
 """
@@ -22,6 +21,7 @@ from headrace.model.values.shown import encodable
 from headrace.plan.epoch import Report
 from headrace.plan.units import TORN
 from headrace.plan.watermarks import UNBOUNDED
+from headrace.worker.exchange.controls import ControlRows
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.exchange.envelope import REPORT, Header, encode_report
 from headrace.worker.exchange.inputs import Torn
@@ -32,10 +32,16 @@ Work = Callable[[], Report]
 """Step 1. Its report lacks only the results of the steps after it."""
 
 
-def run_unit(emitter: Emitter, number: int, work: Work) -> list[tuple[Header, bytes]]:
-    """Runs a unit of work of task `number`; returns the rows that it sends, its report last."""
+def run_unit(
+    emitter: Emitter, number: int, controls: ControlRows, work: Work
+) -> list[tuple[Header, bytes]]:
+    """Runs a unit of work of task `number`; returns the rows that it sends, its report last.
+
+    A unit that fails is not in the control rows: its consumers then know that its output is
+    missing.
+    """
     try:
-        rows, report = _run(emitter, work)
+        rows, report = _run(emitter, controls, work)
     except Torn as torn:
         rows, report = [], _failed(emitter, TORN, torn)
     except HeadraceError as error:
@@ -44,7 +50,9 @@ def run_unit(emitter: Emitter, number: int, work: Work) -> list[tuple[Header, by
     return [*rows, (header, encode_report(report))]
 
 
-def _run(emitter: Emitter, work: Work) -> tuple[list[tuple[Header, bytes]], Report]:
+def _run(
+    emitter: Emitter, controls: ControlRows, work: Work
+) -> tuple[list[tuple[Header, bytes]], Report]:
     done = work()
     run_fused(emitter)
     while leaving := emitter.take_rows():
@@ -53,10 +61,11 @@ def _run(emitter: Emitter, work: Work) -> tuple[list[tuple[Header, bytes]], Repo
         if emitter.has_rows:
             run_fused(emitter)
     emitter.stage()
-    digest, sent = emitter.close(done.mark)
+    end, sent = emitter.close(done.mark)
+    controls.add(end, (header for header, _ in sent))
     report = replace(
         done,
-        digest=digest,
+        digest=end.digest,
         staged=emitter.staged,
         outbox=emitter.outbox,
         riders=emitter.riders,
@@ -73,7 +82,6 @@ def _failed(emitter: Emitter, kind: str, error: Exception) -> Report:
         host=emitter.host,
         digest="",
         mark=UNBOUNDED,
-        saw={},
         error=kind,
         message=encodable(str(error)),
     )

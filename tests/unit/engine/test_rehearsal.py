@@ -73,7 +73,7 @@ def test_a_rehearsal_goes_through_every_slot_and_leaves_no_trace(
     before = files(tmp_path)
     ledger = driver.ledger
     rings = rings_for(topology, ledger, None, 2)
-    task = rehearsal(topology, ledger, driver.checkpoint, rings, readers=2, short=short)
+    task = rehearsal(topology, ledger, driver.checkpoint, rings, tasks=2, short=short)
     assert task is not None
     reports = run_epoch(Runtime(topology, store, WorkerCache()), task)
     keyed = {report.label for report in reports}
@@ -92,4 +92,4 @@ def test_a_pipeline_that_has_ended_is_not_rehearsed(tmp_path: Path) -> None:
     run(driver)
     ledger = driver.ledger
     rings = rings_for(topology, ledger, None, 2)
-    assert rehearsal(topology, ledger, "id", rings, readers=2, short=True) is None
+    assert rehearsal(topology, ledger, "id", rings, tasks=2, short=True) is None

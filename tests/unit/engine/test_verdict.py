@@ -11,7 +11,7 @@ from headrace.model.source import Range
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.epoch import Commit, Report, WorkOrder
-from headrace.plan.units import TORN
+from headrace.plan.units import TORN, saw_digest
 from headrace.plan.watermarks import Mark
 
 
@@ -72,10 +72,16 @@ def test_a_label_with_two_digests_drops_the_epoch(epoch) -> None:
 
 def test_a_consumer_that_saw_another_digest_drops_the_epoch(epoch) -> None:
     topology, task, reports = epoch
-    verdict = judge(topology, task, changed(reports, SLOT, saw={READER: "another"}))
+    verdict = judge(topology, task, changed(reports, SLOT, saw="another"))
     assert isinstance(verdict, RunAgain) and "not the reported one" in verdict.reason
-    verdict = judge(topology, task, changed(reports, SLOT, saw={"nobody": "x"}))
+    verdict = judge(topology, task, changed(reports, SLOT, saw=""))
     assert isinstance(verdict, RunAgain)
+
+
+def test_a_producer_that_reports_another_digest_than_it_sent_drops_the_epoch(epoch) -> None:
+    topology, task, reports = epoch
+    verdict = judge(topology, task, changed(reports, READER, digest="another"))
+    assert isinstance(verdict, RunAgain) and "not the reported one" in verdict.reason
 
 
 def test_slots_that_saw_different_watermarks_drop_the_epoch(epoch) -> None:
@@ -124,7 +130,8 @@ def test_a_split_read_in_parts_ends_where_its_last_part_does(epoch, order: int) 
         reports.append(
             msgspec.structs.replace(reader, label=part.label, mark=marks[part.part], digest="d")
         )
-    reports = [msgspec.structs.replace(r, saw={}) for r in reports]
+    saw = saw_digest((part.label, "d") for part in parts)
+    reports = [msgspec.structs.replace(r, saw=saw) if r.host == "Count" else r for r in reports]
     commit = judge(topology, task, reports)
     assert isinstance(commit, Commit)
     split = commit.splits["values"]["memory"]

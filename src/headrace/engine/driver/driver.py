@@ -121,7 +121,6 @@ class Driver:
         options, parallelism = self.options, self.substrate.parallelism
         return Settings(
             until=options.until,
-            readers=parallelism,
             tasks=parallelism,
             rings=rings_for(self.topology, self.ledger, options.slots, parallelism),
             fingerprint=self._fingerprint,
@@ -204,7 +203,7 @@ class Driver:
     def _decide(self) -> Run | Wait | Finish:
         wall = self._clock()
         offers = self._injectors.offers(
-            self.ledger, self._pace.next(), self.substrate.parallelism, wall
+            self.ledger, self._pace.next(), self.ledger.tasks or self.settings.tasks, wall
         )
         return decide(
             self.topology,

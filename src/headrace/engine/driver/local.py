@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
-from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, partitions
+from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, tasks_at
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
 from headrace.worker.runtime import Runtime
@@ -27,13 +27,13 @@ def run_epoch(runtime: Runtime, order: WorkOrder) -> list[Report]:
     rows = read_all(runtime, order)
     topology = runtime.topology
     for level in range(1, topology.depth + 1):
-        arrived: list[list[Envelope]] = [[] for _ in range(partitions(topology, order.plan, level))]
+        arrived: list[list[Envelope]] = [[] for _ in range(tasks_at(order.plan, level))]
         for row in rows:
             arrived[row.partition].append(row)
         rows = [
             sent
-            for slot, received in enumerate(arrived)
-            for sent in run_level(runtime, order, level, slot, received)
+            for number, received in enumerate(arrived)
+            for sent in run_level(runtime, order, level, number, received)
         ]
     return reports_in(rows)
 

@@ -11,6 +11,7 @@ from headrace.engine.replay.epoch_at import Past
 from headrace.errors import HeadraceError
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key
+from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, StagedFile, unpack_determinants
 from headrace.plan.units import TORN
 from headrace.state.segment import ENTRY, FIELD, TIMER, read_cells
@@ -38,7 +39,7 @@ class Difference(msgspec.Struct):
 
 
 def differences(
-    past: Past, reports: Sequence[Report], store: Store, overlay: Overlay
+    topology: Topology, past: Past, reports: Sequence[Report], store: Store, overlay: Overlay
 ) -> list[Difference]:
     """Units of work that differ, producers before consumers."""
     found = []
@@ -56,9 +57,11 @@ def differences(
         if label not in made
     ]
     # A unit that only consumed other input is a consequence, so causes are listed first.
-    labels = {d.label for d in found}
-    saw = {report.label: set(report.saw) for report in reports}
-    return sorted(found, key=lambda d: bool(saw.get(d.label, set()) & labels))
+    hosts = {d.computation for d in found}
+    consumers = {
+        name for name, node in topology.keyed.items() if hosts.intersection(topology.feeders(node))
+    }
+    return sorted(found, key=lambda d: d.computation in consumers)
 
 
 def first_unlike(

@@ -132,7 +132,7 @@ def replay_epoch(
         _sources(alone, store, prepared),
     ):
         reports, overlay = _run(alone, store, order, past, observer)
-        found = differences(past, reports, store, overlay)
+        found = differences(alone, past, reports, store, overlay)
         if found:
             _explain(found, alone, store, order, past)
     return Replay(

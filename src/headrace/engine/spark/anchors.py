@@ -1,8 +1,10 @@
-"""Anchors: keep slots on their executor, although Spark places shuffle tasks at random.
+"""Anchors: keep tasks on their executor, although Spark places shuffle tasks at random.
 
-An anchor is a cached frame with one partition per slot and no rows. A join with the shuffled rows
+An anchor is a cached frame with one partition per task and no rows. A join with the shuffled rows
 does not change them, but Spark runs a task where the first of its cached inputs lies. Several
 anchors in a row define which executors are preferred next when an executor dies: the replicas.
+All levels share an anchor. Slots are dealt to tasks in the same way in every epoch (J10), so a slot
+stays where its task stays, and new slots need no new anchor.
 
 Three things look odd, and have these reasons:
 - Anchors are empty. A shuffle with data has a preferred host of its own, which Spark would prefer
@@ -43,39 +45,41 @@ if TYPE_CHECKING:
 BUILDS_MAX = 3
 """How many anchors are built to find an even one."""
 STANDBY_BUILDS_MAX = 10
-"""How many more anchors are built to find replicas for every slot."""
+"""How many more anchors are built to find replicas for every task."""
 
 
 class Anchor:
-    """The anchors for one number of slots: the home first, then the replicas."""
+    """The anchors for one number of tasks: the home first, then the replicas."""
 
     def __init__(self, frames: list[DataFrame], home: Placement, replicas: int) -> None:
         self.frames = frames
         self.home = home
         self.replicas: list[tuple[str, ...]] = [() for _ in home]
         self.wanted = replicas
+        """Per task, the executors that take over, in the order in which Spark prefers them."""
         self.guards: dict[int, list[int]] = {}
+        """Task -> tasks for which its executor is a replica."""
 
     def hold(self, rows: DataFrame | None) -> DataFrame:
         """The rows (or none), with each partition placed where its anchor is."""
         held = self.frames[0]
         for standby in self.frames[1:]:
-            other = standby.select(col("slot").alias("next")).hint("merge")
-            held = held.join(other, col("slot") == col("next"), "left_outer").drop("next")
+            other = standby.select(col("task").alias("next")).hint("merge")
+            held = held.join(other, col("task") == col("next"), "left_outer").drop("next")
         if rows is None:
             return held
-        joined = held.join(rows.hint("merge"), col("slot") == col("partition"), "full_outer")
+        joined = held.join(rows.hint("merge"), col("task") == col("partition"), "full_outer")
         return joined.select(*rows.columns)
 
 
 class Anchors:
-    """Builds anchors, and rebuilds them when executors join and slots are spread unevenly."""
+    """Builds anchors, and rebuilds them when executors join and tasks are spread unevenly."""
 
     def __init__(self, session: SparkSession, context: SparkContext, replicas: int) -> None:
         self._session = session
         self._context = context
         self._replicas = replicas
-        self._known: dict[int, Anchor] = {}
+        self._anchor: Anchor | None = None
         self._cores = 0
         self._uncertain = False
         _warn_of_settings(context)
@@ -86,66 +90,75 @@ class Anchors:
         if cores == self._cores and not self._uncertain:
             return False
         self._cores, self._uncertain = cores, False
-        changed = False
-        for slots, anchor in list(self._known.items()):
-            home, *others = [self._locate(frame) for frame in anchor.frames]
-            executors = self._executors([home])
-            if excess(home, executors):
-                self._known[slots] = self._build(slots, home)
-                for frame in anchor.frames:
-                    frame.unpersist()
-                changed = True
-            elif lacking(home, others, self._possible(executors)):
-                # The slots stay where they are; only new replicas are chosen.
-                first, *rest = anchor.frames
-                spare = list(zip(rest, others, strict=True))
-                self._known[slots] = self._cover(slots, first, home, spare, executors)
-                changed = True
-            else:
-                anchor.home = home
-                self._assign(anchor, others)
-        return changed
+        anchor = self._anchor
+        if anchor is None:
+            return False
+        home, *others = [self._locate(frame) for frame in anchor.frames]
+        executors = self._executors([home])
+        if excess(home, executors):
+            self._anchor = self._build(len(home), home)
+            _release(anchor)
+            return True
+        if lacking(home, others, self._possible(executors)):
+            # The tasks stay where they are; only new replicas are chosen.
+            first, *rest = anchor.frames
+            spare = list(zip(rest, others, strict=True))
+            self._anchor = self._cover(len(home), first, home, spare, executors)
+            return True
+        anchor.home = home
+        self._assign(anchor, others)
+        return False
 
-    def of(self, slots: int) -> Anchor:
-        """The anchors for that many slots."""
-        found = self._known.get(slots)
-        if found is None:
-            self._cores = int(self._context.defaultParallelism)
-            found = self._known[slots] = self._build(slots, ())
-        return found
+    def use(self, tasks: int) -> bool:
+        """Prepares the anchors for that many tasks; True if they are new."""
+        known = self._anchor
+        if known is not None and len(known.home) == tasks:
+            return False
+        self._cores = int(self._context.defaultParallelism)
+        self._anchor = self._build(tasks, ())
+        if known is not None:
+            # Spark's dynamic allocation frees an executor only when it holds no anchor.
+            _release(known)
+        return True
 
-    def ran(self, slots: int, seen: dict[int, str]) -> None:
-        """Notes where slots of the last level ran; an unexpected place means a lost executor."""
-        anchor = self._known.get(slots)
-        if anchor is not None and moved(anchor.home, seen):
+    @property
+    def current(self) -> Anchor:
+        """The anchors in use."""
+        if self._anchor is None:
+            raise RuntimeError("no anchors yet: call use() first")
+        return self._anchor
+
+    def ran(self, tasks: int, seen: dict[int, str]) -> None:
+        """Notes where tasks of the last level ran; an unexpected place means a lost executor."""
+        anchor = self._anchor
+        if anchor is not None and len(anchor.home) == tasks and moved(anchor.home, seen):
             self._uncertain = True
 
     def drop(self) -> None:
         """Drops all anchors: the executors that hold them cannot be relied on."""
-        for anchor in self._known.values():
-            for frame in anchor.frames:
-                frame.unpersist()
-        self._known = {}
+        if self._anchor is not None:
+            _release(self._anchor)
+        self._anchor = None
 
-    def _build(self, slots: int, now: Placement) -> Anchor:
+    def _build(self, tasks: int, now: Placement) -> Anchor:
         made: list[tuple[DataFrame, Placement]] = []
         for _ in range(BUILDS_MAX):
-            made.append(self._one_more(slots))
+            made.append(self._one_more(tasks))
             if not excess(made[-1][1], self._executors([place for _, place in made])):
                 break
         executors = self._executors([place for _, place in made])
         frame, home = made.pop(best([place for _, place in made], executors, now))
-        return self._cover(slots, frame, home, made, executors)
+        return self._cover(tasks, frame, home, made, executors)
 
     def _cover(
         self,
-        slots: int,
+        tasks: int,
         first: DataFrame,
         home: Placement,
         spare: list[tuple[DataFrame, Placement]],
         executors: int,
     ) -> Anchor:
-        """The anchors behind the first, as many as are needed to give every slot its replicas."""
+        """The anchors behind the first, as many as are needed to give every task its replicas."""
         possible = self._possible(executors)
         chosen: list[int] = []
         for _ in range(STANDBY_BUILDS_MAX):
@@ -153,7 +166,7 @@ class Anchors:
             chosen = _needed(home, places, possible)
             if not lacking(home, [places[at] for at in chosen], possible):
                 break
-            spare.append(self._one_more(slots))
+            spare.append(self._one_more(tasks))
         for at, (frame, _) in enumerate(spare):
             if at not in chosen:
                 frame.unpersist()
@@ -161,8 +174,8 @@ class Anchors:
         self._assign(anchor, [spare[at][1] for at in chosen])
         return anchor
 
-    def _one_more(self, slots: int) -> tuple[DataFrame, Placement]:
-        frame = self._frame(slots)
+    def _one_more(self, tasks: int) -> tuple[DataFrame, Placement]:
+        frame = self._frame(tasks)
         return frame, self._locate(frame)
 
     def _assign(self, anchor: Anchor, others: list[Placement]) -> None:
@@ -172,16 +185,16 @@ class Anchors:
     def _possible(self, executors: int) -> int:
         return max(0, min(self._replicas, executors - 1))
 
-    def _frame(self, slots: int) -> DataFrame:
-        numbers = self._session.range(0, slots, 1, slots)
+    def _frame(self, tasks: int) -> DataFrame:
+        numbers = self._session.range(0, tasks, 1, tasks)
         empty = numbers.where("id < 0").select(
-            col("id").cast("int").alias("slot"), lit(secrets.token_hex(6)).alias("anchor")
+            col("id").cast("int").alias("task"), lit(secrets.token_hex(6)).alias("anchor")
         )
-        return empty.repartitionById(slots, col("slot")).persist()
+        return empty.repartitionById(tasks, col("task")).persist()
 
     def _locate(self, frame: DataFrame) -> Placement:
-        """The executor of each slot; builds the frame if it is not cached yet."""
-        told = frame.mapInArrow(_tell, "slot int, executor string").collect()
+        """The executor of each task; builds the frame if it is not cached yet."""
+        told = frame.mapInArrow(_tell, "task int, executor string").collect()
         return tuple(name for _, name in sorted((row[0], row[1]) for row in told))
 
     def _executors(self, places: list[Placement]) -> int:
@@ -189,6 +202,11 @@ class Anchors:
         seen = len({name for placement in places for name in placement})
         each = int(self._context.getConf().get("spark.executor.cores", "0") or 0)
         return max(seen, self._cores // each if each else 0)
+
+
+def _release(anchor: Anchor) -> None:
+    for frame in anchor.frames:
+        frame.unpersist()
 
 
 def executor_name() -> str:
@@ -201,12 +219,12 @@ def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
     context: Any = TaskContext.get()
-    slot = pa.array([context.partitionId()], pa.int32())
-    yield pa.RecordBatch.from_arrays([slot, pa.array([executor_name()])], ["slot", "executor"])
+    task = pa.array([context.partitionId()], pa.int32())
+    yield pa.RecordBatch.from_arrays([task, pa.array([executor_name()])], ["task", "executor"])
 
 
 def _needed(home: Placement, places: list[Placement], wanted: int) -> list[int]:
-    """The fewest other anchors, chosen greedily, so that no slot lacks replicas."""
+    """The fewest other anchors, chosen greedily, so that no task lacks replicas."""
     chosen: list[int] = []
     while lacking(home, [places[at] for at in chosen], wanted):
         others = [places[at] for at in chosen]
@@ -222,13 +240,13 @@ def _warn_of_settings(context: SparkContext) -> None:
     wait = context.getConf().get("spark.locality.wait", "3s") or "3s"
     if wait.rstrip("ms") in ("0", "0.0"):
         warnings.warn(
-            "spark.locality.wait is 0 in this session: Spark will not keep slots on their "
+            "spark.locality.wait is 0 in this session: Spark will not keep tasks on their "
             "executor. Leave it at its default of 3s; it can only be set when Spark starts",
             stacklevel=2,
         )
     if (context.getConf().get("spark.speculation", "false") or "false").lower() == "true":
         warnings.warn(
-            "spark.speculation is on in this session: Spark may run a slot twice at once. Results "
+            "spark.speculation is on in this session: Spark may run a task twice at once. Results "
             "stay correct, but epochs take longer; it can only be set when Spark starts",
             stacklevel=2,
         )

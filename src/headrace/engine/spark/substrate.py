@@ -2,7 +2,8 @@
 
 Only the DataFrame API is used. Our jobs run in a session of their own, so that the user's settings
 stay unchanged. Adaptive execution is off in it, because it would merge partitions and so break
-slots.
+tasks. A level has the same number of tasks in every epoch, however many slots there are (J10), so
+frames and anchors are built once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -40,12 +41,12 @@ from headrace.engine.spark.worker_use import WorkerUse
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Report, WorkOrder
+from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.options import LOCAL_CACHE_BYTES
 from headrace.plan.progress import StoreUse
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
-from headrace.worker.exchange.envelope import Envelope, pack_header, partitions, unpack_header
+from headrace.worker.exchange.envelope import Envelope, pack_header, tasks_at, unpack_header
 from headrace.worker.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -62,9 +63,24 @@ _SETTINGS = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 UNANCHORED_S = 60.0
-"""How long Spark places slots freely after an executor hung, unless executors change."""
+"""How long Spark places tasks freely after an executor hung, unless executors change."""
 
 _LAST_WORDS = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
+
+
+class Frames(NamedTuple):
+    """What a chain of frames depends on: the way of its epochs, and how many tasks they have."""
+
+    short: bool
+    first: int
+    """How many tasks the first stage has."""
+    tasks: int
+    """How many tasks each further stage has."""
+
+
+def frames_of(plan: Plan) -> Frames:
+    """The chain of frames that a plan needs. Rings and slots do not matter (J10)."""
+    return Frames(plan.short, tasks_at(plan, 1 if plan.short else 0), plan.tasks)
 
 
 class SparkSubstrate:
@@ -99,13 +115,13 @@ class SparkSubstrate:
         self._runtime = Runtime(topology, store, WorkerCache())
         self._store = store
         self._shipment: Shipment | None = None
-        self._chains: dict[tuple[bool, tuple[int, ...]], DataFrame] = {}
+        self._chains: dict[Frames, DataFrame] = {}
         self._anchors: Anchors | None = None
         self._deadline: Deadline | None = None
         self._unanchored: tuple[float, int] | None = None
         self._looked = 0
         self.places: dict[int, Place] = {}
-        """Where the units of the last level ran."""
+        """Where the tasks of the last level ran."""
         self._use = WorkerUse()
         self._replicas = replicas
         self._local_cache_bytes = local_cache_bytes
@@ -129,41 +145,35 @@ class SparkSubstrate:
                 for row in read
                 if row.header.level <= topology.depth
             ]
-        first = 1 if plan.short else 0
-        sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
+        frames = frames_of(plan)
         if self._deadline is None:
-            found = self._collect(plan.short, sizes, SparkOrder(task, rows))
+            found = self._collect(frames, SparkOrder(task, rows))
         else:
-            found = self._on_cluster(self._deadline, sizes, SparkOrder(task, rows))
+            found = self._on_cluster(self._deadline, frames, SparkOrder(task, rows))
         arrived = [Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in found]
-        self._note_places(sizes[-1], arrived)
+        self._note_places(plan.tasks, arrived)
         return reports_in([*here, *arrived])
 
     def rehearse(self, task: WorkOrder) -> None:
         """Sends an empty epoch through the workers; writes nothing."""
         plan, topology = task.plan, self._runtime.topology
-        first = 1 if plan.short else 0
-        sizes = tuple(partitions(topology, plan, at) for at in range(first, topology.depth + 1))
-        if not sizes:
+        if topology.depth == 0 and plan.short:
             return
         # The sources are not prepared yet, so what is pickled now is not what will run.
         pipeline = pickled(topology)
         digest = xxhash.xxh3_128_hexdigest(pipeline)
         order = msgspec.msgpack.encode(SparkOrder(task, []))
         shipment = Shipment(pipeline, digest, self._store.location, order)
-        self._chain(plan.short, sizes, shipment).collect()
+        self._chain(frames_of(plan), shipment).collect()
 
-    def _on_cluster(
-        self, deadline: Deadline, sizes: tuple[int, ...], order: SparkOrder
-    ) -> list[Any]:
-        """Runs an epoch on executors that may die or hang: anchors its slots, sets a deadline."""
+    def _on_cluster(self, deadline: Deadline, frames: Frames, order: SparkOrder) -> list[Any]:
+        """Runs an epoch on executors that may die or hang: anchors its tasks, sets a deadline."""
         began = time.monotonic()
-        plan = order.task.plan
         with deadline.watch() as expiry:
             try:
                 if self._holds():
-                    order = self._anchored(sizes, order)
-                found = self._collect(plan.short, sizes, order)
+                    order = self._anchored(order)
+                found = self._collect(frames, order)
             except Exception:
                 if expiry.happened and self._anchors is not None:
                     # What is cached on a hung executor cannot even be fetched from it.
@@ -175,7 +185,7 @@ class SparkSubstrate:
         return found
 
     def _holds(self) -> bool:
-        """Whether slots are anchored now."""
+        """Whether tasks are anchored now."""
         if self._unanchored is not None:
             until, cores = self._unanchored
             if time.monotonic() < until and cores == self._cores():
@@ -187,38 +197,36 @@ class SparkSubstrate:
     def _cores(self) -> int:
         return int(self._context.defaultParallelism) if self._context is not None else 0
 
-    def _anchored(self, sizes: tuple[int, ...], order: SparkOrder) -> SparkOrder:
-        anchors = self._anchors
+    def _anchored(self, order: SparkOrder) -> SparkOrder:
+        anchors, plan = self._anchors, order.task.plan
         if anchors is None:
             return order
-        # Slots stay between attempts: replicas hold the lost state now, no other executor is warm.
-        epoch = order.task.plan.epoch
-        if epoch != self._looked and anchors.refresh():
+        # Tasks stay between attempts: replicas hold the lost state now, no other executor is warm.
+        changed = anchors.use(plan.tasks)
+        if plan.epoch != self._looked:
+            changed = anchors.refresh() or changed
+        if changed:
             self._chains.clear()
-        self._looked = epoch
-        first = 1 if order.task.plan.short else 0
-        guards = {
-            level: anchors.of(slots).guards for level, slots in enumerate(sizes, first) if level
-        }
-        return SparkOrder(order.task, order.rows, guards)
+        self._looked = plan.epoch
+        return SparkOrder(order.task, order.rows, anchors.current.guards)
 
-    def _note_places(self, slots: int, rows: Sequence[Envelope]) -> None:
+    def _note_places(self, tasks: int, rows: Sequence[Envelope]) -> None:
         told = [row for row in rows if row.header.kind == PLACE]
         for row in told:
             place = self.places[row.header.slot] = msgspec.msgpack.decode(row.body, type=Place)
             self._use.note(place.process, place.use)
         if self._anchors is not None and told:
             seen = {row.header.slot: self.places[row.header.slot].executor for row in told}
-            self._anchors.ran(slots, seen)
+            self._anchors.ran(tasks, seen)
 
-    def _collect(self, short: bool, sizes: tuple[int, ...], order: SparkOrder) -> list[Any]:
+    def _collect(self, frames: Frames, order: SparkOrder) -> list[Any]:
         data = msgspec.msgpack.encode(order)
         context = self._context
         if context is None:  # Spark Connect: the order is sent with the functions
-            return self._chain(short, sizes, self._ship(data)).collect()
-        chain = self._chains.get((short, sizes))
+            return self._chain(frames, self._ship(data)).collect()
+        chain = self._chains.get(frames)
         if chain is None:
-            chain = self._chains[short, sizes] = self._chain(short, sizes, self._ship())
+            chain = self._chains[frames] = self._chain(frames, self._ship())
         epoch = order.task.plan.epoch
         context.setLocalProperty(WORK_PROPERTY, order_text(data) or self._order_file(epoch, data))
         # A new frame over the same plan is executed again, including its shuffles, but neither
@@ -231,19 +239,22 @@ class SparkSubstrate:
         self._store.write_volatile(name, data)
         return name
 
-    def _chain(self, short: bool, sizes: tuple[int, ...], shipment: Shipment) -> DataFrame:
+    def _chain(self, frames: Frames, shipment: Shipment) -> DataFrame:
         """The frames of an epoch: one level over numbers, each further level behind a shuffle."""
-        anchors = self._anchors if self._unanchored is None else None
-        if short and anchors is not None:
-            numbers = anchors.of(sizes[0]).hold(None)
+        anchor = None
+        if self._anchors is not None and self._unanchored is None:
+            self._anchors.use(frames.tasks)
+            anchor = self._anchors.current
+        if frames.short and anchor is not None:
+            numbers = anchor.hold(None)
         else:
-            numbers = self._session.range(0, sizes[0], 1, sizes[0])
-        function = FirstLevelFunction(shipment) if short else ReadFunction(shipment)
+            numbers = self._session.range(0, frames.first, 1, frames.first)
+        function = FirstLevelFunction(shipment) if frames.short else ReadFunction(shipment)
         frame = numbers.mapInArrow(function, ROW_SCHEMA)
-        for level, slots in enumerate(sizes[1:], 2 if short else 1):
-            frame = frame.repartitionById(slots, col("partition"))
-            if anchors is not None:
-                frame = anchors.of(slots).hold(frame)
+        for level in range(2 if frames.short else 1, self._runtime.topology.depth + 1):
+            frame = frame.repartitionById(frames.tasks, col("partition"))
+            if anchor is not None:
+                frame = anchor.hold(frame)
             frame = frame.mapInArrow(LevelFunction(shipment, level), ROW_SCHEMA)
         return frame
 

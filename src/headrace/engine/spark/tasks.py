@@ -31,6 +31,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.progress import StoreUse
 from headrace.plan.summary import asked_of
+from headrace.plan.units import slots_of
 from headrace.state.cache import WorkerCache
 from headrace.store.location import open_store
 from headrace.store.store import Store
@@ -46,7 +47,7 @@ _IN_TEXT = "order:"
 _DEFLATED_MAX = 16
 """More than this is not compressed in vain: names of segments hold digests."""
 PLACE = "place"
-"""The kind of a row that says where a slot of the last level ran."""
+"""The kind of a row that says where a task of the last level ran."""
 
 # An object, because a schema given as text is parsed by the JVM once per stage.
 ROW_SCHEMA = (
@@ -66,12 +67,12 @@ class SparkOrder(msgspec.Struct, frozen=True):
 
     task: WorkOrder
     rows: list[tuple[int, bytes, bytes]] = []
-    guards: dict[int, dict[int, list[int]]] = {}
-    """Level -> slot -> slots of that level for which the executor of its task is a replica."""
+    guards: dict[int, list[int]] = {}
+    """Task -> tasks for which its executor is a replica, at every level."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a unit of the last level ran, and what its process has asked of stores so far."""
+    """Where a task of the last level ran, and what its process has asked of stores so far."""
 
     executor: str
     process: str = ""
@@ -177,19 +178,19 @@ class FirstLevelFunction:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         acknowledge_at_once()
         runtime, order = self.shipment.open()
-        slot = partition()
+        number = partition()
         mine = (
-            Envelope(number, unpack_header(header), body)
-            for number, header, body in order.rows
-            if number == slot
+            Envelope(to, unpack_header(header), body)
+            for to, header, body in order.rows
+            if to == number
         )
-        yield from to_batches(_run(runtime, order, 1, slot, mine))
+        yield from to_batches(_run(runtime, order, 1, number, mine))
         drain(batches)
         spare_collection()
 
 
 class LevelFunction:
-    """A level behind a shuffle: the partition number is the slot."""
+    """A level behind a shuffle: the partition number is the number of the task."""
 
     def __init__(self, shipment: Shipment, level: int) -> None:
         self.shipment = shipment
@@ -198,9 +199,10 @@ class LevelFunction:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         acknowledge_at_once()
         runtime, order = self.shipment.open()
-        slot = partition()
-        rows = [row for batch in batches for row in from_batch(batch)]
-        yield from to_batches(_run(runtime, order, self.level, slot, rows))
+        number = partition()
+        # No list of rows is kept here: those of a slot are freed before the next slot runs.
+        rows = (row for batch in batches for row in from_batch(batch))
+        yield from to_batches(_run(runtime, order, self.level, number, rows))
         spare_collection()
 
 
@@ -223,17 +225,17 @@ def _read(runtime: Runtime, order: SparkOrder, number: int) -> Iterator[Envelope
 
 
 def _run(
-    runtime: Runtime, order: SparkOrder, level: int, slot: int, rows: Iterable[Envelope]
+    runtime: Runtime, order: SparkOrder, level: int, number: int, rows: Iterable[Envelope]
 ) -> Iterator[Envelope]:
-    for guarded in order.guards.get(level, {}).get(slot, ()):
+    for guarded in order.guards.get(number, ()):
         _stand_by(runtime, order.task, level, guarded)
-    yield from run_level(runtime, order.task, level, slot, rows)
+    yield from run_level(runtime, order.task, level, number, rows)
     _sweep_copies(runtime, order.task, level)
     if level == runtime.topology.depth:
-        yield _place(runtime, level, slot)
+        yield _place(runtime, level, number)
 
 
-def _place(runtime: Runtime, level: int, unit: int) -> Envelope:
+def _place(runtime: Runtime, level: int, number: int) -> Envelope:
     """Where this ran. Only rows of the last level go straight to the driver, and no other row may
     contain what differs between attempts (B4)."""
     store = runtime.store
@@ -243,20 +245,21 @@ def _place(runtime: Runtime, level: int, unit: int) -> Envelope:
     if isinstance(store, NearStore):
         use = StoreUse(use.requests, store.near_reads, store.far_reads)
     place = Place(executor_name(), _processes[store], use)
-    return Envelope(0, Header(level + 1, unit, PLACE, ""), msgspec.msgpack.encode(place))
+    return Envelope(0, Header(level + 1, number, PLACE, ""), msgspec.msgpack.encode(place))
 
 
-def _stand_by(runtime: Runtime, task: WorkOrder, level: int, slot: int) -> None:
-    """Keeps a replica of another executor's slot, as the last commit left it."""
+def _stand_by(runtime: Runtime, task: WorkOrder, level: int, guarded: int) -> None:
+    """Keeps replicas of the slots of another executor's task, as the last commit left them."""
     for name in runtime.topology.levels[level]:
-        base = task.bases.get(name, {}).get(slot)
-        if base is None:
-            continue
-        try:
-            intervals = task.plan.rings[name].intervals(slot)
-            runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
-        except (OSError, HeadraceError):
-            continue  # the executor that takes over reads the store and reports the error
+        for slot in slots_of(task.plan, name, guarded):
+            base = task.bases.get(name, {}).get(slot)
+            if base is None:
+                continue
+            try:
+                intervals = task.plan.rings[name].intervals(slot)
+                runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
+            except (OSError, HeadraceError):
+                continue  # the executor that takes over reads the store and reports the error
 
 
 def _sweep_copies(runtime: Runtime, task: WorkOrder, level: int) -> None:

@@ -22,7 +22,7 @@ def warm(follower: Follower, substrate: SparkSubstrate, slots: int | None) -> No
             ledger,
             follower.checkpoint,
             rings,
-            readers=substrate.parallelism,
+            tasks=ledger.tasks or substrate.parallelism,
             short=short,
         )
         if order is None:

@@ -59,12 +59,11 @@ class Settings(msgspec.Struct, frozen=True):
     """What all plans of a run have in common: some of its options, the rings, the code."""
 
     until: str | None
-    readers: int
+    tasks: int
+    """How many tasks a level has, and at most read, if the ledger does not say (J10)."""
     rings: dict[str, Ring]
     fingerprint: str
     short_records_max: int
-    tasks: int = 1
-    """How many tasks a level has, if the ledger does not say."""
     services: bool = False
     """Whether any computation calls an external system."""
     limits: Limits = LIMITS
@@ -107,7 +106,7 @@ def decide(
             }
             return Run(_plan(topology, ledger, settings, [], final, wall, seed, final=True))
     if reason:
-        reads = _assign(injectors, offers, settings.readers)
+        reads = _assign(injectors, offers, ledger.tasks or settings.tasks)
         return Run(_plan(topology, ledger, settings, reads, injectors, wall, seed, final=False))
     if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
         return Finish("caught_up")

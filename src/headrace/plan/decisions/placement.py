@@ -1,6 +1,6 @@
-"""Placement of slots on a cluster: which anchors to use, and which executors are replicas. Pure.
+"""Placement of tasks on a cluster: which anchors to use, and which executors are replicas. Pure.
 
-A placement says for each slot on which executor an anchor frame is cached. Spark chooses it; we
+A placement says for each task on which executor an anchor frame is cached. Spark chooses it; we
 build several anchors, look where Spark has placed them, and use the best ones.
 """
 
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 Placement = tuple[str, ...]
-"""The executor of each slot."""
+"""The executor of each task."""
 
 
 def excess(placement: Placement, executors: int) -> int:
-    """How many slots are on executors that have more than their share."""
+    """How many tasks are on executors that have more than their share."""
     if not placement:
         return 0
     share = -(-len(placement) // max(1, executors))
@@ -32,44 +32,44 @@ def best(candidates: Sequence[Placement], executors: int, now: Placement = ()) -
 
 
 def replicas_of(home: Placement, others: Sequence[Placement], wanted: int) -> list[tuple[str, ...]]:
-    """Per slot, the executors that take over, in the order in which Spark prefers them.
+    """Per task, the executors that take over, in the order in which Spark prefers them.
 
-    When the home of a slot dies, its anchor dies with it. Spark then uses the next anchor of that
-    slot that is still cached, which is never on the same executor.
+    When the home of a task dies, its anchor dies with it. Spark then uses the next anchor of that
+    task that is still cached, which is never on the same executor.
     """
     found = []
-    for slot, first in enumerate(home):
-        names = dict.fromkeys(other[slot] for other in others)
+    for task, first in enumerate(home):
+        names = dict.fromkeys(other[task] for other in others)
         names.pop(first, None)
         found.append(tuple(names)[:wanted])
     return found
 
 
 def lacking(home: Placement, others: Sequence[Placement], wanted: int) -> int:
-    """How many replicas are still missing, over all slots."""
+    """How many replicas are still missing, over all tasks."""
     return sum(wanted - len(names) for names in replicas_of(home, others, wanted))
 
 
 def guards(home: Placement, replicas: Sequence[tuple[str, ...]]) -> dict[int, list[int]]:
-    """Which replicas each slot's task keeps: those that its executor is responsible for.
+    """Which replicas each task keeps: those of all slots of other tasks, for its executor.
 
-    The replicas of an executor are divided among the slots that live there. An executor without a
-    slot has no task that could keep them, so it cannot be a replica.
+    The replicas of an executor are divided among the tasks that run there. An executor without a
+    task cannot keep any, so it cannot be a replica.
     """
     at: dict[str, list[int]] = {}
-    for slot, executor in enumerate(home):
-        at.setdefault(executor, []).append(slot)
+    for task, executor in enumerate(home):
+        at.setdefault(executor, []).append(task)
     found: dict[int, list[int]] = {}
     dealt: Counter[str] = Counter()
-    for slot, names in enumerate(replicas):
+    for task, names in enumerate(replicas):
         for name in names:
             if name in at:
                 keeper = at[name][dealt[name] % len(at[name])]
                 dealt[name] += 1
-                found.setdefault(keeper, []).append(slot)
+                found.setdefault(keeper, []).append(task)
     return found
 
 
 def moved(before: Placement, seen: Mapping[int, str]) -> list[int]:
-    """The slots that did not run where their anchor was."""
-    return [slot for slot, name in seen.items() if slot < len(before) and before[slot] != name]
+    """The tasks that did not run where their anchor was."""
+    return [task for task, name in seen.items() if task < len(before) and before[task] != name]

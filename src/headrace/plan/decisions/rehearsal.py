@@ -24,7 +24,7 @@ def rehearsal(
     checkpoint: str,
     rings: dict[str, Ring],
     *,
-    readers: int,
+    tasks: int,
     short: bool,
 ) -> WorkOrder | None:
     """An empty epoch after the last known one; None if the pipeline has ended."""
@@ -35,12 +35,13 @@ def rehearsal(
         wall=0,
         seed=0,
         fingerprint="",
-        reads=[[] for _ in range(readers)],
+        reads=[[] for _ in range(tasks)],
         injectors={
             name: InjectorPlan({"": _STILL}, BEGINNING) for name in topology.graph.injectors
         },
         rings=rings,
         short=short,
+        tasks=tasks,
     )
     # Without the committed output watermarks no input watermark can rise, not even in loops.
     return WorkOrder(plan, checkpoint, ledger.ins, {}, ledger.bases(rings), {})

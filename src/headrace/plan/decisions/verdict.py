@@ -1,7 +1,8 @@
 """Judges the reports of an epoch: a commit, a reason to run it again, or an error. Pure.
 
 Protocol B3: the epoch is dropped if a label is missing, if it is reported twice with different
-digests, or if a consumer saw another digest than the producer reported.
+digests, or if a consumer saw another digest than the producer reported. Consumers say what they saw
+as one digest over all their input; the driver computes the same from the producers' reports (J11).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.pipeline.graph.graph import To
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.counters import Counters, summed
 from headrace.plan.epoch import Commit, Report, SlotDelta, SplitState, WorkOrder
-from headrace.plan.units import TORN, host_mark, labels_of
+from headrace.plan.units import TORN, host_mark, labels_of, saw_digest
 from headrace.plan.watermarks import Mark, merge
 
 
@@ -65,15 +66,22 @@ def _by_label(
         if label not in found:
             return RunAgain(f"no report of {label}")
     inputs: dict[str, int | None] = {}
+    made = {name: _made_for(topology, order, name, found) for name in topology.keyed}
     for report in found.values():
         if inputs.setdefault(report.host, report.input_mark) != report.input_mark:
             return RunAgain(f"the slots of {report.host} saw different watermarks")
-        for label, digest in report.saw.items():
-            if label not in found or found[label].digest != digest:
-                return RunAgain(
-                    f"{report.label} consumed an output of {label} that is not the reported one"
-                )
+        if report.saw != made.get(report.host, ""):
+            return RunAgain(f"{report.label} consumed an output that is not the reported one")
     return found
+
+
+def _made_for(
+    topology: Topology, order: WorkOrder, computation: str, reports: dict[str, Report]
+) -> str:
+    """The digest of all output that a computation consumes, as its producers report it."""
+    hosts = topology.feeders(topology.keyed[computation])
+    labels = (label for host in hosts for label in labels_of(topology, order.plan, host))
+    return saw_digest((label, reports[label].digest) for label in labels)
 
 
 def _commit(topology: Topology, order: WorkOrder, reports: dict[str, Report]) -> Commit:

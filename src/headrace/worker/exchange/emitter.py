@@ -2,7 +2,7 @@
 
 The emitter collects and writes output; `unit` decides the order of the steps. Emitted rows are
 taken (`take_rows`), routed by `routes`, and sent from here as blobs. Rows for sinks are staged.
-Feedback goes to the outbox. `close` sends one control row to every slot that this host feeds.
+Feedback goes to the outbox. `close` says what the unit has made, for the task's control rows.
 What is small rides in the report instead of being written (`keep`).
 
 Invariant (protocol B2): the digest covers all output, and nothing that may differ between two
@@ -11,7 +11,7 @@ correct attempts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pyarrow as pa
@@ -31,7 +31,6 @@ from headrace.model.values.shown import encodable
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.counters import Counters
 from headrace.plan.epoch import (
-    EndOfInput,
     OutboxFile,
     StagedFile,
     WorkOrder,
@@ -41,7 +40,8 @@ from headrace.plan.parcel import Parcel
 from headrace.plan.units import ride_bytes
 from headrace.plan.watermarks import Histogram, Mark
 from headrace.store.store import Store
-from headrace.worker.exchange.envelope import BLOB, CONTROL, Header, partitions
+from headrace.worker.exchange.controls import EndOfUnit
+from headrace.worker.exchange.envelope import BLOB, Header
 from headrace.worker.runtime import Runtime
 
 
@@ -175,12 +175,12 @@ class Emitter:
             for outlet in self.runtime.topology.outlets(stream):
                 self._stage(outlet.name, stream, Rows.concat(parts))
 
-    def close(self, mark: Mark) -> tuple[str, list[tuple[Header, bytes]]]:
-        """Returns the digest of all output, and the rows to send."""
+    def close(self, mark: Mark) -> tuple[EndOfUnit, list[tuple[Header, bytes]]]:
+        """Returns what this unit made, with the digest of all output, and the blobs to send."""
         self.answers = pack_determinants(self.calls.determinants.values())
         self._made.update(self.answers)
         digest = self._made.hexdigest()
-        return digest, [*self._blobs, *self._controls(digest, mark)]
+        return EndOfUnit(self.label, self.host, digest, mark, self._histograms), self._blobs
 
     def _stage(self, sink: str, stream: str, rows: Rows) -> None:
         outlet = self.runtime.topology.graph.outlets[sink]
@@ -243,24 +243,6 @@ class Emitter:
         self.outbox.append(
             OutboxFile(name, node.name, stream, self.label, oldest, len(parcel.rows), rides)
         )
-
-    def _controls(self, digest: str, mark: Mark) -> Iterator[tuple[Header, bytes]]:
-        topology, plan = self.runtime.topology, self.order.plan
-        sent: dict[tuple[int, int], int] = {}
-        for header, _ in self._blobs:
-            sent[header.level, header.slot] = sent.get((header.level, header.slot), 0) + 1
-        for level in topology.fed_levels(self.host):
-            for slot in range(partitions(topology, plan, level)):
-                control = EndOfInput(
-                    self.label,
-                    self.host,
-                    digest,
-                    mark,
-                    sent.get((level, slot), 0),
-                    self._histograms,
-                )
-                header = Header(level, slot, CONTROL, self.label)
-                yield header, msgspec.msgpack.encode(control)
 
 
 def in_schema(rows: Rows, schema: Schema | None, stream: str, host: str) -> Rows:

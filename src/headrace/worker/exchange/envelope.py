@@ -1,8 +1,9 @@
 """The rows that tasks send to each other, and the next hop of each row.
 
-A row is `(partition, header, body)`. Spark reads only the partition. A task passes rows for a
-later level on without decoding them. Reports go down to the driver, which is one level below the
-last level.
+A row is `(partition, header, body)`. Spark reads only the partition: the number of the task that
+gets the row next. Slots are dealt to tasks in the same way at every level (J10). A task passes rows
+for a later level on without decoding them. Reports go down to the driver, which is one level below
+the last level.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
     level: int
     slot: int
+    """Of a blob: the slot that it is for. Of a control row or report: the number of a task."""
     kind: str
     label: str
     consumer: str = ""
@@ -64,20 +66,15 @@ def decode_report(data: bytes) -> Report:
     return _report_decoder.decode(data)
 
 
-def partitions(topology: Topology, plan: Plan, level: int) -> int:
-    """How many tasks a level has."""
-    if level == 0:
-        return max(1, len(plan.reads))
-    owners = (owner for name in topology.levels[level] for owner in plan.rings[name].owners)
-    return 1 + max(owners, default=0)
+def tasks_at(plan: Plan, level: int) -> int:
+    """How many tasks a level has: as many at every level, so that frames are built once (J10)."""
+    return max(plan.tasks, len(plan.reads)) if level == 0 else plan.tasks
 
 
 def address_rows(
     topology: Topology, plan: Plan, level: int, headers: Iterable[tuple[Header, bytes]]
 ) -> Iterator[Envelope]:
     """Rows that a task of `level` sends, each with the partition of its next hop."""
-    following = level + 1
-    hops = partitions(topology, plan, following) if following <= topology.depth else 1
+    hops = plan.tasks if level < topology.depth else 1
     for header, body in headers:
-        partition = header.slot if header.level == following else header.slot % hops
-        yield Envelope(min(partition, hops - 1), header, body)
+        yield Envelope(header.slot % hops, header, body)

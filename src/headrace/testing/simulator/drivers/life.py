@@ -150,6 +150,7 @@ class Life:
         while True:
             self.fiber.pause()
             self._change_ring(driver)
+            self._change_tasks(driver)
             try:
                 step = driver.step()
             except SinkError:
@@ -173,6 +174,15 @@ class Life:
         chance.note(f"the ring of {name}: {how}; its slots are now {ring.slots}")
         rings = {**driver.settings.rings, name: ring}
         driver.settings = msgspec.structs.replace(driver.settings, rings=rings)
+
+    def _change_tasks(self, driver: Driver) -> None:
+        """Deals the slots of the next plan to another number of tasks (J10)."""
+        chance = self._scene.chance
+        if not chance.strikes(kinds.TASKS_CHANGE, "step"):
+            return
+        tasks = chance.random.randint(1, 5)
+        chance.note(f"slots are dealt to {tasks} tasks")
+        driver.settings = msgspec.structs.replace(driver.settings, tasks=tasks)
 
     def pause(self) -> None:
         """The running thread gives its turn back."""

@@ -17,7 +17,7 @@ from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
-from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, partitions
+from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, tasks_at
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
 
@@ -87,13 +87,13 @@ class SimulatedSubstrate:
             rows += self._unit(task, 0, number, _reading(task, number))
         for level in range(1, self.topology.depth + 1):
             self._abort_perhaps(task, level)
-            arrived: list[Rows] = [[] for _ in range(partitions(self.topology, task.plan, level))]
+            arrived: list[Rows] = [[] for _ in range(tasks_at(task.plan, level))]
             for row in rows:
                 arrived[row.partition].append(row)
             rows = []
-            for slot, received in enumerate(arrived):
+            for number, received in enumerate(arrived):
                 self._chance.random.shuffle(received)
-                rows += self._unit(task, level, slot, _working(task, level, slot, received))
+                rows += self._unit(task, level, number, _working(task, level, number, received))
         reports = [decode_report(row.body) for row in rows if row.header.kind == REPORT]
         if job not in self._torn and all(report.error is None for report in reports):
             self._whole.add(job)
@@ -200,7 +200,7 @@ class SimulatedSubstrate:
             if row.header.kind == REPORT:
                 report = decode_report(row.body)
                 if report.host in mine:
-                    hooks = [hook for hook in worker.hooks if hook.computation == report.host]
+                    hooks = [hook for hook in worker.hooks if hook.label == report.label]
                     self.attempts[task.plan.epoch, report.label, report.digest] = hooks
 
     def _abort_perhaps(self, task: WorkOrder, level: int) -> None:
@@ -221,5 +221,5 @@ def _reading(task: WorkOrder, number: int) -> Work:
     return lambda worker: list(run_reader(worker, task, number))
 
 
-def _working(task: WorkOrder, level: int, slot: int, received: Rows) -> Work:
-    return lambda worker: list(run_level(worker, task, level, slot, received))
+def _working(task: WorkOrder, level: int, number: int, received: Rows) -> Work:
+    return lambda worker: list(run_level(worker, task, level, number, received))

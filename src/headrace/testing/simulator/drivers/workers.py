@@ -18,6 +18,7 @@ from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
+from headrace.worker.records.context import HookContext
 from headrace.worker.runtime import Live, Runtime
 
 
@@ -26,14 +27,14 @@ class TaskDied(BaseException):
 
 
 class Hook:
-    """One call of user code."""
+    """One call of user code, in a unit of work."""
 
-    __slots__ = ("at", "computation", "key", "kind", "late", "what")
+    __slots__ = ("at", "computation", "key", "kind", "label", "late", "what")
 
     def __init__(
-        self, computation: str, key: Any, kind: str, at: int, what: Any, late: bool
+        self, computation: str, label: str, key: Any, kind: str, at: int, what: Any, late: bool
     ) -> None:
-        self.computation, self.key, self.kind = computation, key, kind
+        self.computation, self.label, self.key, self.kind = computation, label, key, kind
         self.at, self.what, self.late = at, what, late
 
 
@@ -70,15 +71,22 @@ def _recording(live: Live, worker: Worker) -> Any:
     name = live.node.name
 
     def process_record(self: Any, record: Record[Any], ctx: Any) -> None:
-        worker.called(Hook(name, record.key, "record", record.timestamp, record.value, record.late))
+        at, value, late = record.timestamp, record.value, record.late
+        worker.called(Hook(name, _label(ctx), record.key, "record", at, value, late))
         base.process_record(self, record, ctx)
 
     def process_timer(self: Any, timer: Timer, ctx: Any) -> None:
-        worker.called(Hook(name, ctx.key, timer.clock, timer.timestamp, timer.tag, False))
+        at, tag = timer.timestamp, timer.tag
+        worker.called(Hook(name, _label(ctx), ctx.key, timer.clock, at, tag, False))
         base.process_timer(self, timer, ctx)
 
     hooks = {"process_record": process_record, "process_timer": process_timer}
     return type(base.__name__, (base,), {**hooks, "__module__": base.__module__})
+
+
+def _label(ctx: HookContext) -> str:
+    """The unit of work whose hook this context serves."""
+    return ctx.inside()[0].label
 
 
 class Workers:

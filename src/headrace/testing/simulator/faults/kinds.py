@@ -62,6 +62,7 @@ DISK_FAILS = _kind("disk fails", {"link or rename": 0.05, "other call": 0.004}, 
 POWER_FAILS = _kind("power fails", {"life": 0.15, "turn": 0.15, "unsynced read": 0.7}, face=DISK)
 SINK_FAILS = _kind("sink fails", {"delivery": 0.2})
 RING_CHANGES = _kind("ring changes", {"life": 0.3, "step": 0.4})
+TASKS_CHANGE = _kind("tasks change", {"step": 0.3})
 CLOCK_JUMPS = _kind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
 CODE_CHANGES = _kind("code changes", {"start": 0.4})
 
