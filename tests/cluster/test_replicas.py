@@ -82,7 +82,7 @@ def test_executors_die_at_once_and_their_replicas_take_over_while_the_store_has_
     options = {"replicas": 1, "epoch_timeout": "5m", "on_epoch": told, "filler": 40_000}
     thread, outcome = started(where, spark, **options)
     second.await_hooks(EXECUTORS)
-    known = anchor[0].of(EXECUTORS)
+    known = anchor[0].current
     assert all(len(names) == 1 for names in known.replicas), known.replicas
     assert all(home not in names for home, names in zip(known.home, known.replicas, strict=True))
     pids = {name: pid_of(name, clustered) for name in known.home}

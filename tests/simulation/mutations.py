@@ -205,7 +205,7 @@ def digests_are_ignored() -> AbstractContextManager[Any]:
             if report.error == "Torn":
                 return verdict_module.RunAgain(report.message)
         for host in (*topology.graph.injectors, *topology.keyed):
-            for label in labels_of(topology, task.plan, host):
+            for label in labels_of(topology, task, host):
                 if label not in found:
                     return verdict_module.RunAgain(f"no report of {label}")
         return found

@@ -13,7 +13,7 @@ from headrace.model.source import Range, Seen
 from headrace.plan.counters import Counters
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.ring import KeyInterval, Ring
-from headrace.plan.watermarks import Mark
+from headrace.plan.watermarks import Histogram, Mark
 
 
 class ReadTask(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import xxhash
 
 from headrace.limits import Limits
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Plan, WorkOrder
+from headrace.plan.epoch import WorkOrder
 from headrace.plan.watermarks import FINAL, UNBOUNDED, Mark, merge
 
 TORN = "Torn"
@@ -24,16 +24,22 @@ def slot_label(computation: str, slot: int) -> str:
     return f"{computation}/{slot}"
 
 
-def labels_of(topology: Topology, plan: Plan, host: str) -> list[str]:
+def labels_of(topology: Topology, order: WorkOrder, host: str) -> list[str]:
     """The labels of all units of work of a host in this epoch."""
     if host in topology.graph.injectors:
-        return [r.label for task in plan.reads for r in task if r.stream == host]
-    return [slot_label(host, slot) for slot in plan.rings[host].slots]
+        return [r.label for task in order.plan.reads for r in task if r.stream == host]
+    return [slot_label(host, slot) for slot in slots_of(order, host)]
 
 
-def slots_of(plan: Plan, computation: str, task: int) -> list[int]:
+def slots_of(order: WorkOrder, computation: str) -> list[int]:
+    """The slots of a computation in this epoch, in order."""
+    return sorted(order.bases[computation])
+
+
+def slots_of_task(order: WorkOrder, computation: str, task: int) -> list[int]:
     """The slots of a computation that are dealt to one task, in order (J10)."""
-    return [slot for slot in plan.rings[computation].slots if slot % plan.tasks == task]
+    tasks = order.plan.tasks
+    return sorted(slot for slot in order.bases[computation] if slot % tasks == task)
 
 
 def saw_digest(outputs: Iterable[tuple[str, str]]) -> str:
@@ -41,12 +47,12 @@ def saw_digest(outputs: Iterable[tuple[str, str]]) -> str:
     return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(sorted(outputs)))
 
 
-def ride_bytes(plan: Plan, limits: Limits) -> int:
+def ride_bytes(order: WorkOrder, limits: Limits) -> int:
     """How many bytes of one unit's output may ride in the commit (M1).
 
-    It depends on the plan alone, so that every attempt decides alike.
+    It depends on the work order alone, so that every attempt decides alike.
     """
-    units = sum(map(len, plan.reads)) + sum(len(ring.slots) for ring in plan.rings.values())
+    units = sum(map(len, order.plan.reads)) + sum(map(len, order.bases.values()))
     return min(limits.ride_bytes_max, limits.ride_total_max // max(units, 1))
 
 

@@ -16,8 +16,8 @@ from functools import partial
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Plan, Report, SlotDelta, WorkOrder
-from headrace.plan.units import slot_label, slots_of
+from headrace.plan.epoch import Report, SlotDelta, WorkOrder
+from headrace.plan.units import slot_label, slots_of_task
 from headrace.plan.watermarks import FINAL, Mark
 from headrace.worker.delta import write_delta
 from headrace.worker.exchange.controls import ControlRows
@@ -53,7 +53,7 @@ def run_level(
     received = Received(topology, order, mine)
     del mine
     controls = ControlRows(topology, plan)
-    for slot, names in _work_of(topology, plan, level, number):
+    for slot, names in _work_of(topology, order, level, number):
         for name in names:
             node = topology.keyed[name]
             emitter = Emitter(runtime, order, name, slot_label(name, slot))
@@ -66,12 +66,12 @@ def run_level(
 
 
 def _work_of(
-    topology: Topology, plan: Plan, level: int, number: int
+    topology: Topology, order: WorkOrder, level: int, number: int
 ) -> Iterator[tuple[int, list[str]]]:
     """The slots of a task, in order, each with the computations that own it."""
     names: dict[int, list[str]] = {}
     for name in topology.levels[level]:
-        for slot in slots_of(plan, name, number):
+        for slot in slots_of_task(order, name, number):
             names.setdefault(slot, []).append(name)
     yield from sorted(names.items())
 

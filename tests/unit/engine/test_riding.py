@@ -137,10 +137,11 @@ def test_all_files_of_a_unit_share_one_allowance() -> None:
     plan = driver.ledger.open_plan
     assert plan is not None
     units = sum(map(len, plan.reads)) + 2
-    assert ride_bytes(plan, LIMITS) == LIMITS.ride_bytes_max
+    order = driver.work_order(plan)
+    assert ride_bytes(order, LIMITS) == LIMITS.ride_bytes_max
     few = msgspec.structs.replace(LIMITS, ride_total_max=100 * units)
-    assert ride_bytes(plan, few) == 100
-    reports = driver.substrate.run(driver.work_order(plan))
+    assert ride_bytes(order, few) == 100
+    reports = driver.substrate.run(order)
     sizes = {len(r.riders[r.delta.segment]) for r in reports if r.delta and r.delta.segment}
     limits = limited(ride_bytes_max=max(sizes))
     alone = driver_of(counting(MANY), MemoryStore(limits))

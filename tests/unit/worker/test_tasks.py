@@ -16,7 +16,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.epoch import Commit, Report, WorkOrder
-from headrace.plan.units import TORN, slots_of
+from headrace.plan.units import TORN, slots_of_task
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.worker.exchange.controls import decode_control
@@ -86,7 +86,7 @@ def test_the_number_of_tasks_changes_no_output(tasks: int) -> None:
 @pytest.mark.parametrize("tasks", [1, 2, 3, 8])
 def test_every_slot_has_one_task_and_a_report_of_its_own(tasks: int) -> None:
     runtime, order = order_of(two_levels(), tasks)
-    dealt = [slot for task in range(tasks) for slot in slots_of(order.plan, "A", task)]
+    dealt = [slot for task in range(tasks) for slot in slots_of_task(order, "A", task)]
     assert sorted(dealt) == list(range(SLOTS))
     labels = Counter(report.label for report in run_epoch(runtime, order))
     assert labels == {"values/memory#00000": 1} | {
@@ -103,7 +103,7 @@ def test_a_task_ends_with_one_control_row_for_each_task_of_the_level_that_it_fee
     for number in range(tasks):
         rows = list(run_level(runtime, order, 1, number, received[number]))
         controls = [row for row in rows if row.header.kind == CONTROL]
-        slots = slots_of(order.plan, "A", number)
+        slots = slots_of_task(order, "A", number)
         assert [row.partition for row in controls] == (list(range(tasks)) if slots else [])
         for row in controls:
             told = decode_control(row.body)

@@ -31,7 +31,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.progress import StoreUse
 from headrace.plan.summary import asked_of
-from headrace.plan.units import slots_of
+from headrace.plan.units import slots_of_task
 from headrace.state.cache import WorkerCache
 from headrace.store.location import open_store
 from headrace.store.store import Store
@@ -251,10 +251,8 @@ def _place(runtime: Runtime, level: int, number: int) -> Envelope:
 def _stand_by(runtime: Runtime, task: WorkOrder, level: int, guarded: int) -> None:
     """Keeps replicas of the slots of another executor's task, as the last commit left them."""
     for name in runtime.topology.levels[level]:
-        for slot in slots_of(task.plan, name, guarded):
-            base = task.bases.get(name, {}).get(slot)
-            if base is None:
-                continue
+        for slot in slots_of_task(task, name, guarded):
+            base = task.bases[name][slot]
             try:
                 intervals = task.plan.rings[name].intervals(slot)
                 runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)

@@ -62,7 +62,7 @@ def _by_label(
         if first.input != report.input:
             return RunAgain(f"{report.label} read two different inputs")
     hosts = [*topology.graph.injectors, *topology.keyed]
-    for label in (label for host in hosts for label in labels_of(topology, order.plan, host)):
+    for label in (label for host in hosts for label in labels_of(topology, order, host)):
         if label not in found:
             return RunAgain(f"no report of {label}")
     inputs: dict[str, int | None] = {}
@@ -80,7 +80,7 @@ def _made_for(
 ) -> str:
     """The digest of all output that a computation consumes, as its producers report it."""
     hosts = topology.feeders(topology.keyed[computation])
-    labels = (label for host in hosts for label in labels_of(topology, order.plan, host))
+    labels = (label for host in hosts for label in labels_of(topology, order, host))
     return saw_digest((label, reports[label].digest) for label in labels)
 
 

@@ -116,7 +116,7 @@ class Emitter:
         alone, so that every attempt decides alike.
         """
         if self._ride_bytes is None:
-            self._ride_bytes = ride_bytes(self.order.plan, self.runtime.store.system.limits)
+            self._ride_bytes = ride_bytes(self.order, self.runtime.store.system.limits)
         if len(data) > self._ride_bytes:
             return False
         self.riders[name] = data

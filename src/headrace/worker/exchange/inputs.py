@@ -92,7 +92,7 @@ class Received:
     def _outputs(self, node: Node) -> Iterator[tuple[str, str]]:
         """(label, digest) of every output that a computation consumes."""
         for host in self._topology.feeders(node):
-            for label in labels_of(self._topology, self._order.plan, host):
+            for label in labels_of(self._topology, self._order, host):
                 end = self.ends.get(label)
                 if end is None:
                     raise Torn(f"{label} is in no control row")
