@@ -32,6 +32,7 @@ ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     ("pipeline",),
     ("plan",),
     ("log",),
+    ("control",),
     ("state",),
     ("causal",),
     ("worker",),

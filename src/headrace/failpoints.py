@@ -4,8 +4,8 @@
 (`arm`), or for a child process through the environment: `HEADRACE_FAILPOINT=before-commit-write:3`
 kills the process the third time it reaches that place.
 
-`NAMES` lists the names in the order in which an epoch reaches them; a test checks that the code
-reaches each of them and no others.
+`NAMES` lists the names in the order in which an epoch reaches them, and then those of requests; a
+test checks that the code reaches each of them and no others.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ NAMES = (
     "after-merge-write",
     "before-collect",
     "after-collect",
+    "before-control-write",
+    "after-control-write",
+    "after-answer-write",
 )
 
 _armed: dict[str, Callable[[], None]] = {}

@@ -59,6 +59,12 @@ class Limits(msgspec.Struct, frozen=True):
     closed_span_epochs: int = 1 << 16
     """How many epochs share a marker when all their directories are closed."""
 
+    # Requests
+    outcomes_kept: int = 64
+    """How many decided requests the ledger remembers; their answers are kept as long."""
+    listen_every_s: float = 1.0
+    """How often an idle leader looks for requests."""
+
     # Sinks
     high_water_markers_kept: int = 16
     """How many markers are kept: a listing may miss a name while names are added and removed."""

@@ -12,10 +12,12 @@ import click
 
 from headrace.cli.bench import bench
 from headrace.cli.chaos import chaos
+from headrace.cli.control import pause, rescale, restore, resume, savepoint, stop
 from headrace.cli.demo import demo
 from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
 from headrace.cli.state import state
+from headrace.cli.status import ps, status
 from headrace.cli.store import store
 from headrace.engine.spark.tracebacks import DEBUG
 from headrace.errors import HeadraceError
@@ -47,6 +49,9 @@ Examples:
   headrace demo zeitgeist
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until caught-up
+  headrace ps state/orders state/clicks
+  headrace status state/orders
+  headrace rescale state/orders Orders 8
   headrace state get state/orders Orders o1
   headrace replay shop.orders:pipeline --checkpoint state/orders --epoch 17
   headrace store check s3://bucket/orders
@@ -62,7 +67,11 @@ def cli(debug: bool) -> None:
         click.get_current_context().call_on_close(lambda: os.environ.pop(DEBUG, None))
 
 
-for verb in (run, replay, state, store, demo, bench, chaos):
+VERBS = (
+    *(run, ps, status, pause, resume, stop, rescale, savepoint, restore),
+    *(replay, state, store, demo, bench, chaos),
+)
+for verb in VERBS:
     cli.add_command(verb)
 
 

@@ -14,7 +14,7 @@ from headrace.plan.options import byte_size
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def checked_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Checks that the text is a duration, and returns it."""
     try:
         if value is not None:
@@ -71,14 +71,14 @@ local_cache = click.option(
 )
 epoch_timeout = click.option(
     "--epoch-timeout",
-    callback=_duration,
+    callback=checked_duration,
     metavar="TIME",
     help="On a cluster: when an epoch counts as hung.  [default: 60s, or 20 times the slowest]",
 )
 
 lease = click.option(
     "--lease",
-    callback=_duration,
+    callback=checked_duration,
     default="3s",
     show_default=True,
     metavar="TIME",
@@ -86,7 +86,7 @@ lease = click.option(
 )
 give_up_after = click.option(
     "--give-up-after",
-    callback=_duration,
+    callback=checked_duration,
     metavar="TIME",
     help="How long to wait for a checkpoint or a sink that is unavailable.  [default: for ever]",
 )
@@ -104,7 +104,7 @@ def epoch_target(default: str) -> Callable[[Command], Command]:
     """The option for how long an epoch should take."""
     return click.option(
         "--epoch-target",
-        callback=_duration,
+        callback=checked_duration,
         default=default,
         show_default=True,
         metavar="TIME",

@@ -56,6 +56,12 @@ Examples:
     is_flag=True,
     help="Wait, warmed up, until the driver that leads this checkpoint ends; then take over.",
 )
+@click.option(
+    "--supervised",
+    is_flag=True,
+    help="Started by a program (systemd and the like) again and again: end, with status 0, where "
+    "`headrace stop` has stopped the pipeline.",
+)
 @options.lease
 @options.give_up_after
 @options.replicas
@@ -85,5 +91,5 @@ def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunO
     with spark_session(pipeline.name, master) as spark, terminal_view() as view:
         options["listeners"] = [view]
         job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)
-        with graceful_stop(partial(job.stop, False), STOPPING):
+        with graceful_stop(partial(job.leave, False), STOPPING):
             job.wait()

@@ -11,9 +11,20 @@ from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.spark.tracebacks import brief
-from headrace.errors import InvalidPipeline
+from headrace.errors import IncompatibleState, InvalidPipeline
 from headrace.log.identity import read_identity
 from headrace.model.values.time import Duration, duration
+from headrace.plan.control import (
+    DROP_SAVEPOINT,
+    PAUSE,
+    RESCALE,
+    RESUME,
+    SAVEPOINT,
+    STOP,
+    TAKEN,
+    ControlRequest,
+    Outcome,
+)
 from headrace.plan.progress import RunSummary, Status
 from headrace.plan.summary import lowest_watermark
 
@@ -52,18 +63,68 @@ class Job:
             raise RuntimeError("the pipeline ended without a summary")
         return self._summary
 
-    def stop(self, wait: bool = True) -> RunSummary | None:
-        """Stops after the current epoch. Nothing is lost: a new run continues from there."""
+    def leave(self, wait: bool = True) -> RunSummary | None:
+        """Ends this driver after the current epoch; a standby, or a new run, goes on from there."""
         self._control.stopping.set()
         return self.wait() if wait else None
 
-    def pause(self) -> None:
-        """Pauses after the current epoch, until `resume`. The driver keeps leading."""
-        self._control.pausing.set()
+    # What `headrace` also asks from outside -------------------------------
 
-    def resume(self) -> None:
+    def stop(self, wait: bool = True) -> RunSummary | None:
+        """Stops the pipeline after the current epoch; its standbys end as well. Nothing is lost.
+
+        A new run continues from there. While the checkpoint is unavailable, or where this is a
+        standby, only this driver ends, as with `leave`.
+        """
+        if self._control.phase != "standby":
+            self._control.stop = self._request(STOP, {})
+        return self.leave(wait)
+
+    def pause(self, wait: bool = True) -> Outcome | None:
+        """Pauses the pipeline after the current epoch, until `resume`, whoever leads then."""
+        return self._ask(PAUSE, {}, wait)
+
+    def resume(self, wait: bool = True) -> Outcome | None:
         """Continues after `pause`."""
-        self._control.pausing.clear()
+        return self._ask(RESUME, {}, wait)
+
+    def rescale(self, computation: str, slots: int, wait: bool = True) -> Outcome | None:
+        """Gives a computation another number of slots, between two epochs, without a restart."""
+        return self._ask(RESCALE, {"computation": computation, "slots": slots}, wait)
+
+    def savepoint(self, name: str, wait: bool = True) -> Outcome | None:
+        """Keeps the state of the last commit under a name, until it is dropped."""
+        return self._ask(SAVEPOINT, {"name": name}, wait)
+
+    def drop_savepoint(self, name: str, wait: bool = True) -> Outcome | None:
+        """Drops a savepoint: its files are deleted when nothing else needs them."""
+        return self._ask(DROP_SAVEPOINT, {"name": name}, wait)
+
+    def _ask(self, verb: str, arguments: dict[str, Any], wait: bool) -> Outcome | None:
+        """Asks the leader in this process; its decision is an entry of the log, as for any request.
+
+        It waits for that entry, except in the thread of the run itself (a listener).
+        """
+        if not self.running or self._control.phase == "standby":
+            what = "is a standby" if self.running else "has ended"
+            raise IncompatibleState(
+                f"{verb}: this run of {self._follower.graph.name!r} {what}; ask the driver that "
+                f"leads: headrace {verb} {self._follower.store.where()}"
+            )
+        future = self._control.ask(self._request(verb, arguments))
+        if not self.running:
+            self._control.refuse_all(self._error)
+        if not wait or threading.current_thread() is self._thread:
+            return None
+        outcome = future.result()
+        if outcome.verdict != TAKEN:
+            raise InvalidPipeline(f"{verb}: {outcome.verdict}: {outcome.message}")
+        return outcome
+
+    def _request(self, verb: str, arguments: dict[str, Any]) -> ControlRequest:
+        token = self._follower.store.system.token_hex(8)
+        checkpoint = self._follower.checkpoint
+        return ControlRequest(checkpoint, token, token, verb, arguments, by="this process")
 
     @property
     def running(self) -> bool:

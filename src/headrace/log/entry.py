@@ -21,6 +21,7 @@ from headrace.log.sealed import seal, unseal_with_tail
 GENERATION, PLAN, COMMIT, VOID = "generation", "plan", "commit", "void"
 ACCEPT, DROP = "accept", "drop"
 HANDOVER, CONFIRM, LAPSE = "handover", "confirm", "lapse"
+CONTROL, RESTORE = "control", "restore"
 
 _MAGIC = b"headrace-log"
 

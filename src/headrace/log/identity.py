@@ -46,7 +46,7 @@ def claim_identity(store: Store, pipeline: str) -> Identity:
     if found is None:
         store.make_directory("")
         new = Identity(store.system.token_hex(8), pipeline)
-        found = _put(store, new)
+        found = put_identity(store, new)
     if found is None or found.pipeline != pipeline:
         owner = found.pipeline if found else "no pipeline"
         raise IncompatibleState(
@@ -72,7 +72,12 @@ def require_present(store: Store, checkpoint: str = "") -> None:
         )
 
 
-def _put(store: Store, new: Identity) -> Identity | None:
+def replace_identity(store: Store, new: Identity) -> None:
+    """Gives a checkpoint the id that its log says it has, after a restore."""
+    store.write(paths.IDENTITY, seal(_MAGIC, msgspec.json.encode(new)))
+
+
+def put_identity(store: Store, new: Identity) -> Identity | None:
     """Puts an identity where there is none; returns the one that is there.
 
     Who put it does not matter, so the answer of the put does not either: it is read back, also

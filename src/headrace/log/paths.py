@@ -16,6 +16,10 @@ determinants/span-<n>.closed               the same marker for all directories o
 sources/<stream>/                          a source's own workspace
 sinks/<sink>/                              a sink's own high-water marks
 pins/<nonce>                               the files that a reader needs for a while
+control/<position>                         a request: what somebody asks of the pipeline
+control/<position>.answer                  what was decided on it: a copy of what the log says
+control/<position>.done                    that its effect is complete, and how
+savepoints/<epoch>-<name>-<digest>         the ledger of an epoch that is kept by name
 """
 
 from __future__ import annotations
@@ -40,6 +44,10 @@ WORK = "work"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
 PINS = "pins"
+CONTROL = "control"
+SAVEPOINTS = "savepoints"
+
+ANSWER, DONE = ".answer", ".done"
 
 LABEL_BYTES_MAX = 150
 """A file name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
@@ -127,6 +135,16 @@ def closed_span_marker(first: int, limits: Limits = LIMITS) -> str:
 def pin(nonce: str) -> str:
     """The file of a pin."""
     return f"{PINS}/{nonce}"
+
+
+def request(position: int, suffix: str = "") -> str:
+    """The file of a request; with a suffix, of an answer to it."""
+    return f"{CONTROL}/{position:020d}{suffix}"
+
+
+def savepoint(epoch: int, name: str, digest: str) -> str:
+    """The file with the ledger of a savepoint; `epoch` was open when it was written."""
+    return f"{SAVEPOINTS}/{content_name(epoch, name, digest)}"
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:

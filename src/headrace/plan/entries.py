@@ -1,9 +1,10 @@
-"""The bodies of log entries: of a commit, a void and an acceptance."""
+"""The bodies of log entries: of a commit, a void, an acceptance, of decisions on requests."""
 
 from __future__ import annotations
 
 import msgspec
 
+from headrace.plan.control import Outcome
 from headrace.plan.epoch import Commit, Plan, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.overload import SlotLimit
@@ -19,6 +20,8 @@ class CommitBody(msgspec.Struct):
     """How many epochs the driver that wrote it retains."""
     confirms: bool = False
     """Whether it confirms the code that is on probation (L5)."""
+    outcomes: list[Outcome] = []
+    """Requests that were decided together with this commit, in the order of the queue (I3)."""
 
 
 class VoidBody(msgspec.Struct):
@@ -38,3 +41,19 @@ class AcceptBody(msgspec.Struct):
     """Splits whose files have changed, with the state that counts from now on."""
 
     splits: dict[str, dict[str, SplitState]]
+
+
+class ControlBody(msgspec.Struct, omit_defaults=True):
+    """Decisions on requests where no commit is due, and the end of a stop."""
+
+    outcomes: list[Outcome] = []
+    stopped: bool = False
+    """Whether a stop that was taken is complete: the leader ends."""
+
+
+class RestoreBody(msgspec.Struct):
+    """The state goes back to a savepoint; nothing before this entry is needed to recover."""
+
+    savepoint: str
+    ledger: Ledger
+    """The whole ledger after this entry."""

@@ -13,6 +13,7 @@ import msgspec
 from headrace.limits import LIMITS, Limits
 from headrace.model.source import Seen
 from headrace.model.values.time import BEGINNING, END
+from headrace.plan.control import ControlState
 from headrace.plan.counters import Counters
 from headrace.plan.deploy.code import CodeState
 from headrace.plan.epoch import (
@@ -92,6 +93,10 @@ class Ledger(msgspec.Struct):
     """Which code may lead (L)."""
     saved: Ledger | None = None
     """In a restore-mode probation: the ledger at the hand-over, to which a rollback goes back."""
+    control: ControlState = ControlState()
+    """What was asked of the pipeline, and decided (I)."""
+    identity: str = ""
+    """The id that the checkpoint got when it was restored; empty: that of its IDENTITY file."""
 
     # The fold -------------------------------------------------------------
 

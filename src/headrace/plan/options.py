@@ -65,6 +65,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     local_cache_bytes: int = LOCAL_CACHE_BYTES
     """How many bytes an executor may copy from the store to its own disk."""
     standby: bool = False
+    listens: bool = True
+    """Whether the leader reads requests from the store."""
     lease_s: float | None = None
     """The length of the leader's lease; None: the leader has no lease."""
     stuck_s: float | None = None

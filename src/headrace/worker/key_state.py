@@ -212,7 +212,7 @@ def check(live: Live, state: KeyState) -> None:
         _map_of(live, state, field).check()
 
 
-class Savepoint:
+class KeySavepoint:
     """The state of a key before a hook. Creating it encodes all fields of the key."""
 
     def __init__(self, live: Live, state: KeyState) -> None:

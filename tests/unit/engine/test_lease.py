@@ -215,13 +215,13 @@ def test_a_standby_writes_and_deletes_nothing_while_it_waits() -> None:
     assert store.files == before
 
 
-def test_a_leader_that_is_stopped_hands_over_at_once() -> None:
+def test_a_leader_that_leaves_hands_over_at_once() -> None:
     store, diary, told = MemoryStore(), Diary(), Told()
     leader = Job(follower_of(counting(VALUES, diary), store, until=None, lease_s=600.0))
     until(lambda: leader.status().epoch >= 20)
     job = standby_of(store, diary, told)
     until(lambda: told.notices)
-    leader.stop()
+    leader.leave()
     assert job.wait(60).reason == "end"
     assert "has released its lease (stopped)" in told.notices[1].text
 

@@ -16,9 +16,11 @@ from contextlib import ExitStack
 
 import msgspec
 
+from headrace.engine.driver.control import Controller
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.deploying import LeadersDeploy
 from headrace.engine.driver.failures import final_failure
+from headrace.engine.driver.figures import Figures
 from headrace.engine.driver.injectors import Injectors
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import (
@@ -37,6 +39,7 @@ from headrace.log.content import first_damaged
 from headrace.log.entry import COMMIT, PLAN, VOID
 from headrace.log.epochlog import EpochLog, Waiter
 from headrace.log.identity import require_present
+from headrace.plan.control import ASKED
 from headrace.plan.counters import Counters
 from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
@@ -49,7 +52,6 @@ from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan, Report, WorkOrder
 from headrace.plan.listener import Listeners
 from headrace.plan.progress import RunSummary
-from headrace.plan.summary import lowest_watermark, progress_of, summary_of
 from headrace.store.counts import CALLS, UPKEEP, counted_as
 
 ATTEMPTS_MAX = 4
@@ -83,12 +85,10 @@ class Driver:
         self.ledger = history.ledger
         self._clock = setup.clock
         self._seeds = setup.seeds
-        self._used = setup.used
         self._fingerprint = setup.fingerprint
-        self._listeners = listeners
         self._waiter = waiter
         self._on_job = on_job
-        self._before = self.ledger.counters.copy()
+        self._figures = Figures(setup, self.ledger, listeners)
         self._renamed = adopt_names(self.topology, self.ledger)
         known = self.ledger.keys
         self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
@@ -108,12 +108,12 @@ class Driver:
         self._collector = Collector(
             self.store, log, self._deliverer.tidy, background=self.options.background
         )
+        self.control = Controller(setup, checkpoint, log, history)
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
         self._checked_s = float("-inf")
         self._final_rounds = 0
         self._voids = 0
-        self._epochs = 0
         self.notices: list[str] = []
         """Changes that the start has found and accepted."""
 
@@ -148,6 +148,7 @@ class Driver:
         found = self._injectors.compare(self.ledger, self.options.accept_changed)
         self.notices = remember_changes(self.log, self.ledger, found)
         self._injectors.settle(self.ledger, self.history.released)
+        self.control.begin()
 
     def close(self) -> None:
         """Closes sinks and sources, but not the substrate. What is committed stays."""
@@ -156,6 +157,7 @@ class Driver:
             stack.callback(self._collector.close)
             stack.callback(self._compactor.close)
             stack.callback(self._injectors.close)
+            stack.callback(self.control.close)
 
     def stop(self) -> None:
         """Voids the plan that the last commit carried, as its job will not start at once (A6)."""
@@ -167,7 +169,15 @@ class Driver:
         if self.ledger.commit_position > self.log.position:
             # `_commit` adds the commit to the ledger first; here the write of its entry failed.
             raise StoreError("this driver's last commit did not reach the log: start again")
-        self._deliverer.deliver_waiting()
+        if self.ledger.control.stop != ASKED:
+            self._deliverer.deliver_waiting()
+            self.control.settle()
+        if self.ledger.control.stop == ASKED:  # perhaps by a driver that has died since (I9)
+            self.stop()
+            self.control.stopped()
+            return Finish("stopped")
+        if self.ledger.control.paused:
+            return self._rest()
         plan = self.ledger.open_plan
         if plan is not None and plan.fingerprint != self._fingerprint:
             self._void(plan, "the pipeline's code or wiring has changed since")
@@ -181,7 +191,9 @@ class Driver:
                     self._deliverer.deliver_waiting()
                     self._injectors.settle(self.ledger, self.history.released)
                 self._check_while_idle()
-                return decision
+                # Whoever asked before the end gets an answer, and perhaps the end has to wait.
+                heard = self.control.listen(now=isinstance(decision, Finish))
+                return Wait(0) if heard else decision
             reach("before-plan-write")
             self.log.append(PLAN, decision.plan)
             self.ledger.planned(decision.plan)
@@ -189,6 +201,12 @@ class Driver:
             plan = decision.plan
         self._run(plan)
         return Run(plan)
+
+    def _rest(self) -> Wait:
+        """One step of a paused pipeline; its open plan is voided, as its job does not start."""
+        self.stop()
+        self._check_while_idle()
+        return Wait(0 if self.control.listen() else None)
 
     def _check_while_idle(self) -> None:
         """Raises Fenced if another driver leads; where requests cost, not at every poll."""
@@ -231,7 +249,7 @@ class Driver:
         self._compactor.consider(self.history)
         if commit.epoch % self._limits.collect_every_epochs == 0:
             self._waiter.through(self._collect)
-        self._report(commit, seconds)
+        self._figures.report(commit, seconds)
 
     def _complete(self, plan: Plan) -> tuple[Commit, dict[str, bytes]] | None:
         """Runs a plan until its reports are consistent; None if the plan had to be voided.
@@ -248,6 +266,7 @@ class Driver:
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
             self._compactor.begin(plan, self.ledger)
+            self.control.listen_beside()
             try:
                 reports = self._job(order)
             except HeadraceError as error:
@@ -305,7 +324,8 @@ class Driver:
 
     def _collect(self) -> None:
         merging_since = self._compactor.merging_since(self.ledger.epoch)
-        needed = needed_by(self.history, self._deliverer.acknowledged(), merging_since)
+        saved = self.control.saved_files()
+        needed = needed_by(self.history, self._deliverer.acknowledged(), merging_since, saved)
         self._collector.collect(needed)
 
     def work_order(self, plan: Plan) -> WorkOrder:
@@ -335,6 +355,7 @@ class Driver:
         self._voids = 0
         body = CommitBody(commit, retain=self.history.retain)
         body.confirms = self.deploy.confirms_with_commit()
+        body.outcomes = self.control.ride()
         body.next = self._following()
         if commit.epoch % self._limits.snapshot_every_epochs == 0:
             body.snapshot = self.ledger
@@ -345,10 +366,12 @@ class Driver:
         self.deploy.released()
         if body.next is not None:
             self.ledger.planned(body.next)
-        self._epochs += 1
+        self._figures.epochs += 1
 
     def _following(self) -> Plan | None:
         """The next plan, if there is work to do at once."""
+        if self.ledger.control.paused or self.ledger.control.stop:
+            return None
         if skips(self.graph) or self.deploy.comes_next:
             return None  # a crash skips an open plan, so no plan is opened early
         try:
@@ -363,27 +386,14 @@ class Driver:
 
     # Facts about the run --------------------------------------------------
 
-    def _report(self, commit: Commit, seconds: float) -> None:
-        if not self._listeners:
-            return
-        counted, used = self.counted(), self._used()
-        self._listeners.epoch(
-            progress_of(
-                self.graph.name, commit, self.ledger, counted, seconds, self.watermark(), used
-            )
-        )
-
     def counted(self) -> Counters:
         """The counters of this run so far."""
-        return self.ledger.counters.since(self._before)
+        return self._figures.counted()
 
     def watermark(self) -> int:
         """The lowest input watermark of all computations."""
-        return lowest_watermark(self.graph, self.ledger)
+        return self._figures.watermark()
 
     def summary(self, reason: str, *, whole: bool = False) -> RunSummary:
         """How the run ended; with `whole`, counters include all runs of this checkpoint."""
-        known = self.ledger
-        epochs, counted = (known.epoch, known.counters) if whole else (self._epochs, self.counted())
-        undelivered = self._deliverer.undelivered
-        return summary_of(self.graph, epochs, counted, known, reason, undelivered)
+        return self._figures.summary(reason, self._deliverer.undelivered, whole=whole)

@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
+import msgspec
+
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import make_directories
 from headrace.engine.history.recovery import History, recover
 from headrace.failpoints import reach
 from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
-from headrace.log.identity import claim_identity, read_identity, require_present
+from headrace.log.identity import (
+    Identity,
+    claim_identity,
+    read_identity,
+    replace_identity,
+    require_present,
+)
+from headrace.plan.control import ASKED, STOPPED
 from headrace.plan.deploy.code import STANDBY, START, GenerationBody
 from headrace.plan.deploy.contract import Contract, contract_of
 from headrace.plan.deploy.roles import LeadingRole, generation_of
@@ -27,6 +36,10 @@ from headrace.store.counts import UPKEEP, counted_as
 
 class StoodBack(Exception):
     """Another driver took over first."""
+
+
+class PipelineStopped(Exception):
+    """The pipeline was stopped by a request, and only a start by a person ends that (I9)."""
 
 
 class Follower:
@@ -145,8 +158,14 @@ class Follower:
             on_probation()
         made: list[GenerationBody] = []
 
+        supervised = self.setup.options.supervised
+        may_start = role.role != STANDBY and not supervised
+
         def body(generation: int) -> GenerationBody:
-            made.append(generation_of(self.ledger.code, role, generation))
+            if self.ledger.control.stop == STOPPED and not may_start:
+                raise PipelineStopped
+            found = generation_of(self.ledger.code, role, generation)
+            made.append(msgspec.structs.replace(found, supervised=supervised))
             return made[-1]
 
         body(self.log.generation + 1)  # refused before anything is written
@@ -159,10 +178,16 @@ class Follower:
         self.ledger.generation = self.log.generation
         reach("after-takeover")
         on_lead()
+        if self.ledger.identity not in ("", self.checkpoint):
+            # A restore was interrupted after its entry: the log says which id counts.
+            self.checkpoint = self.ledger.identity
+            replace_identity(self.store, Identity(self.checkpoint, self.graph.name))
         driver = Driver(
             self.setup, self.checkpoint, self.log, self.history, self.listeners, waiter, on_job
         )
         self.driver = driver
+        if self.ledger.control.stop == ASKED:
+            return driver  # it completes the stop that was taken, and ends
         try:
             driver.begin()
         except BaseException:

@@ -13,18 +13,26 @@ from headrace.log.entry import (
     ACCEPT,
     COMMIT,
     CONFIRM,
+    CONTROL,
     DROP,
     GENERATION,
     HANDOVER,
     LAPSE,
     PLAN,
+    RESTORE,
     VOID,
     LogEntry,
 )
 from headrace.log.epochlog import EpochLog
+from headrace.plan.decisions.effects import (
+    fold_control,
+    fold_done,
+    fold_generation,
+    fold_outcomes,
+)
 from headrace.plan.deploy import fold as deploys
 from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
-from headrace.plan.entries import AcceptBody, CommitBody, VoidBody
+from headrace.plan.entries import AcceptBody, CommitBody, ControlBody, RestoreBody, VoidBody
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
 
@@ -66,6 +74,7 @@ class History:
             self.committed(body.commit, position)
             if body.confirms:
                 deploys.confirmed(ledger)
+            fold_outcomes(ledger, body.outcomes, self._limits)
             if body.snapshot is not None:
                 self.snapshotted(position)
             if body.next is not None:
@@ -85,12 +94,17 @@ class History:
             deploys.confirm(ledger, decode_body(position, entry, ConfirmBody))
         elif entry.kind == LAPSE:
             deploys.lapsed(ledger, decode_body(position, entry, LapseBody))
+        elif entry.kind == CONTROL:
+            fold_control(ledger, decode_body(position, entry, ControlBody), self._limits)
+        elif entry.kind == RESTORE:
+            self.restored(position, decode_body(position, entry, RestoreBody))
         else:
             raise CorruptCheckpoint(f"log position {position}: unknown kind {entry.kind!r}")
 
     def led(self, body: GenerationBody) -> None:
         """Applies a generation. If it took a deploy back, epochs of the probation have no rows."""
         found, ledger = self.ledger.code.probation, self.ledger
+        fold_generation(ledger, body)
         if not deploys.led(ledger, body) or found is None:
             return
         for index, (position, commit) in enumerate(self.commits):
@@ -102,15 +116,26 @@ class History:
     def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
         """Starts from a snapshot instead of an empty ledger."""
         self.ledger = snapshot
-        self.released = {
-            stream: {split: state.position for split, state in splits.items()}
-            for stream, splits in snapshot.splits.items()
-        }
+        if not snapshot.control.savepoints:
+            self.released = {
+                stream: {split: state.position for split, state in splits.items()}
+                for stream, splits in snapshot.splits.items()
+            }
         self.snapshotted(position)
         self.retained = min(self.retained, body.retain or 1)
         self._remember(position, body.commit)
         if body.next is not None:
             self.ledger.planned(body.next)
+
+    def restored(self, position: int, body: RestoreBody) -> None:
+        """Starts from the ledger of an entry that restores a savepoint: nothing older counts."""
+        generation = max(self.ledger.generation, body.ledger.generation)
+        self.ledger = body.ledger
+        self.ledger.generation = generation
+        for window in (self.commits, self.segments, self.marks, self._rides_from):
+            window.clear()
+        self.released = {}
+        self._snapshots = [position]
 
     def committed(self, commit: Commit, position: int) -> None:
         """Applies a commit."""
@@ -128,6 +153,7 @@ class History:
         plan = self.ledger.open_plan
         self.ledger.committed(commit, position, self._limits)
         deploys.committed(self.ledger, plan)
+        fold_done(self.ledger)
         self._remember(position, commit)
 
     def link(self, nonce: str) -> dict[str, str]:
@@ -154,7 +180,7 @@ class History:
         Segments and feedback of the window that ride in earlier entries keep those (M1). Rows that
         ride to a sink are in the commits of the window.
         """
-        oldest = self.commits[0][0] if self.commits else 0
+        oldest = self.commits[0][0] if self.commits else max(self._snapshots, default=0)
         before = [position for position in self._snapshots if position <= oldest]
         if len(before) > 1:
             self._snapshots = self._snapshots[len(before) - 1 :]
@@ -171,7 +197,9 @@ class History:
         while len(self.commits) > self.retain and (held is None or self.commits[0][1].epoch < held):
             for kept in (self.commits, self.segments, self.marks, self._rides_from):
                 kept.popleft()
-        if len(self.commits) < self.retain or held is not None:
+        # A savepoint may be restored, and then its input is read again.
+        keeps = held is not None or bool(self.ledger.control.savepoints)
+        if len(self.commits) < self.retain or keeps:
             return
         # The oldest retained commit: epochs after it can run again, and read from its positions.
         self.released = {
@@ -206,6 +234,9 @@ def _recover(log: EpochLog, history: History) -> History | None:
     base: tuple[int, CommitBody, Ledger] | None = None
     for position, entry in log.backwards():
         tail.append((position, entry))
+        if entry.kind == RESTORE:
+            base = None  # the window begins here, and this entry says all that was before
+            break
         if entry.kind == COMMIT:
             commits += 1
             body = decode_body(position, entry, CommitBody)
@@ -214,9 +245,10 @@ def _recover(log: EpochLog, history: History) -> History | None:
                 # Epochs that are perhaps undelivered lie before a snapshot in a probation.
                 if commits >= history.retain and body.snapshot.code.held is None:
                     break
-    if base is None and tail and tail[-1][0] != 1:
+    whole = bool(tail) and (tail[-1][0] == 1 or tail[-1][1].kind == RESTORE)
+    if base is None and tail and not whole:
         return None
-    if base is not None and tail[-1][0] != 1:
+    if base is not None and not whole:
         count, body, snapshot = base
         history.begin(tail[count - 1][0], body, snapshot)
         newer = tail[: count - 1]

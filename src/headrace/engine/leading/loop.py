@@ -7,11 +7,13 @@ before anything runs. After that, the run waits out an outage (`Options.give_up_
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 
 from headrace.engine.driver.driver import Driver
-from headrace.engine.driver.follower import Follower, StoodBack
+from headrace.engine.driver.follower import Follower, PipelineStopped, StoodBack
 from headrace.engine.leading.lease import (
     DONE,
     RELEASED,
@@ -22,8 +24,9 @@ from headrace.engine.leading.lease import (
     Pulse,
 )
 from headrace.engine.leading.retry import Retry, StopAsked
-from headrace.engine.leading.standby import stand_by
-from headrace.errors import Fenced, SparkError
+from headrace.engine.leading.standby import StoppedByRequest, stand_by
+from headrace.errors import Fenced, IncompatibleState, SparkError
+from headrace.plan.control import ControlRequest, Outcome
 from headrace.plan.decisions.hints import after_reading, before_running
 from headrace.plan.decisions.next_step import Finish, Run, Wait
 from headrace.plan.decisions.transient import Outage, is_outage
@@ -39,17 +42,44 @@ class RunControl:
 
     def __init__(self, stopping: threading.Event | None = None) -> None:
         self.stopping = stopping or threading.Event()
-        self.pausing = threading.Event()
+        """Set when this driver is to end; another may go on."""
+        self.stop: ControlRequest | None = None
+        """Given if the whole pipeline is to stop with it."""
         self.phase = "starting"
         """starting, standby, running, paused (by a request), ended, failed."""
         self.error: BaseException | None = None
         """The error that the run failed with."""
         self.retry: Retry | None = None
+        self._asked: deque[tuple[ControlRequest, Future[Outcome]]] = deque()
 
     @property
     def outage(self) -> Outage | None:
         """The outage that the run waits for now."""
         return self.retry.outage if self.retry is not None else None
+
+    def ask(self, request: ControlRequest) -> Future[Outcome]:
+        """Asks something of the run; its loop decides it between two epochs."""
+        future: Future[Outcome] = Future()
+        self._asked.append((request, future))
+        return future
+
+    @property
+    def asked(self) -> ControlRequest | None:
+        """The first request that has no outcome yet."""
+        return self._asked[0][0] if self._asked else None
+
+    def decided(self, outcome: Outcome) -> None:
+        """Notes the outcome of that request."""
+        self._asked.popleft()[1].set_result(outcome)
+
+    def refuse_all(self, error: BaseException | None) -> None:
+        """The run has ended: what nobody has decided was never heard."""
+        while self._asked:
+            request, future = self._asked.popleft()
+            why = f": {type(error).__name__}: {error}" if error is not None else ""
+            future.set_exception(
+                IncompatibleState(f"{request.verb}: the pipeline has ended in this process{why}")
+            )
 
 
 def run_loop(
@@ -104,6 +134,9 @@ class _Loop:
             except StopAsked:  # during the takeover
                 self._let_go(RELEASED, "stopped")
                 return self._nothing_done("stopped")
+            except PipelineStopped:
+                self._tell("stopped", "the pipeline was stopped by a request; it stays so")
+                return self._nothing_done("stopped")
             except Fenced as error:
                 control.error = error
                 if self._keeper is not None:
@@ -117,6 +150,7 @@ class _Loop:
                 raise cause from error
             finally:
                 control.phase = "ended" if control.error is None else "failed"
+                control.refuse_all(control.error)
 
     def _cause(self, error: BaseException) -> BaseException:
         """The error, or SparkError if Spark has ended, whatever the first error was."""
@@ -152,6 +186,8 @@ class _Loop:
                 return "stopped"
             if isinstance(verdict, LeaderFinished):
                 return "not_needed"
+            if isinstance(verdict, StoppedByRequest):
+                return "stopped"
             try:
                 driver = self._take_over(verdict.generation)
             except StoodBack:
@@ -201,11 +237,12 @@ class _Loop:
         try:
             while not control.stopping.is_set():
                 self._pulse.beat()
-                if control.pausing.is_set():
-                    self._pause(driver)
+                if (request := control.asked) is not None:
+                    control.decided(self._retry.through(lambda: driver.control.own(request)))
                     continue
                 step = self._retry.through(driver.step)
                 self._retry.stepped()
+                self._show_pause(driver)
                 if isinstance(step, Run) and not asked:
                     counters = driver.counted()
                     asked = bool(counters.records or counters.dead)
@@ -221,6 +258,11 @@ class _Loop:
                             pause, max(0.001, (step.until - self._follower.setup.clock()) / 1e6)
                         )
                     control.stopping.wait(pause)
+            if control.stop is not None:
+                driver.control.own(control.stop)
+                driver.step()  # completes it
+                self._let_go(DONE, "stopped")
+                return driver.summary("stopped")
             driver.stop()
         except StopAsked:
             pass  # The outcome of an interrupted write is open: the next driver reads the log.
@@ -232,19 +274,15 @@ class _Loop:
         self._let_go(RELEASED, "stopped")
         return driver.summary("stopped")
 
-    def _pause(self, driver: Driver) -> None:
-        """Carries out a pause: voids the open plan, because its job will not start at once."""
-        control = self._control
-        if control.phase != "paused":
-            self._retry.through(driver.stop)
+    def _show_pause(self, driver: Driver) -> None:
+        """Shows whether the ledger says that the pipeline is paused."""
+        control, paused = self._control, driver.ledger.control.paused
+        if paused and control.phase != "paused":
             control.phase = "paused"
             self._tell("paused", f"paused after epoch {driver.ledger.epoch}, as asked")
-        control.stopping.wait(POLL_S)
-        if not control.pausing.is_set():
+        elif not paused and control.phase == "paused":
             control.phase = "running"
             self._tell("resumed", "going on, as asked")
-        else:
-            self._retry.through(driver.log.check)
 
     def _let_go(self, state: str, reason: str) -> None:
         if self._keeper is not None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
 from headrace.errors import StoreError
+from headrace.plan.control import STOPPED
 from headrace.store.counts import LEASE, counted_as
 from headrace.system import Event
 
@@ -21,6 +24,10 @@ REHEARSALS = 20
 TELL_EVERY_S = 10.0
 
 
+class StoppedByRequest(msgspec.Struct, frozen=True):
+    """A request has stopped the pipeline: a standby never goes on from there (I9)."""
+
+
 def stand_by(
     follower: Follower,
     observer: LeaseObserver,
@@ -28,7 +35,7 @@ def stand_by(
     stopping: Event,
     tell: Callable[[str, str], None],
     warm: Callable[[], None],
-) -> TakeOver | LeaderFinished | None:
+) -> TakeOver | LeaderFinished | StoppedByRequest | None:
     """Follows until the leader is dead, has released or is done; None if it was asked to stop."""
     clock = follower.store.system.uptime_s
     warmed = told = float("-inf")
@@ -48,6 +55,9 @@ def stand_by(
             observer.unreadable()
             text = f"standby: cannot see the checkpoint: {error}"
         else:
+            if follower.ledger.control.stop == STOPPED:
+                tell("standby", "standby: the pipeline was stopped by a request")
+                return StoppedByRequest()
             verdict = observer.look(generation, lease, clock())
             text = f"standby: {verdict.text}"
             if isinstance(verdict, TakeOver):

@@ -63,7 +63,7 @@ def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> Dr
     log = EpochLog(store)
     history = recover(log, _RETAIN)
     _check(history, computation, store)
-    _refuse_a_leader(store, log)
+    refuse_a_leader(store, log)
     for position, entry in log.take_over():
         history.fold(position, entry)
     ledger = history.ledger
@@ -88,7 +88,7 @@ def _check(history: History, computation: str, store: Store) -> None:
         )
 
 
-def _refuse_a_leader(store: Store, log: EpochLog) -> None:
+def refuse_a_leader(store: Store, log: EpochLog) -> None:
     """Observes the lease as a standby does; refuses if a driver renews it."""
     first = read_lease(store)
     if first is None or first.state != HELD or first.generation < log.generation:

@@ -15,9 +15,9 @@ from headrace.engine.history.recovery import History, decode_body
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.log import paths
-from headrace.log.entry import COMMIT, PLAN, VOID, LogEntry
+from headrace.log.entry import COMMIT, PLAN, RESTORE, VOID, LogEntry
 from headrace.log.epochlog import EpochLog
-from headrace.plan.entries import CommitBody, VoidBody
+from headrace.plan.entries import CommitBody, RestoreBody, VoidBody
 from headrace.plan.epoch import Commit, Plan
 from headrace.plan.ledger import Ledger
 from headrace.store.store import Store
@@ -110,6 +110,8 @@ def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
     found: list[tuple[int, LogEntry]] = []
     for position, entry in log.backwards():
         found.append((position, entry))
+        if entry.kind == RESTORE:
+            break  # what was before it is another past
         if entry.kind == COMMIT:
             body = decode_body(position, entry, CommitBody)
             if body.snapshot is not None and body.commit.epoch < epoch:
@@ -126,6 +128,9 @@ def _based(
     if not entries or entries[0][0] == 1:
         return history, entries
     for place, (position, entry) in enumerate(entries):
+        if entry.kind == RESTORE:
+            history.restored(position, decode_body(position, entry, RestoreBody))
+            return history, entries[place + 1 :]
         if entry.kind == COMMIT:
             body = decode_body(position, entry, CommitBody)
             if body.snapshot is not None:

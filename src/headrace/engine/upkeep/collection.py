@@ -48,9 +48,16 @@ class Needed:
     determinants: int
     """The first epoch of the directory of logged calls that is in use."""
     log_from: int
+    saved: frozenset[str] = frozenset()
+    """What savepoints keep: their own files, and those of their state (I10)."""
 
 
-def needed_by(history: History, acknowledged: int, merging_since: int | None = None) -> Needed:
+def needed_by(
+    history: History,
+    acknowledged: int,
+    merging_since: int | None = None,
+    saved: frozenset[str] = frozenset(),
+) -> Needed:
     """What the ledger, the retention window and the sinks need now."""
     ledger = history.ledger
     commits = [commit for _, commit in history.commits]
@@ -64,6 +71,7 @@ def needed_by(history: History, acknowledged: int, merging_since: int | None = N
         outbox=frozenset(file.name for commit in commits for file in commit.outbox),
         determinants=ledger.determinants,
         log_from=history.needed_from(),
+        saved=saved,
     )
 
 
@@ -123,9 +131,12 @@ def collect(store: Store, log: EpochLog, needed: Needed) -> int:
     reach("before-collect")
     pins = pins_of(store)
     age_s = store.system.limits.leftover_age_s
-    kept = needed.files | pins.files
+    pinned = needed.saved | pins.files
+    kept = needed.files | pinned
     gone = 0
-    for directory in [f"{d}/{c}" for d in (paths.STATE, paths.READ) for c in store.list(d)]:
+    states = [f"{d}/{c}" for d in (paths.STATE, paths.READ) for c in store.list(d)]
+    # Orphans of savepoints wait for the next savepoint: each listing is a request.
+    for directory in [*states, *([paths.SAVEPOINTS] if needed.saved else [])]:
         found = _listed(store, directory)
         old = [name for name, epoch in found if epoch <= needed.closed and name not in kept]
         gone += _delete(store, old)
@@ -138,7 +149,7 @@ def collect(store: Store, log: EpochLog, needed: Needed) -> int:
         old = [
             name
             for name, epoch in found
-            if name not in pins.files
+            if name not in pinned
             and (epoch < keep_from or (epoch in window and name.rpartition("/")[2] not in named))
         ]
         gone += _delete(store, old)

@@ -35,6 +35,8 @@ class GenerationBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a person confirms the code that is on probation."""
     reason: str = ""
     """Of a guard: why it takes the deploy back."""
+    supervised: bool = False
+    """Whether a program started it, and not a person: it does not end a stop (I9)."""
 
 
 class DeployWish(msgspec.Struct, frozen=True, omit_defaults=True):

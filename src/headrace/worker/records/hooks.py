@@ -255,7 +255,7 @@ class KeyedHooks:
     def _undoer(self, state: KeyState) -> Callable[[], None]:
         """A function that undoes all that the next hook does."""
         rewind = self._rewinder(self.context.key_bytes)
-        savepoint = key_state.Savepoint(self.live, state)
+        savepoint = key_state.KeySavepoint(self.live, state)
 
         def undo() -> None:
             rewind()

@@ -1,0 +1,130 @@
+"""What a checkpoint says about its pipeline, running or not: for `headrace ps` and `status`.
+
+All of it is read from the store: the log, the lease and the queue of requests. Nothing is written,
+and a running pipeline is not disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.control.queue import RequestQueue
+from headrace.engine.commands import Remote
+from headrace.engine.leading.lease import HELD, Lease, read_lease
+from headrace.plan.control import ASKED, STOPPED, Outcome, Savepoint
+from headrace.plan.ledger import Ledger
+
+_LOOK_S = 0.1
+
+RUNNING, SILENT, ENDED, NEVER = "running", "silent", "ended", "never ran"
+
+
+class ComputationOverview(msgspec.Struct, frozen=True):
+    """One keyed computation."""
+
+    slots: int
+    watermark: int
+    """Its input watermark, microseconds."""
+    wanted: str = ""
+    """A ring that is wanted and not yet committed, with its reason."""
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The state of a pipeline, as its checkpoint shows it."""
+
+    location: str
+    pipeline: str
+    checkpoint: str
+    """The id of the checkpoint."""
+    state: str
+    """running, paused, stopping, stopped, silent (its driver shows no sign of life), ended, or
+    never ran."""
+    epoch: int
+    generation: int
+    records: int
+    late: int
+    dead: int
+    state_bytes: int
+    wall: int
+    """The wall time of the last plan or decision, microseconds."""
+    paused: bool
+    stop: str
+    reason: str = ""
+    """Why the last driver has ended, by its lease."""
+    computations: dict[str, ComputationOverview] = {}
+    savepoints: tuple[Savepoint, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    """The last decisions on requests, oldest first."""
+    waiting: tuple[str, ...] = ()
+    """Requests that no driver has decided yet."""
+
+
+def overviews(remotes: Sequence[Remote]) -> list[Overview]:
+    """The state of several pipelines; looks at each lease for as long as it is valid."""
+    leases = [read_lease(remote.store) for remote in remotes]
+    alive = [lease is None or lease.state != HELD for lease in leases]
+    began = remotes[0].store.system.uptime_s() if remotes else 0.0
+    while not all(alive):
+        for at, remote in enumerate(remotes):
+            before = leases[at]
+            if alive[at] or before is None:
+                continue
+            now = read_lease(remote.store)
+            lapsed = remote.store.system.uptime_s() - began > before.length_s
+            alive[at] = lapsed or now != before
+            leases[at] = None if lapsed and now == before else now
+        if not all(alive):
+            remotes[0].store.system.sleep(_LOOK_S)
+    return [overview(remote, lease) for remote, lease in zip(remotes, leases, strict=True)]
+
+
+def overview(remote: Remote, lease: Lease | None) -> Overview:
+    """The state of one pipeline; `lease` is that of a driver which shows signs of life or ended."""
+    ledger = remote.ledger()
+    queue, waiting = RequestQueue(remote.store), []
+    for request in queue.read_from(ledger.control.cursor + 1, 16):
+        waiting.append(str(getattr(request, "verb", "damaged")))
+    return Overview(
+        remote.store.where(),
+        remote.pipeline,
+        remote.id,
+        _state(ledger, lease),
+        ledger.epoch,
+        ledger.generation,
+        ledger.counters.records,
+        ledger.counters.late,
+        ledger.counters.dead,
+        ledger.state_bytes(),
+        ledger.wall,
+        ledger.control.paused,
+        ledger.control.stop,
+        lease.reason if lease is not None and lease.generation >= ledger.generation else "",
+        {name: _computation(ledger, name) for name in sorted(ledger.rings)},
+        tuple(ledger.control.savepoints.values()),
+        ledger.control.outcomes,
+        tuple(waiting),
+    )
+
+
+def _state(ledger: Ledger, lease: Lease | None) -> str:
+    if not ledger.generation:
+        return NEVER
+    if ledger.control.stop == STOPPED:
+        return STOPPED
+    if lease is None or lease.generation < ledger.generation:
+        return SILENT
+    if lease.state != HELD:
+        return ENDED
+    if ledger.control.stop == ASKED:
+        return "stopping"
+    return "paused" if ledger.control.paused else RUNNING
+
+
+def _computation(ledger: Ledger, name: str) -> ComputationOverview:
+    wanted, text = ledger.wanted.get(name), ""
+    if wanted is not None:
+        what = f"{wanted.slots} slots" if wanted.slots else f"{len(wanted.moves)} moves"
+        text = f"{what} ({wanted.reason})" if wanted.reason else what
+    return ComputationOverview(len(ledger.rings[name].slots), ledger.ins.get(name, 0), text)
