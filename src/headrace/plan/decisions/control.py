@@ -2,7 +2,7 @@
 
 `DECIDERS` names the rule of each verb. A rule returns None where the request is taken, or the
 reason why it is refused. It may look at the ledger, at the request and at what the leader knows
-(`LeaderFacts`), and at nothing else; what a taken request changes is in `plan/decisions/effects.py`.
+(`LeaderFacts`), and at nothing else. `plan/decisions/effects.py` says what a taken one changes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def decide_request(
     )
 
 
-def _verdict(request: ControlRequest, ledger: Ledger, facts: LeaderFacts, wall: int) -> tuple[str, str]:
+def _verdict(
+    request: ControlRequest, ledger: Ledger, facts: LeaderFacts, wall: int
+) -> tuple[str, str]:
     if request.checkpoint != facts.checkpoint:
         return FOREIGN, f"it is for checkpoint {request.checkpoint}; this is {facts.checkpoint}"
     if ledger.control.has_taken(request.command):
@@ -102,7 +104,9 @@ def _unexpected(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> 
     return None
 
 
-def _found(name: str, request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> int | str | None:
+def _found(
+    name: str, request: ControlRequest, ledger: Ledger, facts: LeaderFacts
+) -> int | str | None:
     if name == "fingerprint":
         return facts.fingerprint
     if name == "epoch":
