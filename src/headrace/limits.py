@@ -47,6 +47,12 @@ class Limits(msgspec.Struct, frozen=True):
     timers_per_key_max: int = 100_000
     """A key whose timers set more due timers than this in one epoch is in an endless loop."""
 
+    # Load, and what follows from it
+    report_every_epochs: int = 2
+    """How often slots report their load; less often with many slots (K1)."""
+    report_slots: int = 256
+    """With each further set of this many slots, reports come that much more rarely."""
+
     # Input and its end
     sealed_rows_min: int = 256
     """When this many finished splits are in the ledger, they are moved into one file."""

@@ -168,6 +168,10 @@ class System:
         """Seconds by a monotonic clock."""
         return time.monotonic()
 
+    def cpu_s(self) -> float:
+        """Seconds of CPU time that this process has used."""
+        return time.process_time()
+
     def sleep(self, seconds: float) -> None:
         """Waits."""
         time.sleep(seconds)

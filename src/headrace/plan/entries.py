@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.plan.control import Outcome
+from headrace.plan.elastic.decision import Decided
+from headrace.plan.elastic.figures import LoadFigures
 from headrace.plan.epoch import Commit, Plan, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.overload import SlotLimit
@@ -22,6 +24,10 @@ class CommitBody(msgspec.Struct):
     """Whether it confirms the code that is on probation (L5)."""
     outcomes: list[Outcome] = []
     """Requests that were decided together with this commit, in the order of the queue (I3)."""
+    load: LoadFigures | None = None
+    """The load since the last report, in commits of report epochs (K3)."""
+    decided: Decided | None = None
+    """What was decided about rings from the ledger after this commit (K4)."""
 
 
 class VoidBody(msgspec.Struct):

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.model.source import Range, Seen
 from headrace.plan.counters import Counters
+from headrace.plan.elastic.load import SlotLoad
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.ring import KeyInterval, Ring
 from headrace.plan.watermarks import Histogram, Mark
@@ -95,6 +96,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Epoch -> the wall time of its last voided plan: failures in those plans are void."""
     tasks: int = 1
     """How many tasks a level has; a slot belongs to task (slot mod tasks) at every level (J10)."""
+    sketch: bool = False
+    """Whether slots report their load, with a sketch of it over their hashes (K1)."""
     limits: dict[str, int] = {}
     """Label of a slot -> how many records of its input it processes at most (P2)."""
     shed: tuple[str, ...] = ()
@@ -236,6 +239,8 @@ class Report(msgspec.Struct, frozen=True):
     """Of a reader: the digest of all bytes that it read."""
     seen: dict[str, Seen] = {}
     """Of a reader: what identifies the input that it read, to detect a change."""
+    load: SlotLoad | None = None
+    """The load of a slot, if the plan asks for it (K1)."""
     error: str | None = None
     """The class name and message of an error, if the work failed."""
     message: str = ""

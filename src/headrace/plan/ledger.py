@@ -16,6 +16,8 @@ from headrace.model.values.time import BEGINNING, END
 from headrace.plan.control import ControlState
 from headrace.plan.counters import Counters
 from headrace.plan.deploy.code import CodeState
+from headrace.plan.elastic.decision import Decided
+from headrace.plan.elastic.figures import LoadFigures, LoadState
 from headrace.plan.epoch import (
     Adoption,
     Commit,
@@ -62,6 +64,8 @@ class Ledger(msgspec.Struct):
     """Computation -> the ring that a later plan is to bring."""
     tasks: int = 0
     """How many tasks a level has (J10); 0: as many as the substrate runs at once."""
+    load: LoadState = msgspec.field(default_factory=LoadState)
+    """The load of each computation, and the last decisions that followed from it (K3)."""
     outbox: dict[str, list[OutboxFile]] = {}
     limits: dict[str, SlotLimit] = {}
     """Label of an overloaded slot -> its limit in the next plans (P7)."""
@@ -156,6 +160,8 @@ class Ledger(msgspec.Struct):
             read = {split: _read_on(known.get(split), state) for split, state in splits.items()}
             self.splits[stream] = {**known, **read}
         for name, ring in commit.rings.items():
+            if self.rings.get(name) != ring:
+                self.load.forget(name)
             self.slots[name] = recut(self.slots.get(name, {}), self.rings.get(name), ring)
             self.rings[name] = ring
         for name, deltas in commit.deltas.items():
@@ -177,6 +183,14 @@ class Ledger(msgspec.Struct):
             self._forget_voided(commit, plan)
         for stream, sealing in commit.sealed.items():
             self._seal(stream, sealing, leaving[stream])
+
+    def reported(self, load: LoadFigures | None, decided: Decided | None) -> None:
+        """Applies what a commit, applied before, says of load and of rings (K3, K4)."""
+        self.load.reported(load, self.rings)
+        if decided is not None:
+            self.load.decided(decided)
+            self.wanted = {**self.wanted, **decided.wanted}
+            self.tasks = decided.tasks or self.tasks
 
     def _seal(self, stream: str, sealing: Sealing, leaving: Rows) -> None:
         """Removes finished splits that are in the record now, but keeps their newest time."""
@@ -367,7 +381,7 @@ class Ledger(msgspec.Struct):
         """Moves a computation's state to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.bounds_of_voided,
-            self.unpassed, self.keys, self.wanted,
+            self.unpassed, self.keys, self.wanted, self.load.of,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:

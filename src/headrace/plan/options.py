@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.time import Duration, duration
+from headrace.plan.elastic.settings import EVEN, OFF, POLICIES, Scale
 from headrace.plan.listener import EpochCallback, Listener, NoticeCallback
 from headrace.plan.progress import EpochProgress, Notice
 
@@ -32,6 +33,9 @@ class RunOptions(TypedDict, total=False):
 
     until: str | None
     slots: int | None
+    balance: str
+    scale: Scale | str | None
+    max_slots: int | None
     epoch_target: Duration
     epoch_records: int | None
     epoch_timeout: Duration | None
@@ -56,6 +60,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     until: str | None = "end"
     slots: int | None = None
+    balance: str = OFF
+    """The policy by which load moves between slots: even, ring or off."""
+    scale: Scale | None = None
+    """When slots are added and removed; None: never."""
+    max_slots: int | None = None
+    """How many slots the scaler may give a computation; None: as many as there are cores."""
     epoch_target_s: float = 1.0
     epoch_records: int | None = None
     epoch_timeout_s: float | None = None
@@ -99,6 +109,12 @@ def check_options(given: RunOptions) -> Options:
     slots = given.get("slots")
     if slots is not None and not 1 <= slots <= 10_000:
         raise InvalidPipeline(f"slots= is a number from 1 to 10,000, not {slots!r}")
+    balance = given.get("balance", EVEN)
+    if balance not in POLICIES:
+        raise InvalidPipeline(f'balance= is "even", "ring" or "off", not {balance!r}')
+    max_slots = given.get("max_slots")
+    if max_slots is not None and (type(max_slots) is not int or not 1 <= max_slots <= 10_000):
+        raise InvalidPipeline(f"max_slots= is a number from 1 to 10,000, not {max_slots!r}")
     replicas = given.get("replicas", 0)
     if not 0 <= replicas <= 100:
         raise InvalidPipeline(f"replicas= is a number from 0 to 100, not {replicas!r}")
@@ -115,6 +131,9 @@ def check_options(given: RunOptions) -> Options:
     return Options(
         until=until,
         slots=slots,
+        balance=balance,
+        scale=scale_of(given.get("scale", "off")),
+        max_slots=max_slots,
         epoch_target_s=duration(given.get("epoch_target", "1s"), what="epoch_target=") / 1e6,
         epoch_records=epoch_records,
         epoch_timeout_s=_seconds(given.get("epoch_timeout"), "epoch_timeout="),
@@ -131,6 +150,17 @@ def check_options(given: RunOptions) -> Options:
         supervised=given.get("supervised", False),
         listeners=_listeners(given),
     )
+
+
+def scale_of(given: Scale | str | None) -> Scale | None:
+    """`scale=` as a struct: "on" is all defaults, "off" (or None) is no scaler."""
+    if given in ("off", None):
+        return None
+    if given == "on":
+        return Scale()
+    if not isinstance(given, Scale):
+        raise InvalidPipeline(f'scale= is "on", "off" or Scale(...), not {given!r}')
+    return given
 
 
 def _listeners(given: RunOptions) -> tuple[Listener, ...]:

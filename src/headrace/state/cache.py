@@ -130,6 +130,12 @@ class WorkerCache:
         self._segments: OrderedDict[tuple[str, str], Segment | bytes] = OrderedDict()
         """Open segments, and the bytes of those that this process has just made."""
         self._slots: dict[tuple[Any, ...], CachedSlot] = {}
+        self.hits = 0
+        """How often a segment was open already, or its bytes were here."""
+        self.opened = 0
+        """How often a segment had to be opened."""
+        self.fetched = 0
+        """How many bytes those segments have."""
 
     def open(
         self,
@@ -171,11 +177,14 @@ class WorkerCache:
         """An open segment."""
         key = (store.location, entry.segment)
         found = self._segments.get(key)
+        self.hits += found is not None
         if isinstance(found, Segment):
             self._segments.move_to_end(key)
             return found
         if found is None:
             opened = Segment.open(store, entry.segment, entry.at)
+            self.opened += 1
+            self.fetched += entry.bytes
         else:
             opened = Segment(entry.segment, pa.py_buffer(found))
         self._keep(key, opened)

@@ -17,7 +17,7 @@ import msgspec
 from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.local import run_epoch
+from headrace.engine.driver.local import LocalSubstrate, run_epoch
 from headrace.engine.driver.setup import Setup
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.replay.difference import first_unlike
@@ -36,7 +36,7 @@ from headrace.plan.decisions.next_step import Run
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options
-from headrace.plan.progress import RunSummary, StoreUse
+from headrace.plan.progress import RunSummary
 from headrace.sinks.memory import Memory
 from headrace.state.cache import WorkerCache
 from headrace.store.memory import MemoryStore
@@ -65,13 +65,11 @@ class Crash(BaseException):
     """The death of a driver, as tests inject it."""
 
 
-class _TwiceSubstrate:
+class _TwiceSubstrate(LocalSubstrate):
     """Runs every epoch twice, on a warm and on a cold cache, and compares."""
 
-    spark = None
-
     def __init__(self, runtime: Runtime, parallelism: int, twice: bool) -> None:
-        self.runtime = runtime
+        super().__init__(runtime)
         self.parallelism = parallelism
         self._twice = twice
 
@@ -115,16 +113,6 @@ class _TwiceSubstrate:
         ]
         titles = ("The first call that shows it", "Once more")
         return "".join(f"\n{t}:\n{s}" for t, s in zip(titles, shown, strict=False))
-
-    def gone(self) -> str | None:
-        return None
-
-    def used(self) -> StoreUse:
-        """Nothing: tasks use the store of the driver, which counts for itself."""
-        return StoreUse()
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to release."""
 
 
 class Harness:

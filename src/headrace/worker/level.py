@@ -31,6 +31,8 @@ from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival, SlotRun, open_slot_run
 from headrace.worker.tables.slot import run_tables
 from headrace.worker.unit import run_unit
+from headrace.worker.watching.measuring import measuring
+from headrace.worker.watching.slot_load import slot_load
 
 
 def run_level(
@@ -58,9 +60,9 @@ def run_level(
             node = topology.keyed[name]
             emitter = Emitter(runtime, order, name, slot_label(name, slot))
             work = partial(_run, emitter, node, slot, received)
-            yield from address_rows(
-                topology, plan, level, run_unit(emitter, number, controls, work)
-            )
+            with measuring(runtime, plan.epoch, emitter.label):
+                rows = run_unit(emitter, number, controls, work)
+            yield from address_rows(topology, plan, level, rows)
         received.free(slot)
     yield from address_rows(topology, plan, level, controls.rows())
 
@@ -85,6 +87,9 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
     with seldom_collecting() if _is_table(node) else nullcontext():
         delta, hold = _run_hooks(open_slot_run(emitter, node, slot, now=mark.value), arrivals)
     in_cycle = node.name in topology.in_cycle
+    load = None
+    if emitter.order.plan.sketch:
+        load = slot_load(arrivals, received.bytes_of(node, slot), delta)
     return Report(
         label=emitter.label,
         host=node.name,
@@ -94,6 +99,7 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
         slot=slot,
         input_mark=mark.value,
         delta=delta,
+        load=load,
     )
 
 

@@ -11,6 +11,7 @@ from headrace.errors import UserCodeError
 from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.state.backend import SegmentBackend, StateBackend
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
@@ -65,6 +66,16 @@ class Runtime:
         self.cache = cache
         self.backend = SegmentBackend() if backend is None else backend
         self._live: dict[str, Live] = {}
+        self._notes: list[SlotNote] = []
+
+    def note(self, note: SlotNote) -> None:
+        """Keeps what was measured in a slot, until it is taken (K2)."""
+        self._notes.append(note)
+
+    def take_notes(self) -> list[SlotNote]:
+        """Removes and returns the notes of tasks that ran in this process."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def live(self, node: Node) -> Live:
         """The live computation of a node; the first call sets it up."""

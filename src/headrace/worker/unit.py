@@ -63,6 +63,8 @@ def _run(
     emitter.stage()
     end, sent = emitter.close(done.mark)
     controls.add(end, (header for header, _ in sent))
+    if done.load is not None:
+        done = replace(done, load=replace(done.load, bytes_out=emitter.bytes_out))
     report = replace(
         done,
         digest=end.digest,

@@ -15,6 +15,7 @@ from headrace.model.source import Source
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.listener import EpochCallback, NoticeCallback
@@ -65,11 +66,14 @@ class Local:
     """A substrate in this process; `disturb` may change what it reports."""
 
     spark = None
+    grows = False
 
     def __init__(self, topology: Topology, store: Store, parallelism: int = 2) -> None:
         self.runtime = Runtime(topology, store, WorkerCache())
         self.parallelism = parallelism
         self.disturb: Callable[[WorkOrder, list[Report]], Sequence[Report]] | None = None
+        self.measure: Callable[[list[SlotNote]], Sequence[SlotNote]] | None = None
+        """What the driver gets of the notes, if not all."""
         self.tasks: list[WorkOrder] = []
 
     def run(self, task: WorkOrder) -> Sequence[Report]:
@@ -79,6 +83,10 @@ class Local:
 
     def gone(self) -> str | None:
         return None
+
+    def notes(self) -> Sequence[SlotNote]:
+        measured = self.runtime.take_notes()
+        return measured if self.measure is None else self.measure(measured)
 
     def used(self) -> StoreUse:
         return StoreUse()

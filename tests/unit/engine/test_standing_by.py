@@ -26,6 +26,7 @@ from headrace.engine.spark.tasks import (
 )
 from headrace.errors import CorruptCheckpoint
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options
@@ -49,6 +50,7 @@ class Executors:
 
     spark = None
     parallelism = 2
+    grows = False
 
     def __init__(self, topology: Topology, root: Path, near: Path, replicas: bool) -> None:
         self.topology = topology
@@ -68,6 +70,9 @@ class Executors:
 
     def gone(self) -> str | None:
         return None
+
+    def notes(self) -> Sequence[SlotNote]:
+        return []
 
     def used(self) -> StoreUse:
         return StoreUse()

@@ -19,6 +19,7 @@ import msgspec
 from headrace.engine.driver.control import Controller
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.deploying import LeadersDeploy
+from headrace.engine.driver.elastic import Elastic
 from headrace.engine.driver.failures import final_failure
 from headrace.engine.driver.figures import Figures
 from headrace.engine.driver.injectors import Injectors
@@ -92,6 +93,7 @@ class Driver:
         self._renamed = adopt_names(self.topology, self.ledger)
         known = self.ledger.keys
         self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
+        self._elastic = Elastic(setup, self.ledger, listeners)
         self.settings = self._settings()
         self._injectors = Injectors(self.topology, self.store, self.substrate.spark)
         self._deliverer = Deliverer(
@@ -125,6 +127,7 @@ class Driver:
             rings=rings_for(self.topology, self.ledger, options.slots, parallelism),
             fingerprint=self._fingerprint,
             short_records_max=options.short_records_max,
+            report_every=self._elastic.report_every,
             services=self.topology.uses_services(),
             limits=self._limits,
         )
@@ -317,10 +320,13 @@ class Driver:
 
     def _job(self, order: WorkOrder) -> Sequence[Report]:
         self._on_job(True)
+        self._elastic.begins(order.plan)
         try:
-            return self.substrate.run(order)
+            reports = self.substrate.run(order)
         finally:
             self._on_job(False)
+        self._elastic.ended(reports)
+        return reports
 
     def _collect(self) -> None:
         merging_since = self._compactor.merging_since(self.ledger.epoch)
@@ -353,7 +359,8 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        body = CommitBody(commit, retain=self.history.retain)
+        load, decided = self._elastic.committed(plan, self.ledger)
+        body = CommitBody(commit, retain=self.history.retain, load=load, decided=decided)
         body.confirms = self.deploy.confirms_with_commit()
         body.outcomes = self.control.ride()
         body.next = self._following()
@@ -366,6 +373,7 @@ class Driver:
         self.deploy.released()
         if body.next is not None:
             self.ledger.planned(body.next)
+        self._elastic.told(decided)
         self._figures.epochs += 1
 
     def _following(self) -> Plan | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
 from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, tasks_at
@@ -48,6 +49,7 @@ class LocalSubstrate:
 
     spark = None
     parallelism = 1
+    grows = False
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -63,6 +65,10 @@ class LocalSubstrate:
     def used(self) -> StoreUse:
         """Nothing: tasks use the store of the driver, which counts for itself."""
         return StoreUse()
+
+    def notes(self) -> Sequence[SlotNote]:
+        """What was measured in slots since the last call."""
+        return self.runtime.take_notes()
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.options import Options
 from headrace.plan.progress import StoreUse
@@ -22,10 +23,13 @@ class Substrate(Protocol):
 
     spark: Any
     parallelism: int
+    grows: bool
+    """Whether it gets more executors when levels have more tasks."""
 
     def run(self, order: WorkOrder, /) -> Sequence[Report]: ...
     def gone(self) -> str | None: ...
     def used(self) -> StoreUse: ...
+    def notes(self) -> Sequence[SlotNote]: ...
     def close(self) -> None: ...
 
 

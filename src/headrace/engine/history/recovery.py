@@ -72,6 +72,7 @@ class History:
             body = decode_body(position, entry, CommitBody)
             self.retained = min(self.retained, body.retain or 1)
             self.committed(body.commit, position)
+            ledger.reported(body.load, body.decided)
             if body.confirms:
                 deploys.confirmed(ledger)
             fold_outcomes(ledger, body.outcomes, self._limits)

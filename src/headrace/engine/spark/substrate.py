@@ -41,6 +41,7 @@ from headrace.engine.spark.worker_use import WorkerUse
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.options import LOCAL_CACHE_BYTES
 from headrace.plan.progress import StoreUse
@@ -106,6 +107,7 @@ class SparkSubstrate:
                 # A worker that is ended by the watchdog then records the reason.
                 self._session.conf.set(_LAST_WORDS, "true")
             self.parallelism = _parallelism(spark)
+            self.grows = _has_executors(spark) and _allocates(spark)
             look_at_workers(spark, self._session, self.parallelism, store)
         except BaseException:
             self._release()
@@ -123,6 +125,7 @@ class SparkSubstrate:
         self.places: dict[int, Place] = {}
         """Where the tasks of the last level ran."""
         self._use = WorkerUse()
+        self._notes: list[SlotNote] = []
         self._replicas = replicas
         self._local_cache_bytes = local_cache_bytes
         if self._context is not None and _has_executors(spark):
@@ -215,6 +218,7 @@ class SparkSubstrate:
         for row in told:
             place = self.places[row.header.slot] = msgspec.msgpack.decode(row.body, type=Place)
             self._use.note(place.process, place.use)
+            self._notes += place.notes
         if self._anchors is not None and told:
             seen = {row.header.slot: self.places[row.header.slot].executor for row in told}
             self._anchors.ran(tasks, seen)
@@ -278,6 +282,11 @@ class SparkSubstrate:
         keeps_replicas = self._replicas > 0 and self._anchors is not None
         return self._local_cache_bytes if is_far or keeps_replicas else 0
 
+    def notes(self) -> Sequence[SlotNote]:
+        """What was measured in slots, as far as it has come since the last call (K2)."""
+        notes, self._notes = self._notes, []
+        return notes
+
     def used(self) -> StoreUse:
         """What workers have asked of the store so far."""
         return self._use.total
@@ -326,6 +335,11 @@ def _has_executors(spark: SparkSession) -> bool:
     """Whether tasks run in separate processes, which may die one by one."""
     master = spark.conf.get("spark.master", None) or "local"
     return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def _allocates(spark: SparkSession) -> bool:
+    """Whether Spark adds and removes executors by itself."""
+    return (spark.conf.get("spark.dynamicAllocation.enabled", None) or "false") == "true"
 
 
 def _status(process: subprocess.Popen[bytes] | None) -> int | None:

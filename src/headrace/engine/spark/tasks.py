@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,12 +22,14 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from headrace.engine.spark.anchors import executor_name
+from headrace.engine.spark.notes import collect_notes, leave_notes
 from headrace.engine.spark.python_worker import acknowledge_at_once, spare_collection
 from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.content import verify
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.progress import StoreUse
 from headrace.plan.summary import asked_of
@@ -78,6 +80,8 @@ class Place(msgspec.Struct, frozen=True):
     process: str = ""
     """Names the process, and the store that it has opened."""
     use: StoreUse = StoreUse()
+    notes: list[SlotNote] = []
+    """What was measured in slots of this task, and in those of tasks of lower levels (K2)."""
 
 
 _order_decoder = msgspec.msgpack.Decoder(SparkOrder)
@@ -231,20 +235,27 @@ def _run(
         _stand_by(runtime, order.task, level, guarded)
     yield from run_level(runtime, order.task, level, number, rows)
     _sweep_copies(runtime, order.task, level)
+    notes = runtime.take_notes()
     if level == runtime.topology.depth:
-        yield _place(runtime, level, number)
+        notes += collect_notes(order.task.checkpoint)
+        yield _place(runtime, level, number, notes)
+    else:
+        leave_notes(order.task.checkpoint, notes)
 
 
-def _place(runtime: Runtime, level: int, number: int) -> Envelope:
-    """Where this ran. Only rows of the last level go straight to the driver, and no other row may
-    contain what differs between attempts (B4)."""
+def _place(runtime: Runtime, level: int, number: int, notes: Sequence[SlotNote] = ()) -> Envelope:
+    """Where this ran, and how long it took.
+
+    Only rows of the last level go straight to the driver, and no other row may contain what differs
+    between attempts (B4).
+    """
     store = runtime.store
     if store not in _processes:
         _processes[store] = secrets.token_hex(8)
     use = asked_of(store, runtime.topology.graph)
     if isinstance(store, NearStore):
         use = StoreUse(use.requests, store.near_reads, store.far_reads)
-    place = Place(executor_name(), _processes[store], use)
+    place = Place(executor_name(), _processes[store], use, list(notes))
     return Envelope(0, Header(level + 1, number, PLACE, ""), msgspec.msgpack.encode(place))
 
 

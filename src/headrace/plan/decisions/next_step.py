@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True):
     rings: dict[str, Ring]
     fingerprint: str
     short_records_max: int
+    report_every: int = 0
+    """How many epochs one report of load covers; 0 for no reports."""
     services: bool = False
     """Whether any computation calls an external system."""
     limits: Limits = LIMITS
@@ -141,6 +143,7 @@ def _plan(
         bounds=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
         given_up=ledger.given_up if determinants == ledger.determinants else {},
         tasks=ledger.tasks or settings.tasks,
+        sketch=bool(settings.report_every) and (ledger.epoch + 1) % settings.report_every == 0,
     )
 
 

@@ -164,6 +164,11 @@ class Emitter:
         self._made.update(blob)
         self._blobs.append((header, blob))
 
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes of records were sent to other slots."""
+        return sum(len(blob) for _, blob in self._blobs)
+
     def add_times(self, node: Node, timestamps: Timestamps) -> None:
         """Adds to the histogram of a consumer with a percentile watermark."""
         histogram = Histogram.of(timestamps)

@@ -128,6 +128,11 @@ class Received:
             arrival.parcel.rows.schema = schemas.get(arrival.stream)
         return found
 
+    def bytes_of(self, node: Node, slot: int) -> int:
+        """How many bytes of records came for a slot of a computation, not counting feedback."""
+        blobs = self._blobs.get(slot, {}).items()
+        return sum(len(e.body) for (name, _), found in blobs if name == node.name for e in found)
+
     def input_mark(self, node: Node) -> Mark:
         """in(e) of a computation, as a mark; the same for all its slots."""
         found = self._marks.get(node.name)

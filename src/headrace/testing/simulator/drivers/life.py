@@ -13,6 +13,7 @@ from headrace.engine.driver.setup import Setup
 from headrace.errors import EpochFailed, Fenced, HeadraceError, SinkError, StoreError, UserCodeError
 from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
+from headrace.plan.elastic.settings import OFF
 from headrace.plan.options import Options
 from headrace.plan.rings.ring import Ring
 from headrace.testing.simulator.checkers.log_checker import POINTS, Violation
@@ -136,8 +137,13 @@ class Life:
         self._lead(follower)
 
     def _options(self, slots: int | None) -> Options:
+        balances = kinds.LOAD_MOVES in self._scene.chance.kinds
+        policy, scale = self._scene.tuning.elastic if balances else (OFF, None)
         return Options(
             slots=slots,
+            balance=policy,
+            scale=scale,
+            max_slots=4,
             epoch_records=self._scene.epoch_records,
             retain_epochs=self._scene.tuning.retain_epochs,
             background=self._scene.background,

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
+from headrace.testing.simulator.faults.measurements import Measurements
 from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, tasks_at
 from headrace.worker.level import run_level
 from headrace.worker.reader import run_reader
@@ -48,11 +50,13 @@ class SimulatedSubstrate:
 
     spark = None
     parallelism = 2
+    grows = False
 
     def __init__(self, topology: Topology, workers: Workers, chance: Chance) -> None:
         self.topology = topology
         self._workers = workers
         self._chance = chance
+        self._measured = Measurements(chance)
         self.zombies: list[tuple[str, Work]] = []
         """Tasks that no driver waits for, but which will still run."""
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
@@ -113,6 +117,10 @@ class SimulatedSubstrate:
     def gone(self) -> str | None:
         """Always None: the simulated substrate cannot be lost."""
         return None
+
+    def notes(self) -> Sequence[SlotNote]:
+        """What a driver hears of measurements: some notes are lost, doubled, late or of nothing."""
+        return self._measured.of(self._workers.take_notes())
 
     def used(self) -> StoreUse:
         """Nothing: tasks use the store of the driver, which counts for itself."""

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.model.record import Record, Timer
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.elastic.load import SlotNote
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.testing.simulator.faults import kinds
@@ -95,6 +96,10 @@ class Workers:
     def __init__(self, topology: Topology, store: Store, chance: Chance, count: int) -> None:
         self._topology, self._store, self._chance = topology, store, chance
         self._pool = [Worker(topology, store) for _ in range(count)]
+
+    def take_notes(self) -> list[SlotNote]:
+        """The notes of all workers."""
+        return [note for worker in self._pool for note in worker.take_notes()]
 
     @contextmanager
     def taken(self) -> Iterator[Worker]:

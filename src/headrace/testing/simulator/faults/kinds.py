@@ -65,6 +65,7 @@ RING_CHANGES = _kind("ring changes", {"life": 0.3, "step": 0.4})
 TASKS_CHANGE = _kind("tasks change", {"step": 0.3})
 CLOCK_JUMPS = _kind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
 CODE_CHANGES = _kind("code changes", {"start": 0.4})
+LOAD_MOVES = _kind("load moves", {"epoch": 0.3})
 
 STANDBY_DRIVER = _kind("standby driver", {"turn": 0.15}, around=True)
 LEASE_FAILS = _kind("lease fails", {"read": 0.2, "file": 0.1}, around=True)

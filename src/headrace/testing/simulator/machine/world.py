@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from random import Random
 from typing import TypeVar
 
 from headrace import failpoints
 from headrace.limits import LIMITS, Limits
+from headrace.plan.elastic.settings import EVEN, OFF, RING, Scale
 from headrace.plan.epoch import SegmentSlice
 from headrace.system import System
 from headrace.testing.simulator.faults.chance import Chance
@@ -51,6 +53,9 @@ class SimulatedSystem(System):
         return self._clock_s()
 
     def uptime_s(self) -> float:
+        return self.uptime()
+
+    def cpu_s(self) -> float:
         return self.uptime()
 
     def sleep(self, seconds: float) -> None:
@@ -110,6 +115,12 @@ class Tuning:
             ride_bytes_max=ride_bytes_max,
             ride_entries_max=ride_entries_max,
         )
+        dice = Random(f"{chance.seed} elastic")
+        scale = Scale(above=0.5, aim=0.3, below=0.1, reports=1, every=dice.randint(1, 2))
+        self.elastic = (dice.choice((EVEN, EVEN, RING, OFF)), dice.choice((scale, None)))
+        """The policy of the balancer and the settings of the scaler, if load moves."""
+        if self.elastic == (OFF, None):
+            self.elastic = (EVEN, scale)
         self._chance = chance
         self.choose_run = self._choose if chance.random.random() < 0.5 else None
         """Half of the schedules merge any run that may be merged."""

@@ -1,0 +1,77 @@
+"""The driver's side of balance and scale: hears notes, and adds load and decisions to commits.
+
+It decides nothing itself: `plan/elastic` does, from the ledger. An error there must not stop the
+pipeline: rings then stay as they are, and the run says so once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.engine.driver.setup import Setup
+from headrace.plan.decisions.resizing import (
+    elasticity,
+    loads_in,
+    report_every,
+    report_of,
+    rings_wanted,
+)
+from headrace.plan.elastic.decision import Decided
+from headrace.plan.elastic.figures import LoadFigures
+from headrace.plan.elastic.load import SlotLoad
+from headrace.plan.elastic.meter import LoadMeter
+from headrace.plan.epoch import Plan, Report
+from headrace.plan.ledger import Ledger
+from headrace.plan.listener import Listeners
+from headrace.plan.rings.ring import Ring
+
+
+class Elastic:
+    """The meter of one leader, and what its run lets the balancer and the scaler do."""
+
+    def __init__(self, setup: Setup, ledger: Ledger, listeners: Listeners) -> None:
+        substrate, options = setup.substrate, setup.options
+        self.settings = elasticity(options, substrate.parallelism, grows=substrate.grows)
+        slots = sum(len(ring.slots) for ring in ledger.rings.values())
+        self.report_every = report_every(options, setup.store.system.limits, slots)
+        self._substrate = substrate
+        self._listeners = listeners
+        self._meter = LoadMeter()
+        self._rings: dict[str, Ring] = dict(ledger.rings)
+        self._loads: dict[str, dict[int, SlotLoad]] = {}
+        self._failed = False
+
+    def begins(self, plan: Plan) -> None:
+        """The job of a plan begins."""
+        self._meter.planned(plan.epoch, plan.wall)
+
+    def ended(self, reports: Sequence[Report]) -> None:
+        """A job has ended: takes its figures and all notes that have come."""
+        self._loads = loads_in(reports)
+        self._meter.heard(self._substrate.notes())
+
+    def committed(self, plan: Plan, ledger: Ledger) -> tuple[LoadFigures | None, Decided | None]:
+        """What the commit of a plan says of load and rings; the ledger, which has it, gets both."""
+        for name, ring in ledger.rings.items():
+            if self._rings.get(name) != ring:
+                self._meter.ring_changed(name, plan.epoch)
+        self._rings = dict(ledger.rings)
+        if not plan.sketch or not self.settings.is_on:
+            return None, None
+        try:
+            load = report_of(self._meter, ledger, self._loads, self.settings)
+            ledger.reported(load, None)
+            decided = rings_wanted(ledger, self.settings)
+        except Exception as error:
+            if not self._failed:
+                self._failed = True
+                what = f"rings stay as they are: {type(error).__name__}: {error}"
+                self._listeners.notice("doubt", f"the balancer failed, and {what}")
+            return None, None
+        ledger.reported(None, decided)
+        return load, decided or None
+
+    def told(self, decided: Decided | None) -> None:
+        """The commit is in the log: listeners hear what was decided, and why."""
+        for decision in () if decided is None else decided.decisions:
+            self._listeners.notice(decision.by, decision.text)

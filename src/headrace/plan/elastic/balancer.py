@@ -1,0 +1,203 @@
+"""The balancer and the scaler as one pure function: load and rings in, wanted rings out (K4).
+
+It has no clock, no memory and no random numbers: periods are counted in reports and in the wall
+time of plans, and all that it knows is in the ledger. So a new leader decides as the old one would.
+
+Rules of quiet (K5):
+- A computation whose wanted ring is not yet committed is left alone.
+- A new ring makes its figures unknown, so the next decision needs two reports under that ring.
+- Load moves only if a slot exceeds its fair share in two reports in a row, by a fifth; and then
+  until all are within a thirty-second of it. Between the two nothing happens.
+- A decision that would not make the busiest slot clearly lighter is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from headrace.plan.elastic.cascade import Bounds, Step, cascade
+from headrace.plan.elastic.cold import merge_cold
+from headrace.plan.elastic.decision import BALANCER, SCALER, Decided, Decision
+from headrace.plan.elastic.even import fair_share, heaviest_of, spread
+from headrace.plan.elastic.figures import ComputationLoad
+from headrace.plan.elastic.scaler import SECOND_US, Target, Use, targets
+from headrace.plan.elastic.settings import EVEN, RING, Elasticity, Scale
+from headrace.plan.elastic.view import RingView, pieces_of
+from headrace.plan.rings.wanted import Move, Wanted
+
+WORTH = 32
+"""A decision must make the busiest slot lighter by this part of the fair share."""
+
+
+def decide_rings(
+    loads: Mapping[str, ComputationLoad],
+    rings: Mapping[str, RingView],
+    wanted: Container[str],
+    settings: Elasticity,
+    *,
+    epoch: int,
+    wall: int,
+    tasks: int = 0,
+) -> Decided:
+    """What to want after the report of this epoch, whose plan has this wall time."""
+    rings = {name: ring for name, ring in rings.items() if name in loads}
+    if not settings.is_on or not rings:
+        return Decided()
+    found: dict[str, Wanted] = {}
+    asked: dict[str, tuple[int, ...]] = {}
+    decisions: list[Decision] = []
+    goals: dict[str, Target] = {}
+    if settings.scale is not None and settings.policy != RING:
+        uses = {name: _use(loads[name], ring, wall) for name, ring in rings.items()}
+        balances = settings.policy == EVEN
+        goals = targets(uses, settings.scale, settings.slots_max, balances=balances)
+    for name, ring in sorted(rings.items()):
+        if name in wanted:
+            continue
+        load, slots = loads[name], len(ring.slots)
+        by, after, want, reason = BALANCER, slots, None, ""
+        if name in goals:
+            by, after, reason = SCALER, goals[name].slots, goals[name].reason
+            want = _resized(ring, load, after, settings, reason)
+        elif settings.policy == EVEN:
+            moves, reason = _evened(ring, load, settings)
+            want = (
+                Wanted(moves=moves, expects=ring.version, reason=reason, by=by) if moves else None
+            )
+        elif settings.policy == RING:
+            step = _stepped(ring, load, settings)
+            reason = step.reason
+            if step.asked != load.asked:
+                asked[name] = step.asked
+            if step.moves:
+                after = len(ring.after(step.moves).slots)
+                want = Wanted(moves=step.moves, expects=ring.version, reason=reason, by=by)
+        if want is not None:
+            found[name] = want
+        if want is not None or name in asked:
+            moved = len(want.moves) if want is not None else 0
+            decisions.append(Decision(epoch, wall, name, by, reason, slots, after, moved))
+    return Decided(found, _tasks(found, rings, settings, tasks), asked, tuple(decisions))
+
+
+def _evened(
+    ring: RingView, load: ComputationLoad, settings: Elasticity
+) -> tuple[tuple[Move, ...], str]:
+    """The moves of the policy `even`, and why; () if the load is even enough."""
+    slots = ring.slots
+    known = {slot: figure for slot, figure in load.averages().items() if slot in slots}
+    if len(known) < 2 or load.reports < 2:
+        return (), ""
+    fair = fair_share(known.values(), _heavy(load, known))
+    hot = [
+        (figure, slot)
+        for slot in known
+        if (figure := load.twice(slot)) is not None
+        and figure > settings.uneven * max(fair, heaviest_of(load.sketches.get(slot), known[slot]))
+    ]
+    if hot and max(hot)[0] >= settings.busy_min * SECOND_US:
+        moves = spread(ring, known, load.sketches, slots, settings.moves_max)
+        before, after = max(known.values()), _busiest(ring, known, load, moves)
+        if moves and (before - after) * WORTH >= fair:
+            figure, slot = max(hot)
+            times = f"{figure / max(fair, 1):.1f}"
+            return moves, f"slot {slot} has {times} times its share in two reports in a row"
+    most = settings.intervals_per_slot * len(slots)
+    moves = merge_cold(ring, known, load.sketches, fair, most, settings.moves_max)
+    return moves, f"{len(ring)} intervals are more than {most}: cold ones are merged"
+
+
+def _busiest(
+    ring: RingView, known: Mapping[int, int], load: ComputationLoad, moves: tuple[Move, ...]
+) -> int:
+    """The load of the busiest slot after some moves, as far as sketches show."""
+    after = dict(known)
+    for slot, sketch in load.sketches.items():
+        if slot not in known:
+            continue
+        for piece in pieces_of(ring.spans(slot), sketch, known[slot]):
+            for move in moves:
+                if move.low <= piece.low and piece.last <= move.last:
+                    after[slot] -= piece.load
+                    after[move.to] = after.get(move.to, 0) + piece.load
+                    break
+    return max(after.values())
+
+
+def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Step:
+    """One step of the policy `ring`. Without `scale=` no slot is added and none leaves."""
+    scale = settings.scale or Scale()
+    slots = len(ring.slots)
+    known = load.averages()
+    hot = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}
+    # Rows that wait for a slot are a queue: with one, a slot is overloaded whatever its figure.
+    high = int(scale.above * SECOND_US)
+    hot |= {slot: max(hot[slot], high + 1) for slot in load.carried if slot in hot}
+    bounds = Bounds(
+        high=high,
+        low=int(scale.aim * SECOND_US),
+        slots_min=slots if settings.scale is None else scale.slots_min,
+        slots_max=slots if settings.scale is None else max(settings.slots_max, slots),
+    )
+    if load.reports < 2:
+        return Step(asked=load.asked)
+    return cascade(ring, known, hot, load.sketches, load.asked, bounds)
+
+
+def _use(load: ComputationLoad, ring: RingView, wall: int) -> Use:
+    slots = ring.slots
+    figures = load.averages()
+    known = {slot: figure for slot, figure in figures.items() if slot in slots}
+    # A slot without a figure counts as the others do on average: it has work to do all the same.
+    busy = sum(known.values()) * len(slots) // max(len(known), 1)
+    heaviest = max(_heavy(load, known), default=0)
+    since = wall - load.decided_wall if load.decided else None
+    return Use(len(slots), busy, load.used, heaviest, since)
+
+
+def _heavy(load: ComputationLoad, known: Mapping[int, int]) -> list[int]:
+    """The load of every heavy key that a sketch shows."""
+    return [
+        known[slot] * records // max(sketch.total, 1)
+        for slot, sketch in load.sketches.items()
+        if slot in known
+        for _, records in sketch.heavy
+    ]
+
+
+def _resized(
+    ring: RingView, load: ComputationLoad, count: int, settings: Elasticity, reason: str
+) -> Wanted:
+    """A ring with another number of slots: by load where sketches are known, or just the number."""
+    known = {slot: figure for slot, figure in load.averages().items() if slot in ring.slots}
+    by_number = Wanted(slots=count, reason=reason, by=SCALER)
+    if len(known) < len(ring.slots):
+        return by_number
+    slots = list(ring.slots)
+    if count > len(slots):
+        free = (number for number in range(count + len(slots)) if number not in ring.slots)
+        slots += [next(free) for _ in range(count - len(slots))]
+    else:
+        least = sorted(slots, key=lambda slot: (known[slot], -slot))[: len(slots) - count]
+        slots = [slot for slot in slots if slot not in least]
+    moves = spread(ring, known, load.sketches, slots, settings.moves_max)
+    if set(ring.after(moves).slots) != set(slots):
+        return by_number  # a new slot got nothing: without sketches nothing can be divided
+    return Wanted(moves=moves, expects=ring.version, reason=reason, by=SCALER)
+
+
+def _tasks(
+    found: Mapping[str, Wanted],
+    rings: Mapping[str, RingView],
+    settings: Elasticity,
+    tasks: int,
+) -> int:
+    """How many tasks a level needs for the wanted rings, on a cluster that can grow; else 0."""
+    if not settings.sets_tasks or not found:
+        return 0
+    slots = []
+    for name, ring in rings.items():
+        want = found.get(name, Wanted())
+        slots.append(want.slots or len(ring.after(want.moves).slots))
+    needed = max(slots)
+    return needed if needed != (tasks or settings.tasks) else 0

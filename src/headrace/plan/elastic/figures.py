@@ -1,0 +1,138 @@
+"""Load in the log: what a commit says of it, and what the ledger keeps of that.
+
+A commit of a report epoch carries `LoadFigures`: for each slot whose figure has moved by more than
+an eighth since it was last written, one step of a logarithmic scale (K3), and the sketches that a
+decision may need. The ledger folds them into a `ComputationLoad` per computation. The fold knows no
+option of any driver and no clock: every driver that reads the log has the same load.
+
+A new ring makes all figures of its computation unknown, and unknown is not zero (K5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from headrace.plan.elastic.decision import DECISIONS_KEPT, Decided, Decision
+from headrace.plan.elastic.scale import differs, figure_of
+from headrace.plan.elastic.sketch import Sketch
+
+REPORTS_KEPT = 8
+"""How many reports of a computation's use are kept, to see what happens several times in a row."""
+
+
+class LoadFigures(msgspec.Struct, frozen=True):
+    """What a commit says of the load since the last such commit."""
+
+    busy: dict[str, dict[int, int]] = {}
+    """Computation -> slot -> step of its busy microseconds per second, where it has moved."""
+    sketches: dict[str, dict[int, Sketch]] = {}
+    """Computation -> slot -> the sketch of its last epoch, where a decision may need it."""
+    carried: dict[str, dict[int, int]] = {}
+    """Computation -> slot -> records that it carried over, where there were some."""
+
+
+class ComputationLoad(msgspec.Struct):
+    """The load of one computation, as the ledger keeps it, since its ring last changed."""
+
+    busy: dict[int, int] = {}
+    """Slot -> step of its busy microseconds per second, in the last report."""
+    before: dict[int, int] = {}
+    """The same one report earlier, for slots whose step was another one then."""
+    sketches: dict[int, Sketch] = {}
+    carried: dict[int, int] = {}
+    used: tuple[int, ...] = ()
+    """Busy microseconds per second of the busiest slot, by report, the last report at the end."""
+    reports: int = 0
+    """How many reports there were."""
+    decided: int = 0
+    """The epoch of the last decision about this computation."""
+    decided_wall: int = 0
+    """The wall time of that epoch's plan."""
+    asked: tuple[int, ...] = ()
+    """Slots of a cascade that has begun: each has asked the next one; see `cascade`."""
+
+    def twice(self, slot: int) -> int | None:
+        """The lower one of a slot's last two figures; None without two reports or a figure."""
+        step = self.busy.get(slot)
+        if step is None or self.reports < 2:
+            return None
+        return figure_of(min(step, self.before.get(slot, step)))
+
+    def average(self, slot: int) -> int | None:
+        """The average of a slot's last two figures; None if it has none."""
+        step = self.busy.get(slot)
+        if step is None:
+            return None
+        return (figure_of(step) + figure_of(self.before.get(slot, step))) // 2
+
+    def averages(self) -> dict[int, int]:
+        """The average figure of every slot that has one."""
+        found = {slot: figure_of(step) for slot, step in self.busy.items()}
+        for slot, step in self.before.items():
+            found[slot] = (found[slot] + figure_of(step)) // 2
+        return found
+
+
+class LoadState(msgspec.Struct):
+    """The load of all computations, as the ledger keeps it, and what was decided from it."""
+
+    of: dict[str, ComputationLoad] = {}
+    """Computation -> its load."""
+    decisions: tuple[Decision, ...] = ()
+    """The last decisions of the balancer and the scaler, the newest at the end."""
+
+    def reported(self, figures: LoadFigures | None, computations: Iterable[str]) -> None:
+        """Applies a report; computations that no longer exist are dropped."""
+        if figures is None:
+            return
+        known, self.of = self.of, {}
+        for name in computations:
+            load = known.get(name, ComputationLoad())
+            told = figures.busy.get(name, {})
+            busy = {**load.busy, **told}
+            busiest = figure_of(max(busy.values(), default=0))
+            self.of[name] = msgspec.structs.replace(
+                load,
+                busy=busy,
+                before={slot: load.busy[slot] for slot in told if slot in load.busy},
+                sketches=figures.sketches.get(name, {}),
+                carried=figures.carried.get(name, {}),
+                used=(*load.used, busiest)[-REPORTS_KEPT:] if busy else load.used,
+                reports=load.reports + bool(busy),
+            )
+
+    def decided(self, decided: Decided) -> None:
+        """Applies decisions: when each was taken, and how far a cascade has come."""
+        self.decisions = (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:]
+        for decision in decided.decisions:
+            name = decision.computation
+            load = self.of.get(name)
+            if load is not None:
+                self.of[name] = msgspec.structs.replace(
+                    load,
+                    decided=decision.epoch,
+                    decided_wall=decision.wall,
+                    asked=decided.asked.get(name, load.asked),
+                )
+
+    def forget(self, name: str) -> None:
+        """The ring of a computation has changed: only what was decided stays known."""
+        load = self.of.get(name)
+        if load is not None:
+            self.of[name] = ComputationLoad(
+                decided=load.decided, decided_wall=load.decided_wall, asked=load.asked
+            )
+
+
+def moved_steps(
+    known: ComputationLoad | None, measured: dict[int, int], slots: Collection[int]
+) -> dict[int, int]:
+    """The steps to write down: of slots that have none, or whose figure moved by an eighth."""
+    before = {} if known is None else known.busy
+    return {
+        slot: step
+        for slot, step in measured.items()
+        if slot in slots and (slot not in before or differs(before[slot], step))
+    }

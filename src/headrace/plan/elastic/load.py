@@ -1,0 +1,47 @@
+"""What a slot says of its load: figures of its input, and notes of what was measured.
+
+*Figures* follow from the epoch's input. They travel in reports, and every correct attempt makes the
+same ones (K1). *Notes* are measured, so two attempts differ: they are in no report, no shuffled row
+and no digest. A note may be lost, doubled, late or of an attempt that was dropped (K2). Nothing but
+a later decision about rings depends on either.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.plan.elastic.sketch import Sketch
+
+
+class SlotLoad(msgspec.Struct, frozen=True, array_like=True):
+    """The load of one slot of a computation in one epoch, as its input decides it (K1)."""
+
+    records: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows: int = 0
+    """Rows of the delta."""
+    bytes: int = 0
+    """Bytes of the delta."""
+    keys: int = 0
+    """How many keys had records."""
+    carried: int = 0
+    """Records that the slot carried over to the next epoch."""
+    sketch: Sketch = Sketch()
+
+
+class SlotNote(msgspec.Struct, frozen=True, array_like=True):
+    """What was measured while one slot of a computation ran, in one attempt (K2)."""
+
+    epoch: int
+    label: str
+    wall_us: int
+    """How long the slot took."""
+    cpu_us: int = 0
+    """How much of it was CPU time of its thread."""
+    hits: int = 0
+    """Segments that were open already."""
+    opened: int = 0
+    """Segments that had to be opened."""
+    fetched: int = 0
+    """Bytes of those."""

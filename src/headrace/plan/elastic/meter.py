@@ -1,0 +1,133 @@
+"""The leader's meter: adds up notes between two reports, and chooses what a commit says of load.
+
+It is the only memory of measurements outside the log, and it may be lost: a new leader begins with
+an empty one, and its first report covers fewer epochs. What it writes is data from then on (K3).
+It reads no clock. The length of an epoch is the difference of the wall times of two plans, so time
+in which nothing happened counts as time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.plan.elastic.figures import ComputationLoad, LoadFigures, LoadState, moved_steps
+from headrace.plan.elastic.load import SlotLoad, SlotNote
+from headrace.plan.elastic.scale import figure_of, step_of
+from headrace.plan.elastic.scaler import SECOND_US
+from headrace.plan.elastic.settings import Elasticity
+from headrace.plan.elastic.sketch import Sketch
+
+SKETCHES_MAX = 64
+"""How many sketches one commit carries for one computation, of its busiest slots."""
+EPOCHS_KEPT = 64
+"""Notes of older epochs are not waited for."""
+ABOVE_AVERAGE = 17
+"""A slot is a possible giver above this many sixteenths of the average."""
+
+
+class LoadMeter:
+    """Notes since the last report, and when plans were made."""
+
+    def __init__(self) -> None:
+        self._walls: dict[int, int] = {}
+        """Epoch -> the wall time of its last plan."""
+        self._busy: dict[str, dict[int, dict[int, int]]] = {}
+        """Computation -> slot -> epoch -> busy microseconds: of the first note that came."""
+        self._since: dict[str, int] = {}
+        """Computation -> the first epoch under its present ring."""
+        self._reported = 0
+        """The epoch of the last report: later ones count for the next."""
+
+    def planned(self, epoch: int, wall: int) -> None:
+        """A plan is about to run."""
+        self._walls[epoch] = wall
+        for old in [e for e in self._walls if e < epoch - EPOCHS_KEPT]:
+            del self._walls[old]
+
+    def heard(self, notes: Iterable[SlotNote]) -> None:
+        """Takes notes in. Of several for one slot and epoch, the first one counts."""
+        for note in notes:
+            if note.epoch not in self._walls:
+                continue  # of another leader's time, or very late
+            name, _, slot = note.label.rpartition("/")
+            if slot.isdigit():
+                epochs = self._busy.setdefault(name, {}).setdefault(int(slot), {})
+                epochs.setdefault(note.epoch, note.wall_us)
+
+    def ring_changed(self, name: str, epoch: int) -> None:
+        """From this epoch on, a computation runs under another ring: older notes are void."""
+        self._since[name] = epoch
+
+    def report(
+        self,
+        epoch: int,
+        known: LoadState,
+        loads: Mapping[str, Mapping[int, SlotLoad]],
+        slots: Mapping[str, Sequence[int]],
+        intervals: Mapping[str, int],
+        settings: Elasticity,
+    ) -> LoadFigures:
+        """What the commit of a report epoch says; its own notes count for the next report.
+
+        `loads` come from its reports; `slots` and `intervals` are those of the rings after it.
+        """
+        busy: dict[str, dict[int, int]] = {}
+        sketches: dict[str, dict[int, Sketch]] = {}
+        carried: dict[str, dict[int, int]] = {}
+        for name, mine in slots.items():
+            before = known.of.get(name, ComputationLoad())
+            steps = self._measured(name, mine, epoch)
+            told = moved_steps(before, steps, set(mine))
+            if told:
+                busy[name] = told
+            figures = {slot: figure_of(step) for slot, step in {**before.busy, **told}.items()}
+            reported = loads.get(name, {})
+            chosen = _chosen(figures, settings, len(mine), intervals.get(name, 0))
+            picked = {slot: reported[slot].sketch for slot in chosen if slot in reported}
+            if picked:
+                sketches[name] = picked
+            waiting = {slot: load.carried for slot, load in reported.items() if load.carried}
+            if waiting:
+                carried[name] = waiting
+        self._reported = epoch
+        self._forget(epoch)
+        return LoadFigures(busy, sketches, carried)
+
+    def _measured(self, name: str, slots: Iterable[int], epoch: int) -> dict[int, int]:
+        """The step of each slot with a note: busy time over the time of the epochs noted."""
+        found: dict[int, int] = {}
+        begins = max(self._since.get(name, 0), self._reported)
+        for slot in slots:
+            busy = span = 0
+            for at, took in self._busy.get(name, {}).get(slot, {}).items():
+                if begins <= at < epoch and at + 1 in self._walls:
+                    busy += took
+                    span += self._walls[at + 1] - self._walls[at]
+            if span > 0:
+                found[slot] = step_of(busy * SECOND_US // span)
+        return found
+
+    def _forget(self, epoch: int) -> None:
+        for slots in self._busy.values():
+            for slot in list(slots):
+                slots[slot] = {at: took for at, took in slots[slot].items() if at >= epoch}
+                if not slots[slot]:
+                    del slots[slot]
+
+
+def _chosen(
+    figures: Mapping[int, int], settings: Elasticity, slots: int, intervals: int
+) -> list[int]:
+    """The slots whose sketch a decision may need: possible givers, the busiest first."""
+    if not figures:
+        return []
+    ordered = sorted(figures, key=lambda slot: (-figures[slot], slot))[:SKETCHES_MAX]
+    busiest = figures[ordered[0]]
+    if intervals > settings.intervals_per_slot * slots:
+        return ordered
+    if settings.scale is not None and busiest > settings.scale.below * SECOND_US:
+        return ordered
+    if busiest < settings.busy_min * SECOND_US:
+        return []
+    average = sum(figures.values()) // len(figures)
+    return [slot for slot in ordered if 16 * figures[slot] > ABOVE_AVERAGE * average]

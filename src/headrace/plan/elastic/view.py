@@ -1,0 +1,132 @@
+"""A ring as the policies see it: intervals with their slots, and pieces with their load."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from headrace.model.values.keys import HASH_SPACE
+from headrace.plan.elastic.sketch import Sketch
+from headrace.plan.rings.wanted import Move
+
+Interval = tuple[int, int, int]
+"""(first hash, last hash, slot)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RingView:
+    """The intervals of a ring: where each begins, and which slot owns it."""
+
+    lows: np.ndarray[Any, np.dtype[np.uint64]]
+    owners: np.ndarray[Any, np.dtype[np.int64]]
+    version: int = 0
+
+    @staticmethod
+    def of(lows: Sequence[int], owners: Sequence[int], version: int = 0) -> RingView:
+        """A view of a ring that is given by its lower bounds and their slots."""
+        return RingView(np.array(lows, np.uint64), np.array(owners, np.int64), version)
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots that own an interval, in order."""
+        return tuple(np.unique(self.owners).tolist())
+
+    def __len__(self) -> int:
+        return len(self.lows)
+
+    def interval(self, index: int) -> Interval:
+        """The interval at an index."""
+        high = int(self.lows[index + 1]) if index + 1 < len(self.lows) else HASH_SPACE
+        return int(self.lows[index]), high - 1, int(self.owners[index])
+
+    def spans(self, slot: int) -> list[tuple[int, int]]:
+        """(first, last hash) of each interval of a slot; neighbours are joined."""
+        found: list[tuple[int, int]] = []
+        for index in np.flatnonzero(self.owners == slot).tolist():
+            low, last, _ = self.interval(index)
+            if found and found[-1][1] + 1 == low:
+                found[-1] = (found[-1][0], last)
+            else:
+                found.append((low, last))
+        return found
+
+    def after(self, moves: Iterable[Move]) -> RingView:
+        """The ring after some moves, neighbours of one slot joined."""
+        lows, owners = self.lows.tolist(), self.owners.tolist()
+        for move in moves:
+            first = bisect_right(lows, move.low) - 1
+            if lows[first] < move.low:
+                first += 1
+                lows.insert(first, move.low)
+                owners.insert(first, owners[first - 1])
+            end = bisect_right(lows, move.last)
+            high = lows[end] if end < len(lows) else HASH_SPACE
+            if move.last + 1 < high:
+                lows.insert(end, move.last + 1)
+                owners.insert(end, owners[end - 1])
+            lows[first:end], owners[first:end] = [move.low], [move.to]
+        kept = [i for i in range(len(lows)) if i == 0 or owners[i] != owners[i - 1]]
+        return RingView.of([lows[i] for i in kept], [owners[i] for i in kept], self.version + 1)
+
+
+@dataclass
+class Piece:
+    """A part of a slot that can move: hashes from `low` to `last`, and their load."""
+
+    low: int
+    last: int
+    load: int
+    heavy: bool = False
+    """Whether it is a single hash that the sketch lists as heavy."""
+
+    @property
+    def length(self) -> int:
+        """How many hashes it has: keys in state are spread evenly over them."""
+        return self.last - self.low + 1
+
+
+def pieces_of(spans: Sequence[tuple[int, int]], sketch: Sketch, load: int) -> list[Piece]:
+    """A slot's spans cut at the bins of its sketch, in order, with its load spread over them.
+
+    A heavy hash is a piece of its own. What lies before the first bin, and in no bin, has no load.
+    """
+    heavy = dict(sketch.heavy)
+    bins = sketch.bins
+    edges = sorted(
+        {low for low, _ in bins} | {h for h in heavy} | {h + 1 for h in heavy if h + 1 < HASH_SPACE}
+    )
+    found: list[Piece] = []
+    starts = [low for low, _ in bins]
+    shares: list[list[Piece]] = [[] for _ in bins]
+    total = max(sketch.total, 1)
+    for first, last in spans:
+        cuts = [first, *edges[bisect_right(edges, first) : bisect_right(edges, last)], last + 1]
+        for low, high in pairwise(cuts):
+            piece = Piece(low, high - 1, 0, low in heavy)
+            found.append(piece)
+            if piece.heavy:
+                piece.load = load * heavy[low] // total
+            elif (index := bisect_right(starts, low) - 1) >= 0:
+                shares[index].append(piece)
+    for (_, records), mine in zip(bins, shares, strict=True):
+        length = sum(piece.length for piece in mine)
+        for piece in mine:
+            piece.load = load * records * piece.length // (total * length)
+    return found
+
+
+def joined(moves: Iterable[Move]) -> tuple[Move, ...]:
+    """Moves in the order of hashes, with neighbours that go to the same slot as one."""
+    found: list[Move] = []
+    for move in sorted(moves, key=lambda move: move.low):
+        before = found[-1] if found else None
+        if before is not None and before.last + 1 == move.low and before.to == move.to:
+            found[-1] = Move(before.low, move.last, move.to)
+        else:
+            found.append(move)
+    return tuple(found)
