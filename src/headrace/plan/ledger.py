@@ -64,7 +64,7 @@ class Ledger(msgspec.Struct):
     """Computation -> the ring that a later plan is to bring."""
     tasks: int = 0
     """How many tasks a level has (J10); 0: as many as the substrate runs at once."""
-    load: LoadState = msgspec.field(default_factory=LoadState)
+    load: LoadState = LoadState()
     """The load of each computation, and the last decisions that followed from it (K3)."""
     outbox: dict[str, list[OutboxFile]] = {}
     limits: dict[str, SlotLimit] = {}
@@ -161,7 +161,7 @@ class Ledger(msgspec.Struct):
             self.splits[stream] = {**known, **read}
         for name, ring in commit.rings.items():
             if self.rings.get(name) != ring:
-                self.load.forget(name)
+                self.load = self.load.without(name)
             self.slots[name] = recut(self.slots.get(name, {}), self.rings.get(name), ring)
             self.rings[name] = ring
         for name, deltas in commit.deltas.items():
@@ -186,9 +186,10 @@ class Ledger(msgspec.Struct):
 
     def reported(self, load: LoadFigures | None, decided: Decided | None) -> None:
         """Applies what a commit, applied before, says of load and of rings (K3, K4)."""
-        self.load.reported(load, self.rings)
+        if load is not None:
+            self.load = self.load.reported(load, self.rings)
         if decided is not None:
-            self.load.decided(decided)
+            self.load = self.load.decided(decided)
             self.wanted = {**self.wanted, **decided.wanted}
             self.tasks = decided.tasks or self.tasks
 
@@ -381,11 +382,12 @@ class Ledger(msgspec.Struct):
         """Moves a computation's state to another name."""
         mappings: list[dict[str, Any]] = [
             self.slots, self.rings, self.ins, self.outs, self.outbox, self.bounds_of_voided,
-            self.unpassed, self.keys, self.wanted, self.load.of,
+            self.unpassed, self.keys, self.wanted,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:
                 mapping[new] = mapping.pop(old)
+        self.load = self.load.renamed(old, new)
 
 
 def _read_on(before: SplitState | None, now: SplitState) -> SplitState:

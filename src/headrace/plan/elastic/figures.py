@@ -33,7 +33,7 @@ class LoadFigures(msgspec.Struct, frozen=True):
     """Computation -> slot -> records that it carried over, where there were some."""
 
 
-class ComputationLoad(msgspec.Struct):
+class ComputationLoad(msgspec.Struct, frozen=True):
     """The load of one computation, as the ledger keeps it, since its ring last changed."""
 
     busy: dict[int, int] = {}
@@ -75,7 +75,7 @@ class ComputationLoad(msgspec.Struct):
         return found
 
 
-class LoadState(msgspec.Struct):
+class LoadState(msgspec.Struct, frozen=True):
     """The load of all computations, as the ledger keeps it, and what was decided from it."""
 
     of: dict[str, ComputationLoad] = {}
@@ -83,17 +83,15 @@ class LoadState(msgspec.Struct):
     decisions: tuple[Decision, ...] = ()
     """The last decisions of the balancer and the scaler, the newest at the end."""
 
-    def reported(self, figures: LoadFigures | None, computations: Iterable[str]) -> None:
-        """Applies a report; computations that no longer exist are dropped."""
-        if figures is None:
-            return
-        known, self.of = self.of, {}
+    def reported(self, figures: LoadFigures, computations: Iterable[str]) -> LoadState:
+        """The load after a report; computations that no longer exist are dropped."""
+        found: dict[str, ComputationLoad] = {}
         for name in computations:
-            load = known.get(name, ComputationLoad())
+            load = self.of.get(name, ComputationLoad())
             told = figures.busy.get(name, {})
             busy = {**load.busy, **told}
             busiest = figure_of(max(busy.values(), default=0))
-            self.of[name] = msgspec.structs.replace(
+            found[name] = msgspec.structs.replace(
                 load,
                 busy=busy,
                 before={slot: load.busy[slot] for slot in told if slot in load.busy},
@@ -102,28 +100,37 @@ class LoadState(msgspec.Struct):
                 used=(*load.used, busiest)[-REPORTS_KEPT:] if busy else load.used,
                 reports=load.reports + bool(busy),
             )
+        return LoadState(found, self.decisions)
 
-    def decided(self, decided: Decided) -> None:
-        """Applies decisions: when each was taken, and how far a cascade has come."""
-        self.decisions = (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:]
+    def decided(self, decided: Decided) -> LoadState:
+        """The load after decisions: when each was taken, and how far a cascade has come."""
+        found = dict(self.of)
         for decision in decided.decisions:
             name = decision.computation
-            load = self.of.get(name)
-            if load is not None:
-                self.of[name] = msgspec.structs.replace(
+            if name in found:
+                load = found[name]
+                found[name] = msgspec.structs.replace(
                     load,
                     decided=decision.epoch,
                     decided_wall=decision.wall,
                     asked=decided.asked.get(name, load.asked),
                 )
+        return LoadState(found, (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:])
 
-    def forget(self, name: str) -> None:
-        """The ring of a computation has changed: only what was decided stays known."""
+    def without(self, name: str) -> LoadState:
+        """The load after a new ring of a computation: only what was decided stays known."""
         load = self.of.get(name)
-        if load is not None:
-            self.of[name] = ComputationLoad(
-                decided=load.decided, decided_wall=load.decided_wall, asked=load.asked
-            )
+        if load is None:
+            return self
+        kept = ComputationLoad(
+            decided=load.decided, decided_wall=load.decided_wall, asked=load.asked
+        )
+        return LoadState({**self.of, name: kept}, self.decisions)
+
+    def renamed(self, old: str, new: str) -> LoadState:
+        """The load after a computation got another name."""
+        of = {new if name == old else name: load for name, load in self.of.items()}
+        return LoadState(of, self.decisions)
 
 
 def moved_steps(

@@ -102,7 +102,7 @@ class Model:
         self.heaviest.append(int(records.max()))
         self.meter.heard(notes)
         if changed:
-            self.state.forget(NAME)
+            self.state = self.state.without(NAME)
         figures = None
         if self.epoch % self.every == 0:
             sizes = {NAME: self.ring.slots}
@@ -114,7 +114,8 @@ class Model:
     def commit(self, figures: LoadFigures | None) -> None:
         """The commit, as a driver folds it and decides; through JSON, as it lies in the log."""
         figures = msgspec.json.decode(msgspec.json.encode(figures), type=LoadFigures | None)
-        self.state.reported(figures, [NAME])
+        if figures is not None:
+            self.state = self.state.reported(figures, [NAME])
         wanted = () if self.wanted is None else (NAME,)
         decided = Decided()
         if figures is not None:
@@ -122,7 +123,7 @@ class Model:
                 self.state.of, {NAME: self.ring}, wanted, self.settings,
                 epoch=self.epoch, wall=self.wall,
             )  # fmt: skip
-        self.state.decided(decided)
+        self.state = self.state.decided(decided)
         self.wanted = decided.wanted.get(NAME, self.wanted)
         self.log.append((figures, decided, self.ring, self.epoch, self.wall))
 
