@@ -16,8 +16,7 @@ from headrace.model.values.time import BEGINNING, END
 from headrace.plan.control import ControlState
 from headrace.plan.counters import Counters
 from headrace.plan.deploy.code import CodeState
-from headrace.plan.elastic.decision import Decided
-from headrace.plan.elastic.figures import LoadFigures, LoadState
+from headrace.plan.elastic.figures import LoadState
 from headrace.plan.epoch import (
     Adoption,
     Commit,
@@ -183,15 +182,6 @@ class Ledger(msgspec.Struct):
             self._forget_voided(commit, plan)
         for stream, sealing in commit.sealed.items():
             self._seal(stream, sealing, leaving[stream])
-
-    def reported(self, load: LoadFigures | None, decided: Decided | None) -> None:
-        """Applies what a commit, applied before, says of load and of rings (K3, K4)."""
-        if load is not None:
-            self.load = self.load.reported(load, self.rings)
-        if decided is not None:
-            self.load = self.load.decided(decided)
-            self.wanted = {**self.wanted, **decided.wanted}
-            self.tasks = decided.tasks or self.tasks
 
     def _seal(self, stream: str, sealing: Sealing, leaving: Rows) -> None:
         """Removes finished splits that are in the record now, but keeps their newest time."""

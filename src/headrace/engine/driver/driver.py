@@ -28,7 +28,7 @@ from headrace.engine.driver.takeover import (
     adopt_names,
     refuse_orphaned_feedback,
     remember_changes,
-    rings_for,
+    settings_for,
 )
 from headrace.engine.history.recovery import History
 from headrace.engine.upkeep.collection import Collector, needed_by
@@ -43,7 +43,7 @@ from headrace.log.identity import require_present
 from headrace.plan.control import ASKED
 from headrace.plan.counters import Counters
 from headrace.plan.decisions.hints import keys_of
-from headrace.plan.decisions.next_step import Finish, Run, Settings, Wait, decide
+from headrace.plan.decisions.next_step import Finish, Run, Wait, decide
 from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
 from headrace.plan.decisions.transient import is_outage
@@ -94,7 +94,7 @@ class Driver:
         known = self.ledger.keys
         self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         self._elastic = Elastic(setup, self.ledger, listeners)
-        self.settings = self._settings()
+        self.settings = settings_for(setup, self.ledger, self._elastic.report_every)
         self._injectors = Injectors(self.topology, self.store, self.substrate.spark)
         self._deliverer = Deliverer(
             self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
@@ -118,19 +118,6 @@ class Driver:
         self._voids = 0
         self.notices: list[str] = []
         """Changes that the start has found and accepted."""
-
-    def _settings(self) -> Settings:
-        options, parallelism = self.options, self.substrate.parallelism
-        return Settings(
-            until=options.until,
-            tasks=parallelism,
-            rings=rings_for(self.topology, self.ledger, options.slots, parallelism),
-            fingerprint=self._fingerprint,
-            short_records_max=options.short_records_max,
-            report_every=self._elastic.report_every,
-            services=self.topology.uses_services(),
-            limits=self._limits,
-        )
 
     # A driver's life ------------------------------------------------------
 
@@ -320,13 +307,10 @@ class Driver:
 
     def _job(self, order: WorkOrder) -> Sequence[Report]:
         self._on_job(True)
-        self._elastic.begins(order.plan)
         try:
-            reports = self.substrate.run(order)
+            return self._elastic.run(order)
         finally:
             self._on_job(False)
-        self._elastic.ended(reports)
-        return reports
 
     def _collect(self) -> None:
         merging_since = self._compactor.merging_since(self.ledger.epoch)
@@ -359,8 +343,8 @@ class Driver:
         self.history.committed(commit, position)
         self._final_rounds = self._final_rounds + 1 if plan.final else 0
         self._voids = 0
-        load, decided = self._elastic.committed(plan, self.ledger)
-        body = CommitBody(commit, retain=self.history.retain, load=load, decided=decided)
+        body = CommitBody(commit, retain=self.history.retain)
+        body.load, body.decided = self._elastic.committed(plan, self.ledger)
         body.confirms = self.deploy.confirms_with_commit()
         body.outcomes = self.control.ride()
         body.next = self._following()
@@ -373,7 +357,7 @@ class Driver:
         self.deploy.released()
         if body.next is not None:
             self.ledger.planned(body.next)
-        self._elastic.told(decided)
+        self._elastic.told(body.decided)
         self._figures.epochs += 1
 
     def _following(self) -> Plan | None:

@@ -18,9 +18,10 @@ from headrace.plan.decisions.resizing import (
 )
 from headrace.plan.elastic.decision import Decided
 from headrace.plan.elastic.figures import LoadFigures
+from headrace.plan.elastic.fold import fold_report
 from headrace.plan.elastic.load import SlotLoad
 from headrace.plan.elastic.meter import LoadMeter
-from headrace.plan.epoch import Plan, Report
+from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
 from headrace.plan.rings.ring import Ring
@@ -41,14 +42,13 @@ class Elastic:
         self._loads: dict[str, dict[int, SlotLoad]] = {}
         self._failed = False
 
-    def begins(self, plan: Plan) -> None:
-        """The job of a plan begins."""
-        self._meter.planned(plan.epoch, plan.wall)
-
-    def ended(self, reports: Sequence[Report]) -> None:
-        """A job has ended: takes its figures and all notes that have come."""
+    def run(self, order: WorkOrder) -> Sequence[Report]:
+        """Runs an epoch; takes the figures of its reports and all notes that have come."""
+        self._meter.planned(order.plan.epoch, order.plan.wall)
+        reports = self._substrate.run(order)
         self._loads = loads_in(reports)
         self._meter.heard(self._substrate.notes())
+        return reports
 
     def committed(self, plan: Plan, ledger: Ledger) -> tuple[LoadFigures | None, Decided | None]:
         """What the commit of a plan says of load and rings; the ledger, which has it, gets both."""
@@ -60,7 +60,7 @@ class Elastic:
             return None, None
         try:
             load = report_of(self._meter, ledger, self._loads, self.settings)
-            ledger.reported(load, None)
+            fold_report(ledger, load, None)
             decided = rings_wanted(ledger, self.settings)
         except Exception as error:
             if not self._failed:
@@ -68,7 +68,7 @@ class Elastic:
                 what = f"rings stay as they are: {type(error).__name__}: {error}"
                 self._listeners.notice("doubt", f"the balancer failed, and {what}")
             return None, None
-        ledger.reported(None, decided)
+        fold_report(ledger, None, decided)
         return load, decided or None
 
     def told(self, decided: Decided | None) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from headrace.engine.driver.setup import Setup
 from headrace.errors import IncompatibleState
 from headrace.log import paths
 from headrace.log.entry import ACCEPT, VOID
 from headrace.log.epochlog import EpochLog
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
+from headrace.plan.decisions.next_step import Settings
 from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.ring import Ring
@@ -49,6 +51,21 @@ def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
                     f"{consumer!r}, which no longer reads them: run the pipeline as it was "
                     'until it has caught up (until="caught_up"), then change it'
                 )
+
+
+def settings_for(setup: Setup, ledger: Ledger, report_every: int) -> Settings:
+    """What all plans of a run have in common."""
+    options, parallelism = setup.options, setup.substrate.parallelism
+    return Settings(
+        until=options.until,
+        tasks=parallelism,
+        rings=rings_for(setup.topology, ledger, options.slots, parallelism),
+        fingerprint=setup.fingerprint,
+        short_records_max=options.short_records_max,
+        report_every=report_every,
+        services=setup.topology.uses_services(),
+        limits=setup.store.system.limits,
+    )
 
 
 def rings_for(

@@ -32,6 +32,7 @@ from headrace.plan.decisions.effects import (
 )
 from headrace.plan.deploy import fold as deploys
 from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
+from headrace.plan.elastic.fold import fold_report
 from headrace.plan.entries import AcceptBody, CommitBody, ControlBody, RestoreBody, VoidBody
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
@@ -72,7 +73,7 @@ class History:
             body = decode_body(position, entry, CommitBody)
             self.retained = min(self.retained, body.retain or 1)
             self.committed(body.commit, position)
-            ledger.reported(body.load, body.decided)
+            fold_report(ledger, body.load, body.decided)
             if body.confirms:
                 deploys.confirmed(ledger)
             fold_outcomes(ledger, body.outcomes, self._limits)
