@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.bench import bench
+from headrace.cli.bench.commands import bench
 from headrace.cli.chaos import chaos
 from headrace.cli.control import pause, rescale, restore, resume, savepoint, stop
 from headrace.cli.demo import demo

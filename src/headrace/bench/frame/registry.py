@@ -53,6 +53,14 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.on_store import SYSTEMS as ON_STORES
 
             return ON_STORES[name]
+        case "headrace-rescale":
+            from headrace.bench.elastic.ours import RESCALED_COUNT
+
+            return RESCALED_COUNT
+        case "spark-repartition":
+            from headrace.bench.peers.spark_repartition import SPARK_REPARTITIONED
+
+            return SPARK_REPARTITIONED
     raise HeadraceError(
         f"no system is registered as {name!r}; add it to headrace.bench.frame.registry"
     )

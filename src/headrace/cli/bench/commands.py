@@ -8,6 +8,16 @@ from typing import Any
 
 import click
 
+from headrace.cli.bench.elastic import rescale
+from headrace.cli.bench.options import (
+    UNLIKE,
+    json_file_option,
+    number,
+    say,
+    seconds,
+    tell,
+    work_dir_option,
+)
 from headrace.cli.options import Command
 from headrace.engine.spark.java import check_java
 from headrace.errors import HeadraceError
@@ -18,44 +28,16 @@ def bench() -> None:
     """Measure Headrace beside Spark's own streaming."""
 
 
-_work_dir = click.option(
-    "--dir",
-    "work_dir",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Directory for input and checkpoints.  [default: a temporary directory]",
-)
-_json_file = click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write everything that was measured to this file.",
-)
-
-
-def _number(
-    flag: str, default: int, help: str, name: str | None = None, *, least: int = 1
-) -> Callable[[Command], Command]:
-    names = (flag,) if name is None else (flag, name)
-    return click.option(
-        *names, type=click.IntRange(min=least), default=default, show_default=True, help=help
-    )
-
-
-def _seconds(flag: str, help: str, name: str) -> Callable[[Command], Command]:
-    above_nothing = click.FloatRange(min=0, min_open=True)
-    return click.option(flag, name, type=above_nothing, default=1.0, show_default=True, help=help)
-
-
 def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Command]:
     """The options for how much is measured, with their defaults."""
     options = [
-        _number("--records", records, "Records per epoch."),
-        _number("--keys", 1_000, "Distinct keys."),
-        _number("--epochs", epochs, "Measured epochs."),
-        _number("--warmup", 3, "Epochs before the measured ones.", "warmup_epochs", least=0),
-        _number("--slots", 2, "Cores that each system gets."),
-        _number("--seed", 1, "Seed of the input.", least=0),
-        _number("--rounds", rounds, "How often the systems take turns."),
+        number("--records", records, "Records per epoch."),
+        number("--keys", 1_000, "Distinct keys."),
+        number("--epochs", epochs, "Measured epochs."),
+        number("--warmup", 3, "Epochs before the measured ones.", "warmup_epochs", least=0),
+        number("--slots", 2, "Cores that each system gets."),
+        number("--seed", 1, "Seed of the input.", least=0),
+        number("--rounds", rounds, "How often the systems take turns."),
     ]
 
     def add(command: Command) -> Command:
@@ -64,25 +46,6 @@ def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Com
         return command
 
     return add
-
-
-_UNLIKE = "the systems have different counts, so their times mean nothing"
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def _tell(document: dict[str, Any], shown: str, json_file: Path | None, *, wrong: str) -> None:
-    """Shows and stores the measurements; after that, wrong results are raised as an error."""
-    from headrace.bench.frame.result import write_document
-
-    click.echo(shown)
-    if json_file is not None:
-        write_document(document, json_file)
-        click.echo(f"\nWritten to {json_file}")
-    if not document["results_equal"]:
-        raise HeadraceError(wrong)
 
 
 @bench.command(
@@ -118,8 +81,8 @@ Examples:
 @click.option("--peers", default="", metavar="A,B", help="spark-native, spark-tws, spark-tws-row.")
 @click.option("--floor", is_flag=True, help="Also a bare Spark job beside a trivial pipeline.")
 @click.option("--ours/--no-ours", default=True, show_default=True, help="Measure Headrace itself.")
-@_work_dir
-@_json_file
+@work_dir_option
+@json_file_option
 def keyed_count(
     peers: str,
     rounds: int,
@@ -150,13 +113,13 @@ def keyed_count(
         rounds=rounds,
         floor=floor,
         work_dir=work_dir,
-        say=_say,
+        say=say,
     )
-    _tell(
+    tell(
         document,
         format_table(document),
         json_file,
-        wrong=_UNLIKE,
+        wrong=UNLIKE,
     )
 
 
@@ -168,8 +131,8 @@ Examples:
   headrace bench overhead --records 500000 --rounds 5 --json out/overhead.json""",
 )
 @_shape(records=200_000, epochs=6, rounds=3)
-@_work_dir
-@_json_file
+@work_dir_option
+@json_file_option
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
     """Measure the cost of exactly-once, and what causal logging adds to it."""
     from headrace.bench.overhead import format_overhead, run_overhead
@@ -180,9 +143,9 @@ def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workl
         CountWorkload(hook="record", sink="parquet", **workload),
         rounds=rounds,
         work_dir=work_dir,
-        say=_say,
+        say=say,
     )
-    _tell(
+    tell(
         document,
         format_overhead(document),
         json_file,
@@ -197,23 +160,23 @@ Examples:
   headrace bench recovery --json out/recovery.json
   headrace bench recovery --systems executor-kill,spark-native-executor-kill --rounds 3""",
 )
-@_number("--executors", 3, "Executors of one core each.", least=2)
-@_number("--keys", 100, "Distinct keys.")
-@_number("--records", 200, "Records in a file.")
-@_seconds("--interval", "Seconds per file.", "interval_s")
-@_number("--warm", 15, "Files that define the usual latency.", "warm_files", least=3)
-@_seconds("--lease", "Seconds of the lease of a leader with a standby.", "lease_s")
+@number("--executors", 3, "Executors of one core each.", least=2)
+@number("--keys", 100, "Distinct keys.")
+@number("--records", 200, "Records in a file.")
+@seconds("--interval", "Seconds per file.", "interval_s")
+@number("--warm", 15, "Files that define the usual latency.", "warm_files", least=3)
+@seconds("--lease", "Seconds of the lease of a leader with a standby.", "lease_s")
 @click.option("--systems", default="", metavar="A,B", help="Only these systems.  [default: all]")
-@_number("--rounds", 1, "How often the systems take turns.")
-@_json_file
+@number("--rounds", 1, "How often the systems take turns.")
+@json_file_option
 def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any) -> None:
     """Kill executors and drivers; measure until latency is as before."""
     from headrace.bench.recovery import SYSTEMS, Recovery, format_recovery, run_recovery
 
     check_java()
     names = [name.strip() for name in systems.split(",") if name.strip()] or list(SYSTEMS)
-    document = run_recovery(Recovery(**workload), names, rounds=rounds, say=_say)
-    _tell(
+    document = run_recovery(Recovery(**workload), names, rounds=rounds, say=say)
+    tell(
         document,
         format_recovery(document),
         json_file,
@@ -228,16 +191,16 @@ Examples:
   headrace bench growth --json out/growth.json
   headrace bench growth --files 10000 --per-epoch 50""",
 )
-@_number("--files", 50_000, "Files that appear in total.")
-@_number("--per-epoch", 100, "Files that appear per epoch.")
-@_work_dir
-@_json_file
+@number("--files", 50_000, "Files that appear in total.")
+@number("--per-epoch", 100, "Files that appear per epoch.")
+@work_dir_option
+@json_file_option
 def growth(work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
     """Watch a directory fill up; epochs, log and snapshots must not grow with it."""
     from headrace.bench.growth import Growth, format_growth, run_growth
 
-    document = run_growth(Growth(**workload), work_dir=work_dir, say=_say)
-    _tell(
+    document = run_growth(Growth(**workload), work_dir=work_dir, say=say)
+    tell(
         document,
         format_growth(document),
         json_file,
@@ -255,12 +218,12 @@ Examples:
 @click.option(
     "--server", default="", help="versitygw or ministack.  [default: the first to be had]"
 )
-@_number("--keys", 1_000, "Distinct keys.")
-@_number("--slots", 2, "Cores that each run gets.")
-@_number("--seed", 1, "Seed of the input.", least=0)
-@_number("--rounds", 1, "How often the stores take turns.")
-@_work_dir
-@_json_file
+@number("--keys", 1_000, "Distinct keys.")
+@number("--slots", 2, "Cores that each run gets.")
+@number("--seed", 1, "Seed of the input.", least=0)
+@number("--rounds", 1, "How often the stores take turns.")
+@work_dir_option
+@json_file_option
 def stores(
     server: str,
     keys: int,
@@ -275,8 +238,8 @@ def stores(
 
     check_java()
     large, small = shapes_of(keys, slots, seed)
-    document = run_stores(large, small, server=server, rounds=rounds, work_dir=work_dir, say=_say)
-    _tell(document, format_stores(document), json_file, wrong=_UNLIKE)
+    document = run_stores(large, small, server=server, rounds=rounds, work_dir=work_dir, say=say)
+    tell(document, format_stores(document), json_file, wrong=UNLIKE)
 
 
 def _windowed(query: str, help: str) -> None:
@@ -297,8 +260,8 @@ Examples:
         help="Share of records of one key.",
     )
     @click.option("--peers", default="", help="spark-native: the same query in Spark's own words.")
-    @_work_dir
-    @_json_file
+    @work_dir_option
+    @json_file_option
     def command(
         peers: str, rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any
     ) -> None:
@@ -315,15 +278,16 @@ Examples:
             native=bool(peers),
             rounds=rounds,
             work_dir=work_dir,
-            say=_say,
+            say=say,
         )
-        _tell(
+        tell(
             document,
             format_table(document),
             json_file,
-            wrong=_UNLIKE,
+            wrong=UNLIKE,
         )
 
 
+bench.add_command(rescale)
 _windowed("windowed-count", "Count records per key in tumbling windows, emitted when they close.")
 _windowed("top-k", "The ten busiest keys of each window.")

@@ -1,0 +1,1 @@
+"""Benchmarks of pipelines that change while they run."""
