@@ -26,7 +26,7 @@ from headrace.plan.control import (
     Outcome,
 )
 from headrace.plan.progress import RunSummary, Status
-from headrace.plan.summary import lowest_watermark
+from headrace.plan.summary import carried_rows, lowest_watermark
 
 
 class Job:
@@ -167,6 +167,9 @@ class Job:
             outage=outage,
             error=None if error is None else f"{type(error).__name__}: {error}",
             store=self._follower.setup.used(),
+            carried=carried_rows(ledger),
+            shed=ledger.counters.shed_of,
+            limits={label: limit.records for label, limit in ledger.limits.items()},
         )
 
     def __enter__(self) -> Job:

@@ -77,6 +77,17 @@ class Parcel:
             schema=self.rows.schema,
         )
 
+    def part(self, start: int, end: int) -> Parcel:
+        """The records from `start` up to `end`, with the keys that they use."""
+        used, codes = np.unique(self.codes[start:end], return_inverse=True)
+        keys = [self.keys[i] for i in used.tolist()]
+        rows = self.rows.slice(start, len(codes))
+        return Parcel(keys, codes.astype(np.int32), rows, self.key_column)
+
+    def take(self, indices: np.ndarray[Any, Any]) -> Parcel:
+        """The records at `indices`, in that order. Keys keep their numbers."""
+        return Parcel(self.keys, self.codes[indices], self.rows.take(indices), self.key_column)
+
     def blobs(self, bytes_max: int = BLOB_BYTES_MAX) -> Iterator[bytes]:
         """This parcel as blobs of bounded size, each with the keys that its rows use."""
         origins = 0 if self.rows.origins is None else self.rows.origins.nbytes
@@ -84,11 +95,8 @@ class Parcel:
         pieces = max(1, -(-size // bytes_max))
         step = max(1, -(-len(self.rows) // pieces))
         for start in range(0, len(self.rows), step):
-            codes, keys = self.codes[start : start + step], self.keys
-            if pieces > 1:
-                used, codes = np.unique(codes, return_inverse=True)
-                keys = [keys[i] for i in used.tolist()]
-            yield _blob(keys, codes, self.rows.slice(start, len(codes)), self.key_column)
+            piece = self if pieces == 1 else self.part(start, start + step)
+            yield _blob(piece.keys, piece.codes, piece.rows, self.key_column)
 
     @staticmethod
     def read(blob: bytes) -> Parcel:

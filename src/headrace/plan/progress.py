@@ -80,6 +80,10 @@ class EpochProgress(msgspec.Struct, frozen=True):
     """`ctx.count` metrics since this run began, as computation.metric."""
     store: StoreUse = StoreUse()
     """Requests to stores since this run began."""
+    carried: int = 0
+    """Records that overloaded slots have carried over into the next epoch."""
+    shed: dict[str, int] = {}
+    """Stream -> records of it that overloaded slots have dropped since this run began."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -114,6 +118,12 @@ class Status(msgspec.Struct, frozen=True):
     """Requests to stores since this run began."""
     """What is unavailable, since when, and why, while the run waits for it."""
     error: str | None = None
+    carried: int = 0
+    """Records that overloaded slots have carried over into the next epoch."""
+    shed: dict[str, int] = {}
+    """Stream -> records of it that overloaded slots have dropped."""
+    limits: dict[str, int] = {}
+    """Overloaded slot, as computation/slot -> how many records it processes in an epoch."""
 
 
 def counted(number: int, what: str) -> str:

@@ -6,7 +6,7 @@ from headrace.model.values.time import BEGINNING, END
 from headrace.operators.windows.aggregation import AFTER_THE_END
 from headrace.pipeline.graph.graph import Graph, To
 from headrace.plan.counters import Counters
-from headrace.plan.epoch import Commit
+from headrace.plan.epoch import CARRIED, FEEDBACK, Commit
 from headrace.plan.ledger import Ledger
 from headrace.plan.progress import EpochProgress, RunSummary, StoreUse, Totals, counted
 from headrace.store.store import Store
@@ -37,6 +37,8 @@ def progress_of(
         ended=watermark == END,
         counts=counters.metrics,
         store=store,
+        carried=carried_rows(ledger),
+        shed=counters.shed_of,
     )
 
 
@@ -48,6 +50,12 @@ def asked_of(store: Store, graph: Graph) -> StoreUse:
         if own is not None:
             use = use + StoreUse(own.requests())
     return use
+
+
+def carried_rows(ledger: Ledger) -> int:
+    """How many records overloaded slots have carried over into the next epoch."""
+    files = (file for files in ledger.outbox.values() for file in files)
+    return sum(file.rows for file in files if file.kind == CARRIED)
 
 
 def lowest_watermark(graph: Graph, ledger: Ledger) -> int:
@@ -66,7 +74,8 @@ def summary_of(
         notes.append(f"{counters.unfired} timers were set by timers after the end and did not fire")
     if ledger.next_wall_timer() is not None and reason == "end":
         notes.append("wall-time timers that are not yet due stay in the checkpoint")
-    if ledger.outbox and reason == "end":
+    fed_back = any(f.kind == FEEDBACK for files in ledger.outbox.values() for f in files)
+    if fed_back and reason == "end":
         notes.append("a feedback loop never drained; its last records stay in the outbox")
     if counters.behind:
         notes.append(f"{counters.behind} records were produced behind the output watermark")
@@ -77,6 +86,13 @@ def summary_of(
             'end before: for input that grows, run with until="caught_up"'
         )
     known = ledger.counters
+    if counters.shed:
+        streams = ", ".join(
+            f"{n:,} of {stream!r}" for stream, n in sorted(counters.shed_of.items())
+        )
+        notes.append(f"overloaded slots have dropped records: {streams}")
+    if waiting := carried_rows(ledger):
+        notes.append(f"{counted(waiting, 'record')} of overloaded slots wait for the next run")
     if known.skipped:
         notes.append(
             f"about {known.skipped} records were skipped after crashes (at-most-once), in all runs "

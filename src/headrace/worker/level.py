@@ -26,6 +26,8 @@ from headrace.worker.exchange.envelope import Envelope, Header, address_rows
 from headrace.worker.exchange.inputs import Received
 from headrace.worker.garbage import seldom_collecting
 from headrace.worker.lateness import keep_arrival_on_time
+from headrace.worker.overload.carried import waiting_of
+from headrace.worker.overload.limit import within_limit
 from headrace.worker.records.slot import run_records
 from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival, SlotRun, open_slot_run
@@ -85,7 +87,9 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
     mark = received.input_mark(node)
     # Each call of a hook per record may create a reference cycle, and each may be large.
     with seldom_collecting() if _is_table(node) else nullcontext():
-        delta, hold = _run_hooks(open_slot_run(emitter, node, slot, now=mark.value), arrivals)
+        run = open_slot_run(emitter, node, slot, now=mark.value)
+        waiting = waiting_of(runtime, emitter.order, node, slot)
+        delta, hold = _run_hooks(run, waiting, arrivals)
     in_cycle = node.name in topology.in_cycle
     load = None
     if emitter.order.plan.sketch:
@@ -94,7 +98,7 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
         label=emitter.label,
         host=node.name,
         digest="",
-        mark=_output_mark(in_cycle, mark.lagging(node.template.lag_us), hold),
+        mark=_output_mark(in_cycle, mark.lagging(node.template.lag_us), hold, run.carried_hold),
         saw=saw,
         slot=slot,
         input_mark=mark.value,
@@ -103,10 +107,13 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
     )
 
 
-def _run_hooks(run: SlotRun, arrivals: list[Arrival]) -> tuple[SlotDelta, int | None]:
+def _run_hooks(
+    run: SlotRun, waiting: list[Arrival], arrivals: list[Arrival]
+) -> tuple[SlotDelta, int | None]:
     """Runs all hooks; returns the delta and the earliest hold on the watermark."""
     arrivals = [keep_arrival_on_time(run, arrival) for arrival in arrivals]
     run.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
+    arrivals = within_limit(run, waiting, arrivals)
     if run.live.shape.takes_table:
         run_tables(run, arrivals)
     else:
@@ -118,10 +125,13 @@ def _is_table(node: Node) -> bool:
     return node.shape.takes_table or not node.template.calls_users
 
 
-def _output_mark(in_cycle: bool, mark: Mark, hold: int | None) -> Mark:
-    """min(in(e), earliest hold). Without a hold, "no bound" stays "no bound" (D1, D4)."""
+def _output_mark(in_cycle: bool, mark: Mark, hold: int | None, carried: int | None) -> Mark:
+    """min(in(e), earliest hold). Without a hold, "no bound" stays "no bound" (D1, D4).
+
+    Under the final watermark only records that are carried over hold it back (P3, D10).
+    """
     if mark.value == END:
-        return FINAL
+        return FINAL.held(carried)
     if in_cycle and mark.bound is None:
         mark = Mark(mark.newest, mark.newest)
-    return mark.held(hold)
+    return mark.held(hold).held(carried)

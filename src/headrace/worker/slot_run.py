@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.parcel import Parcel
@@ -17,19 +19,40 @@ from headrace.state.segment import Cell
 from headrace.state.view import CellId
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.runtime import Live
-from headrace.worker.timers import TimerChanges
+from headrace.worker.timers import EVENT, TimerChanges
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedAt:
+    """When and where records reached their computation, and which of them were late then (P2)."""
+
+    epoch: int
+    before: int
+    """in(epoch - 1) of the computation."""
+    places: np.ndarray[Any, np.dtype[np.int64]]
+    """The place of each record among those of its input that its slot got in that epoch."""
+    late: np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Arrival:
     """The records of one input that reached a slot."""
 
-    __slots__ = ("feedback", "index", "parcel", "stream")
+    __slots__ = ("arrived", "feedback", "index", "parcel", "stream")
 
-    def __init__(self, index: int, stream: str, parcel: Parcel, feedback: bool = False) -> None:
+    def __init__(
+        self,
+        index: int,
+        stream: str,
+        parcel: Parcel,
+        feedback: bool = False,
+        arrived: ArrivedAt | None = None,
+    ) -> None:
         self.index = index
         self.stream = stream
         self.parcel = parcel
         self.feedback = feedback
+        self.arrived = arrived
+        """Of carried records, and of all records of an epoch in which the slot has a limit."""
 
 
 @dataclass
@@ -52,6 +75,20 @@ class SlotRun:
     """(key, object, whether it was touched before) of objects to keep for the next epoch."""
     waiting_values: dict[CellId, bytes] = field(default_factory=dict)
     """The encoded values of records that begin to wait in this epoch."""
+    held_before: dict[bytes, int] = field(default_factory=dict)
+    """Key -> its watermark before the epoch, if that was below `before`: records were carried."""
+    held_now: dict[bytes, int] = field(default_factory=dict)
+    """Key -> its watermark in this epoch, if that is below `now`: records are carried (P3)."""
+    carried_hold: int | None = None
+    """Keeps the output watermark back for the records that the slot carries over (P3)."""
+
+    def before_of(self, key: bytes) -> int:
+        """The watermark of a key before the epoch."""
+        return self.held_before.get(key, self.before)
+
+    def now_of(self, key: bytes) -> int:
+        """The watermark of a key in this epoch: up to here its timers fire."""
+        return self.held_now.get(key, self.now)
 
     @property
     def node(self) -> Node:
@@ -80,3 +117,11 @@ def open_slot_run(emitter: Emitter, node: Node, slot: int, *, now: int) -> SlotR
     state = runtime.backend.open(node.name, opened.view)
     live = runtime.live(node)
     return SlotRun(emitter, live, opened, state, before=before, now=now, timers=timers)
+
+
+def due_events(run: SlotRun) -> list[tuple[int, CellId]]:
+    """The event timers that are due, each by the watermark of its key."""
+    due = run.slot.indexes[EVENT].due(run.now)
+    if not run.held_now:
+        return due
+    return [(at, cell) for at, cell in due if at <= run.now_of(cell[0])]

@@ -11,7 +11,7 @@ The acts of an epoch, in this order, and why:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 import msgspec
@@ -20,7 +20,6 @@ from headrace.engine.driver.control import Controller
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.deploying import LeadersDeploy
 from headrace.engine.driver.elastic import Elastic
-from headrace.engine.driver.failures import final_failure
 from headrace.engine.driver.figures import Figures
 from headrace.engine.driver.injectors import Injectors
 from headrace.engine.driver.setup import Setup
@@ -31,12 +30,12 @@ from headrace.engine.driver.takeover import (
     settings_for,
 )
 from headrace.engine.history.recovery import History
+from headrace.engine.jobs.attempts import Attempts
 from headrace.engine.upkeep.collection import Collector, needed_by
 from headrace.engine.upkeep.compactor import Compactor
 from headrace.engine.upkeep.determinants import make_ready
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
-from headrace.log.content import first_damaged
 from headrace.log.entry import COMMIT, PLAN, VOID
 from headrace.log.epochlog import EpochLog, Waiter
 from headrace.log.identity import require_present
@@ -47,12 +46,13 @@ from headrace.plan.decisions.next_step import Finish, Run, Wait, decide
 from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
 from headrace.plan.decisions.transient import is_outage
-from headrace.plan.decisions.verdict import RunAgain, judge
+from headrace.plan.decisions.verdict import RunAgain
 from headrace.plan.deploy.handover import HandedOver
 from headrace.plan.entries import CommitBody, VoidBody
-from headrace.plan.epoch import Commit, Plan, Report, WorkOrder
+from headrace.plan.epoch import Commit, Plan, WorkOrder
 from headrace.plan.listener import Listeners
 from headrace.plan.progress import RunSummary
+from headrace.plan.summary import carried_rows
 from headrace.store.counts import CALLS, UPKEEP, counted_as
 
 ATTEMPTS_MAX = 4
@@ -88,7 +88,6 @@ class Driver:
         self._seeds = setup.seeds
         self._fingerprint = setup.fingerprint
         self._waiter = waiter
-        self._on_job = on_job
         self._figures = Figures(setup, self.ledger, listeners)
         self._renamed = adopt_names(self.topology, self.ledger)
         known = self.ledger.keys
@@ -111,6 +110,7 @@ class Driver:
             self.store, log, self._deliverer.tidy, background=self.options.background
         )
         self.control = Controller(setup, checkpoint, log, history)
+        self._attempts = Attempts(setup, checkpoint, self._elastic.run, on_job)
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
         self._checked_s = float("-inf")
@@ -257,37 +257,19 @@ class Driver:
             reach("before-job")
             self._compactor.begin(plan, self.ledger)
             self.control.listen_beside()
-            try:
-                reports = self._job(order)
-            except HeadraceError as error:
-                self._give_up(plan, error)
-                raise
-            except Exception as error:
-                if (final := final_failure(str(error), self.substrate.gone())) is not None:
-                    self._give_up(plan, final)
-                    raise final from error
-                require_present(self.store, self.checkpoint)
-                reason, cause = f"{type(error).__name__}: {error}", error
-                continue
-            reach("after-job")
-            verdict = judge(self.topology, order, reports)
-            # Reports of one label are equal here, and so are their riders.
-            riders = {name: data for report in reports for name, data in report.riders.items()}
-            if (damaged := first_damaged(riders)) is not None and isinstance(verdict, Commit):
-                verdict = RunAgain(f"{damaged} was damaged on its way to the driver")
-            if isinstance(verdict, Commit):
+            done = self._attempts.attempt(order)
+            if isinstance(done.verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, self.ledger)
                 sealed = self._waiter.through(lambda: self._injectors.seal(plan.epoch, self.ledger))
                 link = self.history.link(self.store.system.token_hex(8))
                 commit = msgspec.structs.replace(
-                    verdict, adoptions=adoptions, sealed=sealed, **link
+                    done.verdict, adoptions=adoptions, sealed=sealed, **link
                 )
-                return commit, riders | self._compactor.riders
-            if isinstance(verdict, RunAgain):
-                reason = verdict.reason
-                continue
-            self._give_up(plan, verdict)
-            raise verdict
+                return commit, done.riders | self._compactor.riders
+            if not isinstance(done.verdict, RunAgain):
+                self._give_up(plan, done.verdict)
+                raise done.verdict from done.cause
+            reason, cause = done.verdict.reason, done.cause
         self._voids += 1
         self._void(plan, f"failed {ATTEMPTS_MAX} times: {reason}")
         self._pace.halve()
@@ -304,13 +286,6 @@ class Driver:
         require_present(self.store, self.checkpoint)
         if not is_outage(error) and not isinstance(error, SparkError):
             self._void(plan, str(error))
-
-    def _job(self, order: WorkOrder) -> Sequence[Report]:
-        self._on_job(True)
-        try:
-            return self._elastic.run(order)
-        finally:
-            self._on_job(False)
 
     def _collect(self) -> None:
         merging_since = self._compactor.merging_since(self.ledger.epoch)
@@ -341,7 +316,10 @@ class Driver:
             commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
             self._renamed, self._keys = {}, {}
         self.history.committed(commit, position)
-        self._final_rounds = self._final_rounds + 1 if plan.final else 0
+        if not plan.final:
+            self._final_rounds = 0
+        elif not carried_rows(self.ledger):  # a limited slot takes as many epochs as it needs
+            self._final_rounds += 1
         self._voids = 0
         body = CommitBody(commit, retain=self.history.retain)
         body.load, body.decided = self._elastic.committed(plan, self.ledger)

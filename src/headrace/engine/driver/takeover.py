@@ -11,6 +11,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
 from headrace.plan.decisions.next_step import Settings
 from headrace.plan.entries import AcceptBody, VoidBody
+from headrace.plan.epoch import CARRIED
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
@@ -40,14 +41,17 @@ def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:
 
 
 def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
-    """Refuses to lose feedback that waits for a consumer which no longer exists (D6)."""
+    """Refuses to lose records that wait for a consumer which no longer exists (D6, P2)."""
     for consumer, files in ledger.outbox.items():
         node = topology.keyed.get(consumer)
         streams = {given.stream for given in node.inputs} if node else set()
         for file in files:
-            if file.stream not in streams or file.stream not in topology.graph.feedback:
+            carried = file.kind == CARRIED
+            lost = not carried and file.stream not in topology.graph.feedback
+            if file.stream not in streams or lost:
+                what = "carried" if carried else "feedback"
                 raise IncompatibleState(
-                    f"{file.rows} feedback records of {file.stream!r} wait for computation "
+                    f"{file.rows} {what} records of {file.stream!r} wait for computation "
                     f"{consumer!r}, which no longer reads them: run the pipeline as it was "
                     'until it has caught up (until="caught_up"), then change it'
                 )

@@ -141,6 +141,14 @@ class Partials:
         return Partials._of(numbers, parts)
 
 
+def records_in(rows: Rows) -> int:
+    """How many records the rows of `Partials.to_rows` stand for."""
+    if rows.packed is None:
+        table: Any = rows.columns
+        return int(table.column("count").to_numpy().sum())
+    return sum(decode_value(cell)["count"] for cell in rows.packed.to_pylist())
+
+
 def window_times(windows: Sequence[bytes]) -> tuple[Ints, Ints]:
     """The starts and ends from the bytes of `Partials.windows`."""
     pairs = np.frombuffer(b"".join(windows), ">u8").astype(np.uint64).reshape(-1, 2) ^ _SIGN

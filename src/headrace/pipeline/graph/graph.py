@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,28 @@ def to(
     if limit is not None and (type(limit) is not int or limit < 0):
         raise InvalidPipeline(f"to({stream!r}): limit= is a number of records, not {limit!r}")
     return To(stream, kinds, limit)
+
+
+@dataclass(frozen=True)
+class Shed:
+    """A policy that drops records of an overloaded slot."""
+
+    priority: Callable[[Any], float] | None = None
+
+
+def shed(*, priority: Callable[[Any], float] | None = None) -> Shed:
+    """Drops the records of an overloaded slot that are beyond its limit, instead of keeping them.
+
+    Without `priority` the oldest are dropped first. Otherwise those with the lowest priority, a
+    number that the function computes from a record's value; among equals the oldest.
+    """
+    if priority is not None and not callable(priority):
+        raise InvalidPipeline(f"shed(priority=) is a function of a value, not {priority!r:.80}")
+    return Shed(priority)
+
+
+CARRY, SHED = "carry", "shed"
+"""What an overloaded slot does with the records beyond its limit: keep them, or drop them."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +114,8 @@ class Node:
     """Stream -> schema, for its output streams that have a schema."""
     timeout_us: int | None = None
     """How long a hook may run."""
+    overload: str | Shed = ""
+    """"carry", "shed" or a `Shed`; "" if the run decides."""
     shape: Shape = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -109,8 +133,12 @@ class Node:
 
     @property
     def combines(self) -> bool:
-        """Whether its records are combined before the shuffle; late ones sent aside are not."""
-        return self.shape.combines and not isinstance(self.late, To)
+        """Whether its records are combined before the shuffle.
+
+        Not if late ones are sent aside, or if a function judges single records under overload.
+        """
+        judged = isinstance(self.overload, Shed) and self.overload.priority is not None
+        return self.shape.combines and not isinstance(self.late, To) and not judged
 
     def emitted(self) -> tuple[str, ...]:
         """Every stream it may produce to, policies included."""

@@ -13,6 +13,7 @@ from headrace.limits import LIMITS, Limits
 from headrace.model.source import Range, Timing
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.stragglers import limits_of_plan
 from headrace.plan.decisions.watermark_bounds import watermark_bounds
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
@@ -69,6 +70,10 @@ class Settings(msgspec.Struct, frozen=True):
     services: bool = False
     """Whether any computation calls an external system."""
     limits: Limits = LIMITS
+    limited: Mapping[str, int] = {}
+    """Label of a slot -> a limit beside those of the ledger; the simulator sets them at random."""
+    shed: tuple[str, ...] = ()
+    """Computations whose overloaded slots drop records."""
 
 
 def decide(
@@ -144,6 +149,8 @@ def _plan(
         given_up=ledger.given_up if determinants == ledger.determinants else {},
         tasks=ledger.tasks or settings.tasks,
         sketch=bool(settings.report_every) and (ledger.epoch + 1) % settings.report_every == 0,
+        limits=limits_of_plan(ledger.limits, settings.limited, settings.rings),
+        shed=settings.shed,
     )
 
 

@@ -70,6 +70,8 @@ class Emitter:
         self.calls = UnitCalls(runtime.store, order, label)
         self.answers = b""
         """Packed answers of outside services that are logged with the commit; set at the end."""
+        self.numbered: dict[str, dict[tuple[int, bytes], int]] = {}
+        """Stream -> time and value -> how many such rows without a known cause it was given."""
         self.keyless_hooks: dict[str, int] = {}
         """Keyless computation -> number of its hooks that have run here: the next ordinal."""
 
@@ -288,7 +290,7 @@ def fit(rows: Rows, schema: Schema) -> tuple[Rows, dict[int, str]]:
 
 def identify(emitter: Emitter, stream: str, rows: Rows) -> None:
     """Appends identities to the origins of rows whose causes are unknown."""
-    nth: dict[tuple[int, bytes], int] = {}
+    nth = emitter.numbered.setdefault(stream, {})
     cells = []
     values = rows.as_packed().packed.to_pylist()  # type: ignore[union-attr]
     times, origins = rows.timestamps.tolist(), rows.origins.to_pylist()  # type: ignore[union-attr]

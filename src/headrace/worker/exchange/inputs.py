@@ -20,7 +20,7 @@ from headrace.model.values.rows import Rows
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import WorkOrder
+from headrace.plan.epoch import FEEDBACK, WorkOrder
 from headrace.plan.parcel import Parcel
 from headrace.plan.units import host_mark, labels_of, saw_digest
 from headrace.plan.watermarks import FINAL, Histogram, Mark, feedback_input, merge
@@ -147,7 +147,8 @@ class Received:
         feedback = [i for i in node.inputs if i.stream in topology.graph.feedback]
         if feedback:
             hosts = topology.feeders(node) or topology.waits_only_for_cycle(node)
-            oldest = min((f.oldest for f in order.outbox.get(node.name, ())), default=None)
+            files = [f for f in order.outbox.get(node.name, ()) if f.kind == FEEDBACK]
+            oldest = min((f.oldest for f in files), default=None)
             value = feedback_input(before, [order.outs.get(h, 0) for h in hosts], oldest)
             return Mark(value, value)
         marks = [self._output_mark(host) for host in topology.feeders(node)]
@@ -158,6 +159,9 @@ class Received:
         for end in self.ends.values():
             if node.name in end.histograms:
                 histogram.merge(end.histograms[node.name])
+        for file in order.outbox.get(node.name, ()):
+            if file.histogram is not None:  # carried records count too (P8)
+                histogram.merge(file.histogram)
         estimate = histogram.quantile(1 - node.percentile)
         value = max(mark.value, estimate or 0)
         return Mark(value, value)
@@ -184,7 +188,7 @@ def _feedback(
     before = order.ins.get(node.name, 0)
     found: list[Parcel] = []
     for file in sorted(order.outbox.get(node.name, ()), key=lambda f: f.label):
-        if file.stream != stream:
+        if file.stream != stream or file.kind != FEEDBACK:
             continue
         name = f"{paths.OUTBOX}/{file.name}"
         data = map_named(runtime.store, name, file.at)

@@ -64,10 +64,32 @@ class Grouped:
 
     def part(self, key: bytes, shown: Any, before: int) -> InputPart:
         """A key's records in arrival order; `shown` is the key as hooks see it."""
-        times, *cells = self._cells.between(*self.spans[key])
+        start, end = self.spans[key]
+        times, *cells = self._cells.between(start, end)
         before = 0 if self.arrival.feedback else oldest_on_time(before)
         values = partial(self._values, cells, len(times), shown)
-        return InputPart(self.arrival.stream, shown, times, before, values)
+        late = self._late[start:end] if self._late is not None else None
+        return InputPart(self.arrival.stream, shown, times, before, values, late)
+
+    @cached_property
+    def _late(self) -> list[bool] | None:
+        """Which records were late when they arrived; None if that is decided now."""
+        arrived = self.arrival.arrived
+        return None if arrived is None else arrived.late[self._order].tolist()
+
+    def places(self, key: bytes) -> list[tuple[int, bool]] | None:
+        """The place of arrival of a key's records, and whether they were late then.
+
+        None where both are decided now: places are then positions in the order by key.
+        """
+        arrived = self.arrival.arrived
+        if arrived is None:
+            return None
+        start, end = self.spans[key]
+        chosen = self._order[start:end]
+        return list(
+            zip(arrived.places[chosen].tolist(), arrived.late[chosen].tolist(), strict=True)
+        )
 
     def values(self, key: bytes, shown: Any) -> list[Any]:
         """The values of a key's records."""

@@ -50,11 +50,13 @@ class KeyedHooks:
 
     def __init__(self, run: SlotRun, emitter: Emitter, outputs: Outputs) -> None:
         """`emitter` and `outputs` collect what the hooks make."""
-        live, timers, before, now = run.live, run.timers, run.before, run.now
+        live, timers = run.live, run.timers
         self.emitter, self.live, self.timers = emitter, live, timers
-        self.before, self.now = before, now
-        self._since = oldest_on_time(before)
+        self.before, self.now = run.before, run.now
+        self._since = oldest_on_time(run.before)
         """Lower bound of a hook's time. After the end of the input, the record's time counts."""
+        self._slot_run = run if run.held_before or run.held_now else None
+        """Given if some keys have a watermark of their own, as records of them are carried."""
         self.outputs = outputs
         self.wall = emitter.order.plan.wall
         self._traced = (
@@ -63,7 +65,7 @@ class KeyedHooks:
             else None
         )
         self.context = self._traced or HookContext(emitter, live.node, outputs, timers, b"")
-        self.context.final = now == END
+        self.context.final = run.now == END
         self.context.on_timer_set = self._timer_set
         self.context.on_forget = self._forget
         self._ordered = live.node.ordered
@@ -178,6 +180,8 @@ class KeyedHooks:
         context = self.context
         self.watch.begin()
         context.enter(shown, key)
+        if self._slot_run is not None:
+            self._see_watermarks(self._slot_run, key)
         context.watermark = self.before
         if self._with_origin:
             context.set_origin(keyed_origin(self.live.node.name, key))
@@ -211,6 +215,12 @@ class KeyedHooks:
                 self._fire("wall", at, cell[2], hook)
                 hook += 1
         self.watch.turn = None
+
+    def _see_watermarks(self, run: SlotRun, key: bytes) -> None:
+        """A key with carried records sees a watermark of its own (P3)."""
+        self.before, self.now = run.before_of(key), run.now_of(key)
+        self._since = oldest_on_time(self.before)
+        self.context.final = self.now == END
 
     def _run_records(self, key: bytes, state: KeyState, records: KeyRecords) -> None:
         """The short loop, for keys that have only records."""

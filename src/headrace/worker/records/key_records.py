@@ -23,19 +23,27 @@ Values = Callable[[], Iterable[Any]]
 class InputPart:
     """The records of one key in one input."""
 
-    __slots__ = ("_before", "_shown", "_values", "stream", "times")
+    __slots__ = ("_before", "_late", "_shown", "_values", "stream", "times")
 
     def __init__(
-        self, stream: str, shown: Any, times: list[int], before: int, values: Values
+        self,
+        stream: str,
+        shown: Any,
+        times: list[int],
+        before: int,
+        values: Values,
+        late: list[bool] | None = None,
     ) -> None:
-        """Records older than `before` are late."""
+        """Records older than `before` are late, unless `late` says which were late on arrival."""
         self.stream, self.times = stream, times
-        self._shown, self._before, self._values = shown, before, values
+        self._shown, self._before, self._values, self._late = shown, before, values, late
 
     def __iter__(self) -> Iterator[Record[Any]]:
         before = self._before
         late: Iterable[bool] = repeat(False)
-        if min(self.times) < before:
+        if self._late is not None:
+            late = self._late
+        elif min(self.times) < before:
             late = [time < before for time in self.times]
         values = self._values()
         return map(Record, values, self.times, repeat(self._shown), repeat(self.stream), late)

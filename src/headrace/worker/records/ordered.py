@@ -33,7 +33,10 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
     topology = run.emitter.runtime.topology
     with_identity = topology.needs_identity
     passed = run.now if run.now == END else run.now - 1
-    live = {cell for _, cell in run.slot.indexes[WAITING].due(passed)}
+    due = run.slot.indexes[WAITING].due(passed)
+    live = {cell for _, cell in due}
+    if run.held_now:
+        live = {cell for time, cell in due if _is_passed(time, run.now_of(cell[0]))}
     for cell, data in run.slot.view.waiting(passed) if live else ():
         if cell not in live:
             continue
@@ -49,21 +52,25 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
         order = (timestamp, index, origin, epoch, position)
         ready.setdefault(cell[0], []).append((order, record, identity))
         run.timers.set(WAITING, cell, None)
-    epoch = run.order.plan.epoch
     for group in groups:
         index, stream = group.arrival.index, group.arrival.stream
+        arrived = group.arrival.arrived
+        epoch = run.order.plan.epoch if arrived is None else arrived.epoch
         before = 0 if group.arrival.feedback else oldest_on_time(run.before)
         for key, (start, end) in group.spans.items():
-            shown = decode_key(key)
+            shown, now = decode_key(key), run.now_of(key)
             values: list[Any] | None = None
             raw: list[Any] | None = None
+            places = group.places(key)
             for position, timestamp in zip(range(start, end), group.times(key), strict=True):
                 carried = group.origins[position] if group.origins else b""
-                late = timestamp < before
-                if timestamp < run.now or run.now == END:
+                place, late = position, timestamp < before
+                if places is not None:
+                    place, late = places[position - start]
+                if timestamp < now or now == END:
                     traced = stream in with_identity
                     origin = origin_part(carried) if traced else carried
-                    order = (timestamp, index, origin, epoch, position)
+                    order = (timestamp, index, origin, epoch, place)
                     if values is None:
                         values = group.values(key, shown)
                     record = Record(values[position - start], timestamp, shown, stream, late)
@@ -71,7 +78,7 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
                     continue
                 if raw is None:
                     raw = group.raw(key, shown)
-                cell = (key, stream, _WAITING_ENTRY.pack(timestamp, epoch, index, position))
+                cell = (key, stream, _WAITING_ENTRY.pack(timestamp, epoch, index, place))
                 run.timers.set(WAITING, cell, (timestamp, timestamp))
                 run.waiting_values[cell] = encode_value(
                     (
@@ -79,7 +86,7 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
                         index,
                         carried,
                         epoch,
-                        position,
+                        place,
                         late,
                         raw[position - start],
                     )
@@ -90,3 +97,8 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
         rows = sorted(ready[key], key=_order)
         found[key] = [record for _, record, _ in rows], [identity for _, _, identity in rows]
     return found
+
+
+def _is_passed(timestamp: int, watermark: int) -> bool:
+    """Whether a watermark has passed a record."""
+    return timestamp < watermark or watermark == END

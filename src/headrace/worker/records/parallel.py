@@ -69,7 +69,7 @@ def _run_key(
     state = hooks.run_key(key, state, stored, records, due, due_wall, identities)
     if emitter.calls.broken is not None:
         raise emitter.calls.broken
-    return key, state, hooks.last_time.get(key, run.before)
+    return key, state, hooks.last_time.get(key, run.before_of(key))
 
 
 def _in_threads(

@@ -20,8 +20,8 @@ from headrace.worker.records.ordered import OrderedByKey, take_passed
 from headrace.worker.records.outputs import outputs_of
 from headrace.worker.records.parallel import KeyWork, run_keys
 from headrace.worker.records.traced_context import Identities
-from headrace.worker.slot_run import Arrival, SlotRun
-from headrace.worker.timers import EVENT, WALL
+from headrace.worker.slot_run import Arrival, SlotRun, due_events
+from headrace.worker.timers import WALL
 
 DueByKey = dict[bytes, list[tuple[int, CellId]]]
 
@@ -29,7 +29,7 @@ DueByKey = dict[bytes, list[tuple[int, CellId]]]
 def run_records(run: SlotRun, arrivals: list[Arrival]) -> None:
     """Runs the hooks of every key that has records or due timers."""
     groups = [Grouped(arrival) for arrival in arrivals]
-    due = _by_key(run.slot.indexes[EVENT].due(run.now))
+    due = _by_key(due_events(run))
     due_wall = _by_key(run.slot.indexes[WALL].due(run.order.plan.wall))
     ordered = take_passed(run, groups) if run.node.ordered else None
     arrived = keys_of(groups) if ordered is None else ordered
@@ -71,8 +71,9 @@ def _first_time(
         times = [time for group in groups for time in group.times(key)]
     oldest = min(times, default=END)
     fired = min((at for at, _ in due.get(key, ()) if at <= oldest), default=None)
-    first = fired if fired is not None else times[0] if times else run.before
-    return max(first, run.before)
+    before = run.before_of(key)
+    first = fired if fired is not None else times[0] if times else before
+    return max(first, before)
 
 
 def _load(

@@ -20,16 +20,18 @@ from headrace.model.values.rows import Rows
 from headrace.model.values.schema import Schema
 from headrace.model.values.shown import shown
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
-from headrace.pipeline.graph.graph import Node, To
+from headrace.pipeline.graph.graph import To
 from headrace.state.backend import Stored
 from headrace.state.entries import MapEntries
 from headrace.state.segment import Cell
+from headrace.state.view import CellId
 from headrace.worker import dead_letters, key_state
 from headrace.worker.cells import entry_cells_of_keys, field_cell, is_written
 from headrace.worker.exchange.emitter import fit
 from headrace.worker.key_state import KeyState
 from headrace.worker.slot_run import SlotRun
 from headrace.worker.tables.context import BareTableContext
+from headrace.worker.tables.parts import inputs_apart
 from headrace.worker.tables.timers import TableTimers
 from headrace.worker.watching.tracebacks import describe
 
@@ -44,9 +46,14 @@ class KeyedTableContext(BareTableContext):
         codes: Any,
         rows: Rows,
         inputs: Sequence[Input] = (),
+        due: Sequence[CellId] = (),
+        hook: int = 0,
     ) -> None:
-        """`codes` are the key indexes of `rows`. Keys without rows come after the others."""
-        super().__init__(run.emitter, run.node, rows)
+        """`codes` are the key indexes of `rows`. Keys without rows come after the others.
+
+        `due` are timers of these keys. `hook` tells calls over different keys of a slot apart.
+        """
+        super().__init__(run.emitter, run.node, rows, hook)
         self._inputs = inputs
         self.apart = inputs_apart(run.node)
         self._shows_keys = run.node.template.reads_values
@@ -69,7 +76,7 @@ class KeyedTableContext(BareTableContext):
         self._written: dict[str, list[bytes]] = {}
         self._aside = 0
         self._entries = MapEntries(run.state, run.live.shape.maps, keys, self._hashes)
-        self._timers = TableTimers(run, keys)
+        self._timers = TableTimers(run, keys, due)
         self.watermark = self.watermark_before = run.before
         self.watermark_after = run.now
         self.final = run.now == END
@@ -236,7 +243,8 @@ class KeyedTableContext(BareTableContext):
         letter = dead_letters.letter_of(emitter, node, key, stream, value, timestamp, error)
         origin = keyed_origin(node.name, self._keys[key_index])
         self._aside += 1
-        identity = f"{emitter.label}:{self.epoch}:{self._aside}".encode()
+        calls = f"{self.hook}:" if self.hook else ""
+        identity = f"{emitter.label}:{self.epoch}:{calls}{self._aside}".encode()
         dead_letters.send(emitter, node.errors, letter, timestamp, origin, identity)
 
     def _emit(
@@ -309,11 +317,6 @@ class KeyedTableContext(BareTableContext):
 _ARROW = {
     int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary(),
 }  # fmt: skip
-
-
-def inputs_apart(node: Node) -> bool:
-    """Whether a computation reads its inputs from `ctx.inputs()`, not as one common table."""
-    return len(node.inputs) > 1 and not node.template.reads_values
 
 
 def _as_list(values: Any) -> list[Any]:

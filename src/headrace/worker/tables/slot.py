@@ -21,14 +21,16 @@ from headrace.model.context import Input
 from headrace.model.values.rows import Rows, with_own
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.parcel import Parcel
+from headrace.state.view import CellId
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.lateness import keep_on_time
 from headrace.worker.runtime import Live
-from headrace.worker.slot_run import Arrival, SlotRun
+from headrace.worker.slot_run import Arrival, SlotRun, due_events
 from headrace.worker.tables.combine import reserved_name_error, time_column, value_table
 from headrace.worker.tables.context import KeylessTableContext
-from headrace.worker.tables.keyed_context import KeyedTableContext, inputs_apart
-from headrace.worker.timers import EVENT, WALL
+from headrace.worker.tables.keyed_context import KeyedTableContext
+from headrace.worker.tables.parts import by_watermarks, inputs_apart, one_per_input
+from headrace.worker.timers import WALL
 from headrace.worker.watching.tracebacks import describe
 from headrace.worker.watching.watchdog import HookWatch, watching
 
@@ -41,19 +43,27 @@ ROUNDS_MAX = 10_000
 def run_tables(run: SlotRun, arrivals: list[Arrival]) -> None:
     """Runs the hooks over all arrivals and all due timers, if there are any."""
     arrivals = [a for a in arrivals if len(a.parcel.rows)]
-    due: list[bytes] = []
+    due: list[CellId] = []
     if run.live.shape.takes_timer_tables:
-        indexes = run.slot.indexes
-        cells = [*indexes[EVENT].due(run.now), *indexes[WALL].due(run.order.plan.wall)]
-        due = [cell[0] for _, cell in cells]
+        wall = run.slot.indexes[WALL].due(run.order.plan.wall)
+        due = [cell for _, cell in (*due_events(run), *wall)]
+    if run.held_before or run.held_now:
+        for hook, part in enumerate(by_watermarks(run, one_per_input(run.node, arrivals), due)):
+            _run_part(part.run, part.arrivals, part.due, hook)
+    else:
+        _run_part(run, one_per_input(run.node, arrivals), due)
+
+
+def _run_part(run: SlotRun, arrivals: list[Arrival], due: list[CellId], hook: int = 0) -> None:
+    """Runs the hooks over some keys, which see the same watermarks."""
     if not arrivals and not due:
         return
     apart = inputs_apart(run.node)
     merged = Parcel.merge([_bare(a) if apart and len(arrivals) > 1 else a.parcel for a in arrivals])
     keys, codes = _used(merged)
     inputs = _inputs(arrivals, codes)
-    known = list(dict.fromkeys([*keys, *due]))
-    context = KeyedTableContext(run, known, codes, merged.rows, inputs)
+    known = list(dict.fromkeys([*keys, *(cell[0] for cell in due)]))
+    context = KeyedTableContext(run, known, codes, merged.rows, inputs, due, hook)
     if arrivals:
         shown = context.key_column(codes) if run.node.template.reads_values else None
         table = _table(run.node, merged.rows, arrivals, shown, codes)

@@ -11,22 +11,18 @@ from headrace.model.values.keys import decode_key, encode_part
 from headrace.model.values.time import END
 from headrace.state.view import CellId
 from headrace.worker.slot_run import SlotRun
-from headrace.worker.timers import CLOCKS, EVENT, WALL
+from headrace.worker.timers import CLOCKS, EVENT
 
 
 class TableTimers:
     """The timers of `ctx.set_timer`, addressed by the position of their key."""
 
-    def __init__(self, run: SlotRun, keys: list[bytes]) -> None:
+    def __init__(self, run: SlotRun, keys: list[bytes], due: Sequence[CellId]) -> None:
+        """`due`: the timers of these keys that were due when the hooks began."""
         self._run, self._keys = run, keys
         self._index = {key: i for i, key in enumerate(keys)}
         self._firing = False
-        indexes, wall = run.slot.indexes, run.order.plan.wall
-        takes = run.live.shape.takes_timer_tables
-        self._due: set[tuple[str, CellId]] = set()
-        if takes:
-            self._due.update((EVENT, cell) for _, cell in indexes[EVENT].due(run.now))
-            self._due.update((WALL, cell) for _, cell in indexes[WALL].due(wall))
+        self._due = {(cell[1], cell) for cell in due}  # the field of a timer's cell is its clock
 
     def times(self, tag: Any, clock: str) -> pa.Array:
         """The time of each key's timer; null if the key has no timer."""
