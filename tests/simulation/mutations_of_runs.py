@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from headrace.engine.driver import attempts
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver import follower as follower_module
 from headrace.engine.driver.driver import Driver
@@ -173,6 +174,7 @@ def checkpoints_are_made_anew() -> Iterator[None]:
             raise
 
     with (
+        patch.object(attempts, "require_present", helpful),
         patch.object(driver_module, "require_present", helpful),
         patch.object(follower_module, "require_present", helpful),
     ):
