@@ -61,6 +61,7 @@ ENGINE_FACE = "the modules that lie directly in engine/"
 ENGINE_ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     ("history",),
     ("upkeep",),
+    ("jobs",),
     ("driver",),
     ("leading",),
     ("replay", "spark"),

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.engine.support import counting, driver_of, follower_of, run
 
 from headrace import SparkError, StoreError, UserCodeError
-from headrace.engine.driver.failures import ended, final_failure
+from headrace.engine.jobs.failures import ended, final_failure
 from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.plan.decisions.next_step import Run
 from headrace.sinks import foreach

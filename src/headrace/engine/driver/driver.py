@@ -110,7 +110,9 @@ class Driver:
             self.store, log, self._deliverer.tidy, background=self.options.background
         )
         self.control = Controller(setup, checkpoint, log, history)
-        self._attempts = Attempts(setup, checkpoint, self._elastic.run, on_job)
+        self._attempts = Attempts(
+            self.topology, self.store, checkpoint, self._elastic.run, self.substrate.gone, on_job
+        )
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
         self._checked_s = float("-inf")

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.engine.driver.failures import final_failure
-from headrace.engine.driver.setup import Setup
+from headrace.engine.jobs.failures import final_failure
 from headrace.errors import HeadraceError
 from headrace.failpoints import reach
 from headrace.log.content import first_damaged
 from headrace.log.identity import require_present
+from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.epoch import Commit, Report, WorkOrder
+from headrace.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,16 @@ class Attempts:
 
     def __init__(
         self,
-        setup: Setup,
+        topology: Topology,
+        store: Store,
         checkpoint: str,
         run: Callable[[WorkOrder], Sequence[Report]],
+        gone: Callable[[], str | None],
         on_job: Callable[[bool], None],
     ) -> None:
-        """`run` runs a job on the substrate and returns its reports."""
-        self._topology, self._substrate, self._store = setup.topology, setup.substrate, setup.store
-        self._checkpoint, self._run, self._on_job = checkpoint, run, on_job
+        """`run` runs a job and returns its reports; `gone` says how the substrate has ended."""
+        self._topology, self._store, self._checkpoint = topology, store, checkpoint
+        self._run, self._gone, self._on_job = run, gone, on_job
 
     def attempt(self, order: WorkOrder) -> Attempt:
         """Runs the job of a plan once."""
@@ -52,7 +55,7 @@ class Attempts:
         except HeadraceError as error:
             return Attempt(error)
         except Exception as error:
-            if (final := final_failure(str(error), self._substrate.gone())) is not None:
+            if (final := final_failure(str(error), self._gone())) is not None:
                 return Attempt(final, cause=error)
             require_present(self._store, self._checkpoint)
             return Attempt(RunAgain(f"{type(error).__name__}: {error}"), cause=error)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.driver.failures import way_out, workers_lack
+from headrace.engine.jobs.failures import way_out, workers_lack
 from headrace.engine.spark.session import is_ours, reason_in
 from headrace.errors import SparkError, StoreError
 from headrace.store.store import Store

@@ -18,8 +18,8 @@ import xxhash
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql.functions import col
 
-from headrace.engine.driver.failures import STOPPED, ended
 from headrace.engine.driver.local import read_all, reports_in, run_epoch
+from headrace.engine.jobs.failures import STOPPED, ended
 from headrace.engine.spark.anchors import Anchors
 from headrace.engine.spark.deadline import Deadline
 from headrace.engine.spark.jvm_noise import FAREWELL_S, NoFarewell
