@@ -111,7 +111,12 @@ class Driver:
         )
         self.control = Controller(setup, checkpoint, log, history)
         self._attempts = Attempts(
-            self.topology, self.store, checkpoint, self._elastic.run, self.substrate.gone, on_job
+            self.topology,
+            self.store,
+            checkpoint,
+            self._elastic.run,
+            lambda: self.substrate.gone(),
+            on_job,
         )
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
