@@ -144,15 +144,24 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
     total = Counters()
     for report in reports:
         counters = report.counters
-        if report.host in topology.graph.injectors:
-            total.records += counters.records
         if counters.records:
-            total.records_of = summed(total.records_of, {report.host: counters.records})
-        for name in ("hooks", "timers", "late", "dead", "behind", "unfired"):
-            setattr(total, name, getattr(total, name) + getattr(counters, name))
-        total.metrics = summed(total.metrics, counters.metrics)
-        total.dead_of = summed(total.dead_of, counters.dead_of)
-        total.shed_of = summed(total.shed_of, counters.shed_of)
+            if report.host in topology.graph.injectors:
+                total.records += counters.records
+            known = total.records_of.get(report.host, 0)
+            total.records_of[report.host] = known + counters.records
+        total.hooks += counters.hooks
+        total.timers += counters.timers
+        total.late += counters.late
+        total.dead += counters.dead
+        total.behind += counters.behind
+        total.unfired += counters.unfired
+        # Most slots of a large epoch have none of these.
+        if counters.metrics:
+            total.metrics = summed(total.metrics, counters.metrics)
+        if counters.dead_of:
+            total.dead_of = summed(total.dead_of, counters.dead_of)
+        if counters.shed_of:
+            total.shed_of = summed(total.shed_of, counters.shed_of)
     return total
 
 
