@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.support import environment
 
-from headrace.bench.cluster import Cluster, cluster
+from headrace.bench.cluster import Cluster, cluster, wait_for
 
 EXECUTORS = 4
 
@@ -61,9 +61,11 @@ def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
 
 @pytest.fixture
 def spark(clustered: Cluster, session_of: Callable[..., SparkSession]) -> SparkSession:
-    """The session, with all of its executors there."""
+    """The session, with all of its executors there, and known to it."""
     session = session_of()
     clustered.ready()
+    context = session.sparkContext
+    wait_for(lambda: context.defaultParallelism >= EXECUTORS, "all executors to have registered")
     return session
 
 

@@ -62,7 +62,7 @@ def settings_for(setup: Setup, ledger: Ledger, report_every: int) -> Settings:
     options, parallelism = setup.options, setup.substrate.parallelism
     return Settings(
         until=options.until,
-        tasks=parallelism,
+        tasks=tasks_for(setup),
         rings=rings_for(setup.topology, ledger, options.slots, parallelism),
         fingerprint=setup.fingerprint,
         short_records_max=options.short_records_max,
@@ -70,6 +70,18 @@ def settings_for(setup: Setup, ledger: Ledger, report_every: int) -> Settings:
         services=setup.topology.uses_services(),
         limits=setup.store.system.limits,
     )
+
+
+def tasks_for(setup: Setup) -> int:
+    """How many tasks a level has, unless the ledger says it: as many as can run at once (J10).
+
+    Where Spark adds executors for tasks that wait, there is one for each slot that is asked for.
+    """
+    substrate, slots = setup.substrate, setup.options.slots or 0
+    if not substrate.grows:
+        return substrate.parallelism
+    asked = (node.slots or slots for node in setup.topology.keyed.values())
+    return max([substrate.parallelism, *asked])
 
 
 def rings_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.takeover import rings_for
+from headrace.engine.driver.takeover import rings_for, tasks_for
 from headrace.engine.spark.substrate import SparkSubstrate
 from headrace.plan.decisions.rehearsal import rehearsal
 
@@ -22,7 +22,7 @@ def warm(follower: Follower, substrate: SparkSubstrate, slots: int | None) -> No
             ledger,
             follower.checkpoint,
             rings,
-            tasks=ledger.tasks or substrate.parallelism,
+            tasks=ledger.tasks or tasks_for(follower.setup),
             short=short,
         )
         if order is None:
