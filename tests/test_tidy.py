@@ -65,6 +65,7 @@ ENGINE_ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     ("driver",),
     ("leading",),
     ("replay", "spark"),
+    ("deploy",),
     (ENGINE_FACE,),
 )
 LEVEL_OF_ENGINE_ROOM = {

@@ -29,7 +29,7 @@ def sinks_that_went_ahead_are_not_noticed() -> AbstractContextManager[Any]:
     """F3: an epoch that a sink has is skipped, whoever delivered it."""
 
     def trusting(self: Deliverer, outlet: Any, commit: Any) -> None:
-        self._deliver_to(outlet, commit, delivery._high_water(outlet))
+        self._deliver_to(outlet, commit, delivery.high_water(outlet))
 
     return patch.object(Deliverer, "_deliver_own", trusting)
 

@@ -145,6 +145,23 @@ def rescale(
 @click.command(
     epilog="""\b
 Examples:
+  headrace rollback state/orders"""
+)
+@_location
+@_asking
+def rollback(checkpoint: str, **asking: Any) -> None:
+    """Take a deploy back that is on probation.
+
+    The new code lets go, and the former code, which is its guard, goes on: in mode forward from the
+    last epoch, in mode restore from the epoch of the hand-over. After a deploy is confirmed, deploy
+    the former code instead.
+    """
+    _ask(checkpoint, "rollback", {}, asking)
+
+
+@click.command(
+    epilog="""\b
+Examples:
   headrace savepoint state/orders before-migration
   headrace savepoint state/orders before-migration --drop
   headrace status state/orders"""

@@ -12,8 +12,9 @@ import click
 
 from headrace.cli.bench.commands import bench
 from headrace.cli.chaos import chaos
-from headrace.cli.control import pause, rescale, restore, resume, savepoint, stop
+from headrace.cli.control import pause, rescale, restore, resume, rollback, savepoint, stop
 from headrace.cli.demo import demo
+from headrace.cli.deploy import deploy
 from headrace.cli.replay import AS_A_PROCESS, replay
 from headrace.cli.run import run
 from headrace.cli.state import state
@@ -52,6 +53,7 @@ Examples:
   headrace ps state/orders state/clicks
   headrace status state/orders
   headrace rescale state/orders Orders 8
+  headrace deploy state/orders shop.orders:pipeline
   headrace state get state/orders Orders o1
   headrace replay shop.orders:pipeline --checkpoint state/orders --epoch 17
   headrace store check s3://bucket/orders
@@ -68,7 +70,7 @@ def cli(debug: bool) -> None:
 
 
 VERBS = (
-    *(run, ps, status, pause, resume, stop, rescale, savepoint, restore),
+    *(run, deploy, rollback, ps, status, pause, resume, stop, rescale, savepoint, restore),
     *(replay, state, store, demo, bench, chaos),
 )
 for verb in VERBS:

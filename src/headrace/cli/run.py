@@ -60,7 +60,18 @@ Examples:
     "--supervised",
     is_flag=True,
     help="Started by a program (systemd and the like) again and again: end, with status 0, where "
-    "`headrace stop` has stopped the pipeline.",
+    "`headrace stop` has stopped the pipeline; stand by where a deploy is on probation; never put "
+    "other code in force.",
+)
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Put this code in force, though the log names other code.",
+)
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Confirm this code, if its deploy is on probation and its driver has ended.",
 )
 @options.lease
 @options.give_up_after

@@ -27,6 +27,7 @@ from headrace.plan.control import (
     REPEATED,
     RESCALE,
     RESUME,
+    ROLLBACK,
     SAVEPOINT,
     STOP,
     STOPPED,
@@ -90,6 +91,10 @@ class Remote:
         """Keeps the state of the last commit under a name."""
         return self.ask(SAVEPOINT, {"name": name}, **options)
 
+    def rollback(self, **options: Any) -> Told:
+        """Takes a deploy back that is on probation."""
+        return self.ask(ROLLBACK, {}, **options)
+
     def drop_savepoint(self, name: str, **options: Any) -> Told:
         """Drops a savepoint."""
         return self.ask(DROP_SAVEPOINT, {"name": name}, **options)
@@ -112,7 +117,7 @@ class Remote:
 
         InvalidPipeline if the request was refused, Unheard if no driver has answered.
         """
-        self._require_running(verb)
+        self.require_running(verb)
         system = self.store.system
         nonce = system.token_hex(8)
         request = ControlRequest(
@@ -152,7 +157,7 @@ class Remote:
         message = asked.done.message if asked.done is not None else answer.message
         return Told(answer.verdict, message, asked.position)
 
-    def _require_running(self, verb: str) -> None:
+    def require_running(self, verb: str) -> None:
         """Refuses where no driver can hear: nothing is put, so that no later start takes it."""
         ledger, lease = self.ledger(), read_lease(self.store)
         if ledger.control.stop == STOPPED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import RunControl, run_loop
@@ -19,6 +19,7 @@ from headrace.plan.control import (
     PAUSE,
     RESCALE,
     RESUME,
+    ROLLBACK,
     SAVEPOINT,
     STOP,
     TAKEN,
@@ -29,12 +30,27 @@ from headrace.plan.progress import RunSummary, Status
 from headrace.plan.summary import carried_rows, lowest_watermark
 
 
+class Deployable(Protocol):
+    """A pipeline that can be deployed: `Pipeline`."""
+
+    def deploy(self, *, checkpoint: Any, **options: Any) -> Job: ...
+
+
 class Job:
     """A pipeline that runs in the background. Use it as a context manager: leaving stops it."""
 
-    def __init__(self, follower: Follower, warm: Callable[[], None] = lambda: None) -> None:
-        """`warm` is called by a standby to keep ready what it will need."""
+    def __init__(
+        self,
+        follower: Follower,
+        warm: Callable[[], None] = lambda: None,
+        candidate: str = "",
+    ) -> None:
+        """`warm` is called by a standby to keep ready what it will need.
+
+        `candidate`: the id of a deploy that was asked for; the job waits for the hand-over.
+        """
         self._follower = follower
+        self._candidate = candidate
         self._warm = warm
         self._control = RunControl()
         self._summary: RunSummary | None = None
@@ -46,7 +62,7 @@ class Job:
 
     def _run(self) -> None:
         try:
-            self._summary = run_loop(self._follower, self._control, self._warm)
+            self._summary = run_loop(self._follower, self._control, self._warm, self._candidate)
         except BaseException as error:
             self._error = error
 
@@ -99,6 +115,20 @@ class Job:
     def drop_savepoint(self, name: str, wait: bool = True) -> Outcome | None:
         """Drops a savepoint: its files are deleted when nothing else needs them."""
         return self._ask(DROP_SAVEPOINT, {"name": name}, wait)
+
+    def deploy(self, pipeline: Deployable, **options: Any) -> Job:
+        """Starts changed code of this pipeline beside it, which takes over between two epochs.
+
+        Returns the job of the new code; this one becomes the guard, and ends when the deploy is
+        confirmed. See `Pipeline.deploy` for the options.
+        """
+        follower = self._follower
+        options.setdefault("spark", follower.substrate.spark)
+        return pipeline.deploy(checkpoint=follower.store, **options)
+
+    def rollback(self, wait: bool = True) -> Outcome | None:
+        """Takes this code back while it is on probation: it lets go, and its guard goes on."""
+        return self._ask(ROLLBACK, {}, wait)
 
     def _ask(self, verb: str, arguments: dict[str, Any], wait: bool) -> Outcome | None:
         """Asks the leader in this process; its decision is an entry of the log, as for any request.

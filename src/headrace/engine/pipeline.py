@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import msgspec
 
+from headrace.engine.commands import Remote
+from headrace.engine.deploy.candidate import CONFIRM_AFTER, PROBATION_S, deploy_options, prepare
+from headrace.engine.deploy.room import require_room
 from headrace.engine.driver.follower import Follower
+from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.setup import Setup
 from headrace.engine.job import Job
 from headrace.engine.leading.loop import RunControl, run_loop
@@ -20,13 +24,22 @@ from headrace.engine.spark.tracebacks import brief
 from headrace.engine.spark.warm_up import warm
 from headrace.errors import HeadraceError
 from headrace.failpoints import arm_from_environment
+from headrace.model.values.time import Duration
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.control import DEPLOY
+from headrace.plan.deploy.code import arguments_of
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options, RunOptions, check_options
 from headrace.plan.progress import RunSummary
+from headrace.state.cache import WorkerCache
 from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
+from headrace.store.store import Store
+from headrace.worker.runtime import Runtime
+
+REHEARSALS_OF_A_CANDIDATE = 3
+"""How often a candidate warms up before it asks to take over."""
 
 
 class Pipeline(PipelineBuilder):
@@ -71,6 +84,9 @@ class Pipeline(PipelineBuilder):
           longest time is deleted.
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
           default a minute, or twenty times the slowest epoch so far. It doubles with each attempt.
+        - `replace`: whether other code than the log names may be put in force (default; the command
+          needs --replace). `confirm`: confirms this code, if it is on probation.
+        - `supervised`: a program starts it, not a person: it changes nothing that a person decided.
         - `accept_changed`: files that may have changed since they were read (a stream's name for
           a list or a generator). If such a file was not yet read to its end, reading continues
           with the first record at or after the old position; otherwise it counts as read in its
@@ -101,15 +117,68 @@ class Pipeline(PipelineBuilder):
             shown = brief(error)
         raise shown
 
+    def deploy(
+        self,
+        *,
+        checkpoint: str | os.PathLike[str] | Store,
+        spark: Any = None,
+        confirm_after: int = CONFIRM_AFTER,
+        probation: Duration = f"{PROBATION_S:.0f}s",
+        check: str = "sample",
+        mode: str = "",
+        rekeyed: Mapping[str, str] | None = None,
+        calls: str = "",
+        moved: Sequence[str] = (),
+        **options: Unpack[RunOptions],
+    ) -> Job:
+        """Puts this code in force on a checkpoint where other code of the pipeline runs.
+
+        It checks itself beside the running code, takes over between two epochs, and leads on
+        probation. Until it is confirmed the former code is its guard and takes back by itself.
+
+        - `spark`: a session, or a function that starts one when all checks have passed.
+        - `confirm_after`: in which of its epochs the deploy is confirmed.
+        - `probation`: how long the guard waits for progress before it takes the deploy back.
+        - `check`: "sample" or "all" of the stored keys are read and migrated before.
+        - `mode`: "restore" holds outputs until it is confirmed, so that a rollback leaves no trace;
+          "forward" refuses where that would be needed. By default the contracts decide.
+        - `rekeyed`: computation -> "drop": its state is given up.
+        - `calls="stay"`: calls to the outside that were made stay made after a rollback.
+        - `moved`: streams whose source is the same data at another place.
+        """
+        options.setdefault("until", None)
+        try:
+            chosen = deploy_options(
+                confirm_after, probation, check, mode, rekeyed or {}, calls, moved
+            )
+            run = check_options(options)
+            topology, store = self.freeze(), checkpoint_store(checkpoint)
+            require_exact_puts(store)
+            remote = Remote(store)
+            remote.require_running(DEPLOY)
+            wish = prepare(_beside(topology, store, run), chosen)
+            started = spark() if callable(spark) else spark or local_session()
+            require_room(started)
+            follower = self._follower(store, started, run)
+            follower.follow()
+            if isinstance(follower.substrate, SparkSubstrate):
+                for _ in range(REHEARSALS_OF_A_CANDIDATE):
+                    warm(follower, follower.substrate, run.slots)
+            remote.ask(DEPLOY, arguments_of(wish), expires_s=chosen.expires_s, done=False)
+            return Job(follower, self._warm_up(follower), wish.candidate)
+        except HeadraceError as error:
+            shown = brief(error)
+        raise shown
+
     def _warm_up(self, follower: Follower) -> Callable[[], None]:
         """Keeps Spark warm for a standby."""
         substrate, options = follower.substrate, follower.setup.options
-        if not options.standby or not isinstance(substrate, SparkSubstrate):
+        if not isinstance(substrate, SparkSubstrate):
             return lambda: None
         return lambda: warm(follower, substrate, options.slots)
 
     def _follower(
-        self, checkpoint: str | os.PathLike[str], spark: Any, options: Options
+        self, checkpoint: str | os.PathLike[str] | Store, spark: Any, options: Options
     ) -> Follower:
         topology = self.freeze()
         arm_from_environment()
@@ -126,6 +195,12 @@ class Pipeline(PipelineBuilder):
         if not _may_read_itself(topology):
             options = msgspec.structs.replace(options, short_records_max=0)
         return Follower(Setup(topology, fingerprint(topology.graph), store, substrate, options))
+
+
+def _beside(topology: Topology, store: Store, options: Options) -> Follower:
+    """A follower that checks and never leads: it has no Spark."""
+    substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
+    return Follower(Setup(topology, fingerprint(topology.graph), store, substrate, options))
 
 
 def _may_read_itself(topology: Topology) -> bool:

@@ -40,7 +40,7 @@ class Engine:
             listener.on_end(summary)
         return summary
 
-    def stop(self, wait: bool = True) -> None:
+    def leave(self, wait: bool = True) -> None:
         pass
 
 
@@ -96,6 +96,9 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "slots": 3,
         "epoch_target": "250ms",
         "standby": True,
+        "supervised": False,
+        "replace": False,
+        "confirm": False,
         "lease": "5s",
         "give_up_after": "10m",
         "replicas": 1,

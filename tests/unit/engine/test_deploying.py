@@ -22,7 +22,7 @@ from headrace.plan.deploy import code as codes
 from headrace.plan.deploy.code import CANDIDATE, GUARD, ROLLED_BACK, STANDBY, DeployWish
 from headrace.plan.deploy.comparison import FORWARD, RESTORE, compare
 from headrace.plan.deploy.contract import contract_of
-from headrace.plan.deploy.handover import HandedOver, facts_of
+from headrace.plan.deploy.handover import HandedOver, facts_of, judge_wish
 from headrace.plan.deploy.roles import NotInForce
 from headrace.sources import memory
 from headrace.store.disk import DiskStore
@@ -72,10 +72,11 @@ class World:
         self.root = root
         self.store: Store = DiskStore(str(root / "state"))
         self.clock = Clock()
+        self.values = VALUES
 
     def topology(self, computation: Any) -> Topology:
         p = PipelineBuilder("p")
-        p.read("values", memory(VALUES, timestamps=range(len(VALUES))))
+        p.read("values", memory(self.values, timestamps=range(len(self.values))))
         p.compute(computation, inputs={"values": str}, outputs="counts", name="C")
         p.stream("counts").write(sinks.jsonl(str(self.root / "out")))
         return p.freeze()
@@ -113,7 +114,7 @@ def wish(old: Driver, new: Follower, *, k: int = 3, mode: str = "", **more: Any)
         "n1", new.setup.fingerprint, new.contract, mode or found.mode, old.ledger.code.fingerprint,
         k, 60.0, 2**62, found.drain, **more,
     )  # fmt: skip
-    assert old.deploy.wish(made) == ""
+    assert judge_wish(old.ledger, made) == ""
     return made
 
 

@@ -14,8 +14,8 @@ from headrace.failpoints import reach
 from headrace.log.entry import CONFIRM, HANDOVER, LAPSE
 from headrace.log.epochlog import EpochLog
 from headrace.plan.deploy import fold
-from headrace.plan.deploy.code import ConfirmBody, DeployWish, LapseBody
-from headrace.plan.deploy.handover import HandedOver, is_drained, judge_wish, next_move
+from headrace.plan.deploy.code import ConfirmBody, LapseBody
+from headrace.plan.deploy.handover import HandedOver, Left, LetGo, is_drained, next_move
 from headrace.plan.ledger import Ledger
 from headrace.system import System
 
@@ -47,19 +47,20 @@ class LeadersDeploy:
     @property
     def comes_next(self) -> bool:
         """Whether a hand-over is to stand in the place of the next plan."""
-        wish = self._ledger.code.wish
+        wish, found = self._ledger.code.wish, self._ledger.code.probation
+        if found is not None and found.withdrawn:
+            return True
         return wish is not None and is_drained(self._ledger, wish)
 
     def hold(self) -> None:
         """Keeps deliveries back, if the probation is in restore mode; called when it leads."""
         self._deliverer.holds = self.holds
 
-    def wish(self, wish: DeployWish) -> str:
-        """Judges a request to deploy; returns why it is refused, or ""."""
-        return judge_wish(self._ledger, wish)
-
-    def hand_over(self) -> HandedOver | None:
+    def hand_over(self) -> Left | None:
         """Hands over if nothing waits any more; after that this driver writes nothing."""
+        found = self._ledger.code.probation
+        if found is not None and found.withdrawn:
+            return LetGo(found.withdrawn)
         if self._ledger.code.wish is None:
             return None
         move = next_move(self._ledger, self._deliverer.acknowledged(), self._clock())

@@ -47,7 +47,7 @@ from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
 from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain
-from headrace.plan.deploy.handover import HandedOver
+from headrace.plan.deploy.handover import Left
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan, WorkOrder
 from headrace.plan.listener import Listeners
@@ -161,7 +161,7 @@ class Driver:
         if self.ledger.open_plan is not None:
             self._void(self.ledger.open_plan, "the driver was asked to stop")
 
-    def step(self) -> Run | Wait | Finish | HandedOver:
+    def step(self) -> Run | Wait | Finish | Left:
         """Takes one decision and carries it out."""
         if self.ledger.commit_position > self.log.position:
             # `_commit` adds the commit to the ledger first; here the write of its entry failed.

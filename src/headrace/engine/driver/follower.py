@@ -197,6 +197,11 @@ class Follower:
             raise
         return driver
 
+    def step_back(self) -> None:
+        """After a hand-over: it follows again, from the log alone."""
+        self.driver = None
+        self._must_recover = True
+
     def close(self) -> None:
         """Closes the substrate."""
         self.substrate.close()

@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import HeadraceError, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
+from headrace.plan.deploy.code import STANDBY
 from headrace.store.counts import LEASE, counted_as
 from headrace.store.store import Store
 from headrace.system import REAL, System
@@ -76,6 +77,8 @@ class TakeOver(msgspec.Struct, frozen=True):
 
     generation: int
     text: str
+    role: str = STANDBY
+    """As what to take over: a standby, a candidate, a guard."""
 
 
 class LeaderFinished(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 
+import msgspec
+
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower, PipelineStopped, StoodBack
 from headrace.engine.leading.lease import (
@@ -22,14 +24,19 @@ from headrace.engine.leading.lease import (
     LeaseKeeper,
     LeaseObserver,
     Pulse,
+    TakeOver,
 )
+from headrace.engine.leading.probation import await_silence
 from headrace.engine.leading.retry import Retry, StopAsked
-from headrace.engine.leading.standby import StoppedByRequest, stand_by
+from headrace.engine.leading.standby import REHEARSALS, StoppedByRequest, stand_by
+from headrace.engine.leading.watch import CodeWatch, DeployFailed, Superseded
 from headrace.errors import Fenced, IncompatibleState, SparkError
 from headrace.plan.control import ControlRequest, Outcome
 from headrace.plan.decisions.hints import after_reading, before_running
 from headrace.plan.decisions.next_step import Finish, Run, Wait
 from headrace.plan.decisions.transient import Outage, is_outage
+from headrace.plan.deploy.handover import HandedOver, LetGo
+from headrace.plan.deploy.roles import NotInForce
 from headrace.plan.progress import RunSummary
 
 POLL_S = 0.2
@@ -46,7 +53,7 @@ class RunControl:
         self.stop: ControlRequest | None = None
         """Given if the whole pipeline is to stop with it."""
         self.phase = "starting"
-        """starting, standby, running, paused (by a request), ended, failed."""
+        """starting, standby, running, paused (by a request), guard, ended, failed."""
         self.error: BaseException | None = None
         """The error that the run failed with."""
         self.retry: Retry | None = None
@@ -86,10 +93,14 @@ def run_loop(
     follower: Follower,
     control: RunControl | None = None,
     warm: Callable[[], None] = lambda: None,
+    candidate: str = "",
 ) -> RunSummary:
-    """Runs epochs until the end, or until asked to stop; a standby calls `warm`."""
+    """Runs epochs until the end, or until asked to stop; a standby calls `warm`.
+
+    `candidate` is the id of a deploy that was asked for: the run waits for the hand-over to it.
+    """
     try:
-        summary = _Loop(follower, control or RunControl(), warm).run()
+        summary = _Loop(follower, control or RunControl(), warm, candidate).run()
     except Exception as error:
         follower.listeners.failure(error)
         raise
@@ -100,8 +111,11 @@ def run_loop(
 class _Loop:
     """The state of one run."""
 
-    def __init__(self, follower: Follower, control: RunControl, warm: Callable[[], None]) -> None:
+    def __init__(
+        self, follower: Follower, control: RunControl, warm: Callable[[], None], candidate: str
+    ) -> None:
         self._follower = follower
+        self._candidate = candidate
         self._options = options = follower.setup.options
         self._control = control
         self._warm = warm
@@ -127,10 +141,17 @@ class _Loop:
             opened.callback(self._follower.close)
             try:
                 driver = self._take_turn()
-                if not isinstance(driver, Driver):
-                    return self._nothing_done(driver)
-                opened.callback(driver.close)
-                return self._lead(driver)
+                while isinstance(driver, Driver):
+                    with ExitStack() as leading:
+                        leading.callback(driver.close)
+                        summary = self._lead(driver)
+                        if summary is not None:
+                            return summary
+                    summary = driver.summary("handed over")
+                    driver = self._guard()
+                    if not isinstance(driver, Driver):
+                        return msgspec.structs.replace(summary, reason=driver)
+                return self._nothing_done(driver)
             except StopAsked:  # during the takeover
                 self._let_go(RELEASED, "stopped")
                 return self._nothing_done("stopped")
@@ -172,25 +193,37 @@ class _Loop:
 
         Returns the reason instead if this run is not to lead.
         """
-        options = self._options
-        if not options.standby:
-            return self._take_over()
+        options, follower = self._options, self._follower
+        if not options.standby and not self._candidate:
+            if not options.supervised:
+                return self._take_over(None)
+            follower.follow()
+            if follower.ledger.code.probation is None:
+                return self._take_over(None)
         self._control.phase = "standby"
-        length_s = options.lease_s or POLL_STANDBY_S
-        observer = LeaseObserver(length_s)
+        return self._stand_by(REHEARSALS)
+
+    def _guard(self) -> Driver | str:
+        """After a hand-over: waits until the deploy is confirmed, or takes it back."""
+        self._control.phase = "guard"
+        self._follower.step_back()
+        return self._stand_by(0)
+
+    def _stand_by(self, rehearsals: int) -> Driver | str:
+        length_s = self._options.lease_s or POLL_STANDBY_S
+        mine = self._follower.setup.fingerprint
+        watch = CodeWatch(mine, LeaseObserver(length_s), self._candidate)
         poll_s = min(POLL_STANDBY_S, length_s / RENEWALS)
         stopping = self._control.stopping
         while True:
-            verdict = stand_by(self._follower, observer, poll_s, stopping, self._tell, self._warm)
-            if verdict is None:
-                return "stopped"
-            if isinstance(verdict, LeaderFinished):
-                return "not_needed"
-            if isinstance(verdict, StoppedByRequest):
-                return "stopped"
+            verdict = stand_by(
+                self._follower, watch, poll_s, stopping, self._tell, self._warm, rehearsals
+            )
+            if not isinstance(verdict, TakeOver):
+                return self._not_needed(verdict, was_leader=not rehearsals)
             try:
-                driver = self._take_over(verdict.generation)
-            except StoodBack:
+                driver = self._take_over(verdict)
+            except (StoodBack, NotInForce):
                 self._tell("standby", "standby: another driver was first")
             except Exception as error:
                 if not is_outage(error):
@@ -200,7 +233,7 @@ class _Loop:
                 self._keeper = None
                 self._leads = False
                 self._retry.wait(error)
-                observer.unreadable()
+                watch.unreadable()
             else:
                 self._retry.over()
                 self._tell(
@@ -209,10 +242,40 @@ class _Loop:
                 )
                 return driver
 
-    def _take_over(self, lapsed: int | None = None) -> Driver:
-        return self._follower.take_over(
-            lapsed, waiter=self._retry, on_lead=self._begin_to_lead, on_job=self._pulse.job
+    def _not_needed(
+        self,
+        verdict: LeaderFinished | StoppedByRequest | Superseded | DeployFailed | None,
+        *,
+        was_leader: bool,
+    ) -> str:
+        """Why a run that follows ends without leading."""
+        if verdict is None or isinstance(verdict, StoppedByRequest):
+            return "stopped"
+        if isinstance(verdict, DeployFailed):
+            raise IncompatibleState(f"the deploy has not taken place: {verdict.text}")
+        if isinstance(verdict, LeaderFinished):
+            return "not_needed"
+        if not verdict.was_in_force and not was_leader:
+            raise IncompatibleState(
+                f"{verdict.text}: a standby has the code in force (headrace deploy changes it)"
+            )
+        return "superseded"
+
+    def _take_over(self, found: TakeOver | None) -> Driver:
+        follower, role, lapsed = self._follower, None, None
+        if found is not None:
+            lapsed = found.generation
+            role = follower.as_role(found.role, candidate=self._candidate, reason=found.text)
+        driver = follower.take_over(
+            lapsed,
+            role=role,
+            on_probation=lambda: await_silence(follower, self._control.stopping),
+            waiter=self._retry,
+            on_lead=self._begin_to_lead,
+            on_job=self._pulse.job,
         )
+        self._candidate = ""
+        return driver
 
     def _begin_to_lead(self) -> None:
         """Called when the generation is in the log: from now on others wait for this driver."""
@@ -228,7 +291,8 @@ class _Loop:
                 self._pulse,
             )
 
-    def _lead(self, driver: Driver) -> RunSummary:
+    def _lead(self, driver: Driver) -> RunSummary | None:
+        """Runs epochs; None if the driver has handed over, and is the guard now."""
         control = self._control
         control.phase = "running"
         for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
@@ -251,6 +315,12 @@ class _Loop:
                 if isinstance(step, Finish):
                     self._let_go(DONE, step.reason)
                     return driver.summary(step.reason)
+                if isinstance(step, LetGo):
+                    self._let_go(RELEASED, step.reason)
+                    return driver.summary("rolled back")
+                if isinstance(step, HandedOver):
+                    self._hand_over(step)
+                    return None
                 if isinstance(step, Wait):
                     pause = POLL_S
                     if step.until is not None:
@@ -273,6 +343,12 @@ class _Loop:
                 raise
         self._let_go(RELEASED, "stopped")
         return driver.summary("stopped")
+
+    def _hand_over(self, step: HandedOver) -> None:
+        """Lets the lease go at once: the candidate waits for the entry, and others for it."""
+        self._let_go(RELEASED, f"handed over to {step.candidate}")
+        self._keeper, self._leads = None, False
+        self._tell("handed over", f"handed over to {step.candidate} after epoch {step.epoch}")
 
     def _show_pause(self, driver: Driver) -> None:
         """Shows whether the ledger says that the pipeline is paused."""

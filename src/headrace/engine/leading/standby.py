@@ -11,7 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.engine.driver.follower import Follower
-from headrace.engine.leading.lease import LeaderFinished, LeaseObserver, TakeOver, read_lease
+from headrace.engine.leading.lease import KeepWaiting, LeaderFinished, TakeOver, read_lease
+from headrace.engine.leading.watch import CodeWatch, DeployFailed, Superseded
 from headrace.errors import StoreError
 from headrace.plan.control import STOPPED
 from headrace.store.counts import LEASE, counted_as
@@ -30,19 +31,20 @@ class StoppedByRequest(msgspec.Struct, frozen=True):
 
 def stand_by(
     follower: Follower,
-    observer: LeaseObserver,
+    watch: CodeWatch,
     poll_s: float,
     stopping: Event,
     tell: Callable[[str, str], None],
     warm: Callable[[], None],
-) -> TakeOver | LeaderFinished | StoppedByRequest | None:
-    """Follows until the leader is dead, has released or is done; None if it was asked to stop."""
+    rehearsals: int = REHEARSALS,
+) -> TakeOver | LeaderFinished | StoppedByRequest | Superseded | DeployFailed | None:
+    """Follows until it is to take over, or is not needed; None if it was asked to stop."""
     clock = follower.store.system.uptime_s
     warmed = told = float("-inf")
     said = ""
     rehearsed = 0
     while not stopping.is_set():
-        if rehearsed < REHEARSALS or clock() - warmed >= WARM_EVERY_S:
+        if rehearsed < rehearsals or clock() - warmed >= WARM_EVERY_S:
             warm()
             warmed = clock()
             rehearsed += 1
@@ -52,18 +54,18 @@ def stand_by(
                 generation = follower.follow(closely=False)
             lease = read_lease(follower.store)
         except (OSError, StoreError) as error:
-            observer.unreadable()
+            watch.unreadable()
             text = f"standby: cannot see the checkpoint: {error}"
         else:
             if follower.ledger.control.stop == STOPPED:
                 tell("standby", "standby: the pipeline was stopped by a request")
                 return StoppedByRequest()
-            verdict = observer.look(generation, lease, clock())
+            verdict = watch.look(follower.ledger, generation, lease, clock())
             text = f"standby: {verdict.text}"
             if isinstance(verdict, TakeOver):
                 tell("standby", f"{text}; taking over")
                 return verdict
-            if isinstance(verdict, LeaderFinished):
+            if not isinstance(verdict, KeepWaiting):
                 tell("standby", text)
                 return verdict
         kind = text.partition(", epoch")[0]

@@ -117,7 +117,7 @@ def replay_epoch(
     warnings = _warnings(topology, past)
     _refuse_other_wiring(topology, past)
     alone = one_at_a_time(topology)
-    order = _work_order(identity.id, past)
+    order = work_order(identity.id, past)
     observer = Observer(computation, key, debug=debug)
     seconds = DEBUG_PIN_S if debug else PIN_S
     with (
@@ -129,7 +129,7 @@ def replay_epoch(
             log_from=min([past.log_from, *past.positions()]),
             determinants=past.plan.determinants,
         ),
-        _sources(alone, store, prepared),
+        readable_sources(alone, store, prepared=prepared),
     ):
         reports, overlay = _run(alone, store, order, past, observer)
         found = differences(alone, past, reports, store, overlay)
@@ -198,7 +198,8 @@ def _explain(
         first.call, first.other = found_in
 
 
-def _work_order(checkpoint: str, past: Past) -> WorkOrder:
+def work_order(checkpoint: str, past: Past) -> WorkOrder:
+    """What the tasks of a past epoch are given."""
     ledger, plan = past.ledger, past.plan
     return WorkOrder(
         plan=plan,
@@ -254,7 +255,7 @@ def one_at_a_time(topology: Topology) -> Topology:
 
 
 @contextmanager
-def _sources(topology: Topology, store: Store, prepared: bool) -> Iterator[None]:
+def readable_sources(topology: Topology, store: Store, *, prepared: bool) -> Iterator[None]:
     """Sources that can read planned ranges again, each over a copy of its workspace."""
     if prepared:
         yield

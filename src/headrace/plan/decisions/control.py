@@ -32,6 +32,8 @@ from headrace.plan.control import (
     ControlRequest,
     Outcome,
 )
+from headrace.plan.deploy.code import wish_in
+from headrace.plan.deploy.handover import judge_wish
 from headrace.plan.ledger import Ledger
 
 SLOTS_MAX = 10_000
@@ -159,8 +161,20 @@ def _drop_savepoint(request: ControlRequest, ledger: Ledger, facts: LeaderFacts)
     return None
 
 
-def _no_deploys(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> str | None:
-    return "this driver does not deploy"
+def _deploy(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> str | None:
+    try:
+        wish = wish_in(request.arguments)
+    except msgspec.ValidationError as error:
+        return f"it is not a deploy that this driver understands: {error}"
+    return judge_wish(ledger, wish) or None
+
+
+def _rollback(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> str | None:
+    if ledger.code.probation is not None:
+        return None
+    last = ledger.code.last
+    was = f": the last deploy was {last.verdict} at epoch {last.epoch}" if last else ""
+    return f"no deploy is on probation{was}; to go back, deploy the former code"
 
 
 DECIDERS: Mapping[str, Decider] = {
@@ -170,8 +184,8 @@ DECIDERS: Mapping[str, Decider] = {
     RESCALE: _rescale,
     SAVEPOINT: _savepoint,
     DROP_SAVEPOINT: _drop_savepoint,
-    DEPLOY: _no_deploys,
-    ROLLBACK: _no_deploys,
+    DEPLOY: _deploy,
+    ROLLBACK: _rollback,
 }
 """Verb -> its rule."""
 

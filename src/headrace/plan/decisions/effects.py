@@ -17,17 +17,21 @@ from headrace.errors import CorruptCheckpoint
 from headrace.limits import LIMITS, Limits
 from headrace.plan.control import (
     ASKED,
+    DEPLOY,
     DROP_SAVEPOINT,
     PAUSE,
     RESCALE,
     RESUME,
+    ROLLBACK,
     SAVEPOINT,
     STOP,
     STOPPED,
     TAKEN,
     Outcome,
 )
+from headrace.plan.deploy import code as codes
 from headrace.plan.deploy.code import STANDBY, GenerationBody
+from headrace.plan.deploy.fold import done_with_deploy
 from headrace.plan.entries import ControlBody
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.wanted import Wanted
@@ -132,6 +136,18 @@ def _drop_savepoint(ledger: Ledger, outcome: Outcome) -> None:
     ledger.control = control.done(outcome.nonce, f"{outcome.about} was dropped")
 
 
+def _deploy(ledger: Ledger, outcome: Outcome) -> None:
+    if (earlier := ledger.code.wish) is not None:
+        done_with_deploy(ledger, earlier.candidate, "superseded by a later request")
+    ledger.code = codes.wished(ledger.code, codes.wish_in(outcome.arguments))
+
+
+def _rollback(ledger: Ledger, outcome: Outcome) -> None:
+    ledger.code = codes.withdrawn(ledger.code, "a person has asked to take it back")
+    text = "the driver on probation lets go, and the guard takes over"
+    ledger.control = ledger.control.done(outcome.nonce, text)
+
+
 EFFECTS: dict[str, Callable[[Ledger, Outcome], None]] = {
     PAUSE: _pause,
     RESUME: _resume,
@@ -139,5 +155,7 @@ EFFECTS: dict[str, Callable[[Ledger, Outcome], None]] = {
     RESCALE: _rescale,
     SAVEPOINT: _savepoint,
     DROP_SAVEPOINT: _drop_savepoint,
+    DEPLOY: _deploy,
+    ROLLBACK: _rollback,
 }
 """Verb -> what a taken request changes in the ledger."""

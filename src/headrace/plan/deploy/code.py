@@ -9,6 +9,8 @@ only after a hand-over to it, once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from headrace.plan.deploy.comparison import RESTORE
@@ -62,6 +64,16 @@ class DeployWish(msgspec.Struct, frozen=True, omit_defaults=True):
     """New computation -> the hosts of its inputs."""
 
 
+def wish_in(arguments: dict[str, Any]) -> DeployWish:
+    """The wish in the arguments of a request; msgspec.ValidationError if there is none."""
+    return msgspec.convert(arguments.get("wish"), DeployWish)
+
+
+def arguments_of(wish: DeployWish) -> dict[str, Any]:
+    """A wish as the arguments of a request, which is about its candidate."""
+    return {"name": wish.candidate, "wish": msgspec.to_builtins(wish)}
+
+
 class Probation(msgspec.Struct, frozen=True, omit_defaults=True):
     """From a hand-over to its confirmation or rollback."""
 
@@ -77,6 +89,8 @@ class Probation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The generation of the candidate; 0 until it has taken over."""
     commits: int = 0
     """How many epochs the candidate has committed."""
+    withdrawn: str = ""
+    """Why a person wants it taken back, if one does: the candidate lets go, the guard leads."""
 
 
 class DeployEnd(msgspec.Struct, frozen=True):
@@ -139,6 +153,14 @@ class LapseBody(msgspec.Struct, frozen=True):
 def wished(code: CodeState, wish: DeployWish) -> CodeState:
     """After a deploy was accepted. A newer wish replaces one that was not carried out."""
     return msgspec.structs.replace(code, wish=wish)
+
+
+def withdrawn(code: CodeState, reason: str) -> CodeState:
+    """After a person asked to take the deploy back."""
+    if code.probation is None:
+        return code
+    probation = msgspec.structs.replace(code.probation, withdrawn=reason)
+    return msgspec.structs.replace(code, probation=probation)
 
 
 def lapsed(code: CodeState, body: LapseBody, epoch: int) -> CodeState:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from headrace.model.values.time import END
+from headrace.plan.control import DEPLOY, TAKEN
 from headrace.plan.deploy import code as codes
 from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
 from headrace.plan.deploy.comparison import RESTORE
@@ -38,6 +39,7 @@ def led(ledger: Ledger, body: GenerationBody) -> bool:
     """Applies a generation; returns whether it went back to the state at the hand-over."""
     before = ledger.code
     ledger.code = codes.led(before, body, ledger.epoch)
+    _ended(ledger)
     if before.probation is None or ledger.code.probation is not None:
         return False
     saved, ledger.saved = ledger.saved, None
@@ -61,6 +63,7 @@ def confirmed(ledger: Ledger) -> None:
     """Applies a confirmation."""
     ledger.code = codes.confirmed(ledger.code, ledger.epoch)
     ledger.saved = None
+    _ended(ledger)
 
 
 def confirm(ledger: Ledger, body: ConfirmBody) -> None:
@@ -73,6 +76,22 @@ def confirm(ledger: Ledger, body: ConfirmBody) -> None:
 def lapsed(ledger: Ledger, body: LapseBody) -> None:
     """Applies the lapse of a wish."""
     ledger.code = codes.lapsed(ledger.code, body, ledger.epoch)
+    _ended(ledger)
+
+
+def _ended(ledger: Ledger) -> None:
+    """Notes at the request for a deploy how the deploy has ended (I4)."""
+    if (last := ledger.code.last) is not None:
+        why = f": {last.reason}" if last.reason else ""
+        done_with_deploy(ledger, last.candidate, f"{last.verdict} after epoch {last.epoch}{why}")
+
+
+def done_with_deploy(ledger: Ledger, candidate: str, text: str) -> None:
+    """Notes that the effect of the request of a candidate is complete."""
+    for each in ledger.control.outcomes:
+        mine = each.verb == DEPLOY and each.about == candidate
+        if mine and each.verdict == TAKEN and not each.done:
+            ledger.control = ledger.control.done(each.nonce, text)
 
 
 def copy_of(ledger: Ledger) -> Ledger:

@@ -13,11 +13,21 @@ from headrace.plan.deploy.fold import present_of
 from headrace.plan.ledger import Ledger
 
 
+class LetGo(msgspec.Struct, frozen=True):
+    """The driver on probation writes nothing more: a person wants its deploy taken back."""
+
+    reason: str
+
+
 class HandedOver(msgspec.Struct, frozen=True):
     """The driver has handed over, and writes nothing more."""
 
     candidate: str
     epoch: int
+
+
+Left = HandedOver | LetGo
+"""Why a driver no longer leads, by what it has written or read in its own log."""
 
 
 def judge_wish(ledger: Ledger, wish: DeployWish) -> str:
