@@ -18,11 +18,12 @@ from collections.abc import Container, Mapping
 from headrace.plan.elastic.cascade import Bounds, Step, cascade
 from headrace.plan.elastic.cold import merge_cold
 from headrace.plan.elastic.decision import BALANCER, SCALER, Decided, Decision
-from headrace.plan.elastic.even import fair_share, heaviest_of, spread
+from headrace.plan.elastic.even import fair_share, heaviest_of, hot_slots, spread
 from headrace.plan.elastic.figures import ComputationLoad
+from headrace.plan.elastic.scale import figure_of
 from headrace.plan.elastic.scaler import SECOND_US, Target, Use, targets
 from headrace.plan.elastic.settings import EVEN, RING, Elasticity, Scale
-from headrace.plan.elastic.view import RingView, pieces_of
+from headrace.plan.elastic.view import RingView, joined, pieces_of
 from headrace.plan.rings.wanted import Move, Wanted
 
 WORTH = 32
@@ -89,28 +90,32 @@ def _evened(
     if len(known) < 2 or load.reports < 2:
         return (), ""
     fair = fair_share(known.values(), _heavy(load, known))
-    hot = [
-        (figure, slot)
-        for slot in known
-        if (figure := load.twice(slot)) is not None
-        and figure > settings.uneven * max(fair, heaviest_of(load.sketches.get(slot), known[slot]))
-    ]
-    if hot and max(hot)[0] >= settings.busy_min * SECOND_US:
+    twice = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}
+    heaviest = {slot: heaviest_of(load.sketches.get(slot), twice[slot]) for slot in twice}
+    hot = hot_slots(twice, fair, heaviest, settings.uneven)
+    moves: tuple[Move, ...] = ()
+    reason = ""
+    after = dict(known)
+    if hot and twice[hot[0]] >= settings.busy_min * SECOND_US:
         moves = spread(ring, known, load.sketches, slots, settings.moves_max)
-        before, after = max(known.values()), _busiest(ring, known, load, moves)
-        if moves and (before - after) * WORTH >= fair:
-            figure, slot = max(hot)
-            times = f"{figure / max(fair, 1):.1f}"
-            return moves, f"slot {slot} has {times} times its share in two reports in a row"
+        after = _loads_after(ring, known, load, moves)
+        if (max(known.values()) - max(after.values())) * WORTH < fair:
+            moves, after = (), dict(known)  # it would not help enough
+        times = f"{twice[hot[0]] / max(fair, 1):.1f}"
+        reason = f"slot {hot[0]} has {times} times its share in two reports in a row"
     most = settings.intervals_per_slot * len(slots)
-    moves = merge_cold(ring, known, load.sketches, fair, most, settings.moves_max)
-    return moves, f"{len(ring)} intervals are more than {most}: cold ones are merged"
+    merges = merge_cold(
+        ring, after, load.sketches, fair, most, settings.moves_max - len(moves), besides=moves
+    )
+    if not moves:
+        reason = f"{len(ring)} intervals are more than {most}: cold ones are merged"
+    return joined([*moves, *merges]), reason
 
 
-def _busiest(
+def _loads_after(
     ring: RingView, known: Mapping[int, int], load: ComputationLoad, moves: tuple[Move, ...]
-) -> int:
-    """The load of the busiest slot after some moves, as far as sketches show."""
+) -> dict[int, int]:
+    """The load of each slot after some moves, as far as sketches show."""
     after = dict(known)
     for slot, sketch in load.sketches.items():
         if slot not in known:
@@ -121,7 +126,7 @@ def _busiest(
                     after[slot] -= piece.load
                     after[move.to] = after.get(move.to, 0) + piece.load
                     break
-    return max(after.values())
+    return after
 
 
 def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Step:
@@ -146,8 +151,7 @@ def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Ste
 
 def _use(load: ComputationLoad, ring: RingView, wall: int) -> Use:
     slots = ring.slots
-    figures = load.averages()
-    known = {slot: figure for slot, figure in figures.items() if slot in slots}
+    known = {slot: figure_of(step) for slot, step in load.busy.items() if slot in slots}
     # A slot without a figure counts as the others do on average: it has work to do all the same.
     busy = sum(known.values()) * len(slots) // max(len(known), 1)
     heaviest = max(_heavy(load, known), default=0)

@@ -7,13 +7,15 @@ not the history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from headrace.plan.elastic.sketch import Sketch
 from headrace.plan.elastic.view import Piece, RingView, joined, pieces_of
 from headrace.plan.rings.wanted import Move
 
-COLD = 64
+COLD = 16
 """An interval is cold if it has less than this part of a slot's fair share."""
 
 
@@ -24,14 +26,18 @@ def merge_cold(
     fair: int,
     intervals_max: int,
     moves_max: int,
+    besides: Sequence[Move] = (),
 ) -> tuple[Move, ...]:
-    """Moves of cold intervals to the slots beside them, until few enough are left."""
+    """Moves of cold intervals to the slots beside them, until few enough are left.
+
+    Intervals that other moves of the same decision (`besides`) touch, or lie beside, stay.
+    """
     too_many = len(view) - intervals_max
     if too_many <= 0:
         return ()
     load = dict(load)
     moves: list[Move] = []
-    gone: set[int] = set()
+    gone = _touched(view, besides)
     for weight, index in _cold_intervals(view, load, sketches, fair):
         if too_many <= 0 or len(moves) >= moves_max:
             break
@@ -54,6 +60,17 @@ def merge_cold(
     return joined(moves)
 
 
+def _touched(view: RingView, moves: Sequence[Move]) -> set[int]:
+    """The intervals of which some moves take a part."""
+    found: set[int] = set()
+    for move in moves:
+        first, last = np.searchsorted(
+            view.lows, np.array([move.low, move.last], np.uint64), side="right"
+        ).tolist()
+        found.update(range(first - 1, last))
+    return found
+
+
 def _cold_intervals(
     view: RingView, load: Mapping[int, int], sketches: Mapping[int, Sketch], fair: int
 ) -> list[tuple[int, int]]:
@@ -62,7 +79,7 @@ def _cold_intervals(
     for slot, sketch in sorted(sketches.items()):
         if slot not in load:
             continue
-        indices = [i for i in range(len(view)) if view.owners[i] == slot]
+        indices = np.flatnonzero(view.owners == slot).tolist()
         if len(indices) < 2:
             continue  # its last interval stays: a slot is removed by the scaler alone
         pieces = pieces_of(view.spans(slot), sketch, load[slot])

@@ -22,6 +22,8 @@ from headrace.plan.rings.wanted import Move
 
 NEAR = 33
 """A slot is near its share if it has at most this many thirty-seconds of it."""
+BESIDE_A_KEY = 1.08
+"""A slot with a key that exceeds the fair share may have this times the load of that key."""
 ROUNDS_MAX = 4096
 
 
@@ -37,6 +39,21 @@ def spread(
     `load` has a figure for each slot that may give or take; new slots need none.
     """
     return _Spreading(view, load, sketches, slots).moves(moves_max)
+
+
+def hot_slots(
+    figures: Mapping[int, int], fair: int, heaviest: Mapping[int, int], uneven: float
+) -> list[int]:
+    """The slots that have clearly more than their share, the busiest first.
+
+    A key that exceeds the share by itself needs a slot; what lies beside it should be little.
+    """
+    hot = [
+        slot
+        for slot, figure in figures.items()
+        if figure > uneven * fair and figure > BESIDE_A_KEY * heaviest.get(slot, 0)
+    ]
+    return sorted(hot, key=lambda slot: (-figures[slot], slot))
 
 
 def fair_share(load: Collection[int], heavy: Collection[int]) -> int:
@@ -127,10 +144,10 @@ class _Spreading:
             return False
         taker = self._least(giver)
         need = min(self._excess(giver), self._fair * NEAR // 32 - self._load[taker])
-        if need <= 0:
-            return False
         pieces = self._pieces[giver]
         first, end = _best_run(pieces, need)
+        if first == end:
+            first, end = self._too_heavy(giver, taker)
         if first == end:
             return False
         run = pieces[first:end]
@@ -139,6 +156,19 @@ class _Spreading:
             self._move(piece.low, piece.last, piece.load, taker)
         self._load[giver] -= sum(piece.load for piece in run)
         return True
+
+    def _too_heavy(self, giver: int, taker: int) -> tuple[int, int]:
+        """The lightest heavy key beside the heaviest, if its move helps though it does not fit.
+
+        The taker then has too much, and gives of its own in a later round.
+        """
+        pieces = self._pieces[giver]
+        heavy = sorted((p.load, i) for i, p in enumerate(pieces) if p.heavy and p.load)
+        if len(heavy) < 2 or taker not in self._pieces:
+            return 0, 0
+        load, index = heavy[0]
+        helps = self._load[taker] + load < self._load[giver] - self._fair // 32
+        return (index, index + 1) if helps else (0, 0)
 
     def _move(self, low: int, last: int, load: int, taker: int) -> None:
         self._moves.append(Move(low, last, taker))
@@ -152,6 +182,8 @@ def _best_run(pieces: list[Piece], need: int) -> tuple[int, int]:
     Returns (first, end); they are equal if every piece with load is too heavy.
     """
     best: tuple[int, int] = (0, 0)
+    if need <= 0:
+        return best
     best_cost: tuple[int, float] | None = None
     first, load, length = 0, 0, 0
     for end, piece in enumerate(pieces):

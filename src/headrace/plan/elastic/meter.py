@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.plan.elastic.even import fair_share, heaviest_of, hot_slots
 from headrace.plan.elastic.figures import ComputationLoad, LoadFigures, LoadState, moved_steps
 from headrace.plan.elastic.load import SlotLoad, SlotNote
 from headrace.plan.elastic.scale import figure_of, step_of
 from headrace.plan.elastic.scaler import SECOND_US
-from headrace.plan.elastic.settings import Elasticity
+from headrace.plan.elastic.settings import RING, Elasticity, Scale
 from headrace.plan.elastic.sketch import Sketch
 
 SKETCHES_MAX = 64
 """How many sketches one commit carries for one computation, of its busiest slots."""
 EPOCHS_KEPT = 64
 """Notes of older epochs are not waited for."""
-ABOVE_AVERAGE = 17
-"""A slot is a possible giver above this many sixteenths of the average."""
 
 
 class LoadMeter:
@@ -82,7 +81,7 @@ class LoadMeter:
                 busy[name] = told
             figures = {slot: figure_of(step) for slot, step in {**before.busy, **told}.items()}
             reported = loads.get(name, {})
-            chosen = _chosen(figures, settings, len(mine), intervals.get(name, 0))
+            chosen = _chosen(figures, reported, settings, len(mine), intervals.get(name, 0))
             picked = {slot: reported[slot].sketch for slot in chosen if slot in reported}
             if picked:
                 sketches[name] = picked
@@ -116,18 +115,26 @@ class LoadMeter:
 
 
 def _chosen(
-    figures: Mapping[int, int], settings: Elasticity, slots: int, intervals: int
+    figures: Mapping[int, int],
+    loads: Mapping[int, SlotLoad],
+    settings: Elasticity,
+    slots: int,
+    intervals: int,
 ) -> list[int]:
-    """The slots whose sketch a decision may need: possible givers, the busiest first."""
-    if not figures:
+    """The slots whose sketch a decision may need, the busiest first; none if nothing is uneven."""
+    known = {slot: figure for slot, figure in figures.items() if slot in loads}
+    if not known:
         return []
-    ordered = sorted(figures, key=lambda slot: (-figures[slot], slot))[:SKETCHES_MAX]
-    busiest = figures[ordered[0]]
+    ordered = sorted(known, key=lambda slot: (-known[slot], slot))[:SKETCHES_MAX]
+    busiest = known[ordered[0]]
     if intervals > settings.intervals_per_slot * slots:
         return ordered
     if settings.scale is not None and busiest > settings.scale.below * SECOND_US:
         return ordered
+    if settings.policy == RING and busiest > (settings.scale or Scale()).aim * SECOND_US:
+        return ordered
     if busiest < settings.busy_min * SECOND_US:
         return []
-    average = sum(figures.values()) // len(figures)
-    return [slot for slot in ordered if 16 * figures[slot] > ABOVE_AVERAGE * average]
+    heaviest = {slot: heaviest_of(loads[slot].sketch, known[slot]) for slot in known}
+    fair = fair_share(known.values(), heaviest.values())
+    return ordered if hot_slots(known, fair, heaviest, settings.uneven) else []

@@ -11,6 +11,7 @@ seen: then the number of slots is doubled, and the next reports decide further.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class Use:
 
     slots: int
     busy: int
-    """All its slots together, in the last reports."""
+    """All its slots together, in the last report."""
     reports: Sequence[int]
     """Its busiest slot, report by report, the last one at the end."""
     heaviest: int = 0
@@ -62,21 +63,21 @@ def targets(
         evened = sum(max(use.busy // use.slots, use.heaviest) for use in known.values())
         if balances and evened < scale.aim * SECOND_US:
             return {}
-        return _more(known, min(sums), scale, slots_max)
+        return _more(known, sums[0], scale, slots_max)
     if max(sums) < scale.below * SECOND_US:
-        return _fewer(known, max(sums), scale)
+        return _fewer(known, sums[0], scale)
     return {}
 
 
 def _more(uses: Mapping[str, Use], total: int, scale: Scale, slots_max: int) -> dict[str, Target]:
     found: dict[str, Target] = {}
     for name, use in uses.items():
-        mine = min(use.reports[-scale.reports :])
+        mine = use.reports[-1]
         if mine * len(uses) < total:
             continue  # others take more of the time
         if 10 * use.heaviest >= 9 * mine:
             continue  # its busiest slot has one heavy key, which more slots do not divide
-        slots = _needed(use, mine / total, scale.aim)
+        slots = max(_needed(use, mine / total, scale.aim), use.slots + 1)
         if total > SATURATED * SECOND_US:
             slots = max(slots, 2 * use.slots)
         slots = min(slots, slots_max)
@@ -94,7 +95,7 @@ def _fewer(uses: Mapping[str, Use], total: int, scale: Scale) -> dict[str, Targe
     for name, use in uses.items():
         if use.since_us is not None and use.since_us < scale.cooldown_us:
             continue
-        mine = max(use.reports[-scale.reports :])
+        mine = use.reports[-1]
         share = mine / total if total else 1 / len(uses)
         slots = max(_needed(use, share, scale.aim), scale.slots_min)
         if slots < use.slots:
@@ -107,8 +108,12 @@ def _fewer(uses: Mapping[str, Use], total: int, scale: Scale) -> dict[str, Targe
 
 
 def _needed(use: Use, share: float, aim: float) -> int:
-    """How many slots bring a computation's busiest slot down to its share of the aim."""
-    return max(1, -(-use.busy // max(1, int(aim * share * SECOND_US))))
+    """How many slots bring a computation's busiest slot down to its share of the aim.
+
+    A small part of a slot more is not worth another one: the aim is well below the threshold.
+    """
+    exact = use.busy / max(1.0, aim * share * SECOND_US)
+    return max(1, math.ceil(exact - 0.15))
 
 
 def _percent(busy: int) -> str:

@@ -23,9 +23,9 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
     above: float = 0.7
     """Slots are added above this part of the time, from 0.05 to 1."""
-    below: float = 0.3
+    below: float = 0.45
     """Slots are removed below this part of the time."""
-    aim: float = 0.5
+    aim: float = 0.6
     """How busy slots should be after a change; between `below` and `above`."""
     reports: int = 2
     """For how many reports in a row, from 1 to 8."""
