@@ -45,6 +45,7 @@ from headrace.operators.windows.window import Window, every
 from headrace.pipeline.fluent import agg
 from headrace.pipeline.fluent.stream import KeyedStream, Stream
 from headrace.pipeline.graph.graph import to
+from headrace.plan.elastic.settings import Scale
 from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, Notice, RunSummary, Status
 from headrace.sinks.stored.output import Output, OutputEpoch, read_output
@@ -83,6 +84,7 @@ __all__ = [
     "Replay",
     "Response",
     "RunSummary",
+    "Scale",
     "ServiceError",
     "SinkError",
     "SourceError",

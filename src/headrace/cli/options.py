@@ -9,6 +9,7 @@ import click
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.time import duration
+from headrace.plan.elastic.settings import EVEN, POLICIES, scale_of
 from headrace.plan.options import byte_size
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -33,6 +34,15 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def _scale(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks the settings of the scaler, and returns their text."""
+    try:
+        scale_of(value)
+    except (InvalidPipeline, ValueError) as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return value
+
+
 class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
     """Accepts `caught_up`, as Python spells it, in addition, and returns that."""
 
@@ -52,6 +62,29 @@ slots = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="Units of parallel work per level.  [default: as many as Spark has cores]",
+)
+balance = click.option(
+    "--balance",
+    type=click.Choice(POLICIES),
+    default=EVEN,
+    show_default=True,
+    help="How load moves between slots: from any slot to any other, between neighbours on the "
+    "ring, or not at all.",
+)
+scale = click.option(
+    "--scale",
+    callback=_scale,
+    default="off",
+    show_default=True,
+    metavar="on|off|SETTINGS",
+    help="Add and remove slots as the load needs; settings have the form above=0.8,cooldown=30s "
+    "(above, below, aim: parts of the time; reports, every, slots_min: numbers).",
+)
+max_slots = click.option(
+    "--max-slots",
+    type=click.IntRange(min=1, max=10_000),
+    metavar="N",
+    help="How many slots --scale may give a computation.  [default: as many as Spark has cores]",
 )
 replicas = click.option(
     "--replicas",

@@ -24,6 +24,7 @@ Examples:
   headrace run shop.orders:pipeline --checkpoint state/orders --until end
   headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077
   headrace run shop.orders:pipeline --checkpoint /shared/orders --standby
+  headrace run shop.orders:pipeline --checkpoint state/orders --scale on --max-slots 16
   headrace run shop.orders:pipeline --checkpoint s3://bucket/orders""",
 )
 @click.argument("target", metavar="MODULE:NAME")
@@ -49,6 +50,9 @@ Examples:
 )
 @options.master
 @options.slots
+@options.balance
+@options.scale
+@options.max_slots
 @options.epoch_target("1s")
 @options.epoch_records
 @click.option(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.engine.overview import Overview
 
 OUTCOMES_SHOWN = 10
+DECISIONS_SHOWN = 5
 
 
 @click.command(
@@ -110,6 +111,10 @@ def lines_of(found: Overview) -> list[str]:
             f"  {_instant(outcome.wall)}  {outcome.verb or 'a request'}{about}: {outcome.verdict}"
             + (f", {said}" if said else "")
         )
+    lines += [
+        f"  {_instant(decision.wall)}  epoch {decision.epoch}, {decision.text}"
+        for decision in found.decisions[-DECISIONS_SHOWN:]
+    ]
     if found.waiting:
         lines.append(f"  waiting     {', '.join(found.waiting)}: no driver has decided these")
     return lines

@@ -14,6 +14,7 @@ from headrace.control.queue import RequestQueue
 from headrace.engine.commands import Remote
 from headrace.engine.leading.lease import HELD, Lease, read_lease
 from headrace.plan.control import ASKED, STOPPED, Outcome, Savepoint
+from headrace.plan.elastic.decision import Decision
 from headrace.plan.ledger import Ledger
 
 _LOOK_S = 0.1
@@ -59,6 +60,8 @@ class Overview(msgspec.Struct, frozen=True):
     """The last decisions on requests, oldest first."""
     waiting: tuple[str, ...] = ()
     """Requests that no driver has decided yet."""
+    decisions: tuple[Decision, ...] = ()
+    """The last decisions of the balancer and the scaler, oldest first."""
 
 
 def overviews(remotes: Sequence[Remote]) -> list[Overview]:
@@ -105,6 +108,7 @@ def overview(remote: Remote, lease: Lease | None) -> Overview:
         tuple(ledger.control.savepoints.values()),
         ledger.control.outcomes,
         tuple(waiting),
+        ledger.load.decisions,
     )
 
 

@@ -66,6 +66,12 @@ class Pipeline(PipelineBuilder):
         - `until`: "end" (sources have ended, the watermark goes to the end of time),
           "caught_up" (no input is left now; can be resumed) or None (for ever).
         - `slots`: parallel units per computation; Spark's default parallelism if not given.
+        - `balance`: how load moves between slots while it runs: "even" (any slot to any other),
+          "ring" (between neighbours on the ring) or "off".
+        - `scale`: whether slots are added and removed with the load: "off", "on", or
+          `Scale(above=0.7, ...)`.
+        - `max_slots`: how many slots the scaler may give a computation; as many as Spark has cores
+          if not given, or four times as many where Spark adds executors by itself.
         - `epoch_target`: how long an epoch should take; its size follows the measured speed. The
           first epochs are small, until the cost of a record is known.
         - `epoch_records`: a fixed epoch size instead.

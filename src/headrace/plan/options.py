@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.time import Duration, duration
-from headrace.plan.elastic.settings import EVEN, OFF, POLICIES, Scale
+from headrace.plan.elastic.settings import EVEN, OFF, POLICIES, Scale, scale_of
 from headrace.plan.listener import EpochCallback, Listener, NoticeCallback
 from headrace.plan.progress import EpochProgress, Notice
 
@@ -150,17 +150,6 @@ def check_options(given: RunOptions) -> Options:
         supervised=given.get("supervised", False),
         listeners=_listeners(given),
     )
-
-
-def scale_of(given: Scale | str | None) -> Scale | None:
-    """`scale=` as a struct: "on" is all defaults, "off" (or None) is no scaler."""
-    if given in ("off", None):
-        return None
-    if given == "on":
-        return Scale()
-    if not isinstance(given, Scale):
-        raise InvalidPipeline(f'scale= is "on", "off" or Scale(...), not {given!r}')
-    return given
 
 
 def _listeners(given: RunOptions) -> tuple[Listener, ...]:

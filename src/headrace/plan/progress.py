@@ -92,7 +92,7 @@ class Notice(msgspec.Struct, frozen=True):
     pipeline: str
     kind: str
     """away, back (an outage), paused, resumed (by a request), standby, leading, doubt (a likely
-    mistake), listener (one has raised)."""
+    mistake), listener (one has raised), balancer, scaler (a decision about rings, and why)."""
     text: str
 
 

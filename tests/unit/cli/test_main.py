@@ -82,7 +82,16 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
         *("--standby", "--lease", "5s", "--give-up-after", "10m"),
         *("--replicas", "1", "--epoch-timeout", "30s", "--local-cache", "2GB"),
-        *("--epoch-records", "500"),
+        *(
+            "--epoch-records",
+            "500",
+            "--balance",
+            "ring",
+            "--scale",
+            "above=0.8",
+            "--max-slots",
+            "9",
+        ),
         *("--retain", "99", "--accept-changed", "a.txt", "--accept-changed", "b.txt"),
     )
     assert answer.exit_code == 0, answer.output
@@ -106,6 +115,9 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "local_cache": "2GB",
         "retain_epochs": 99,
         "epoch_records": 500,
+        "balance": "ring",
+        "scale": "above=0.8",
+        "max_slots": 9,
         "accept_changed": ("a.txt", "b.txt"),
     }
     assert "epoch 1 | 10 records" in answer.output
@@ -166,6 +178,10 @@ def test_mistakes_in_options_are_found_before_anything_starts() -> None:
     assert '"250ms"' in answer.stderr
     answer = headrace("run", "cli_shop", "--checkpoint", "state")
     assert "write module:name" in answer.stderr
+    for wrong in ("above=2", "twice=1", "often"):
+        answer = headrace("run", "cli_shop:p", "--checkpoint", "state", "--scale", wrong)
+        assert answer.exit_code == 2
+        assert "Scale(above=)" in answer.stderr or "there are: above" in answer.stderr
 
 
 def test_an_unknown_demo_lists_those_there_are() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.engine.driver.setup import Setup
+from headrace.engine.driver.takeover import tasks_for
 from headrace.plan.decisions.resizing import (
     elasticity,
     loads_in,
@@ -32,7 +33,9 @@ class Elastic:
 
     def __init__(self, setup: Setup, ledger: Ledger, listeners: Listeners) -> None:
         substrate, options = setup.substrate, setup.options
-        self.settings = elasticity(options, substrate.parallelism, grows=substrate.grows)
+        self.settings = elasticity(
+            options, substrate.parallelism, tasks_for(setup), grows=substrate.grows
+        )
         slots = sum(len(ring.slots) for ring in ledger.rings.values())
         self.report_every = report_every(options, setup.store.system.limits, slots)
         self._substrate = substrate

@@ -21,8 +21,11 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.options import Options
 from headrace.plan.rings.ring import Ring
 
+GROWTH = 4
+"""Where Spark adds executors by itself, slots may be this many times the cores at the start."""
 
-def elasticity(options: Options, parallelism: int, *, grows: bool = False) -> Elasticity:
+
+def elasticity(options: Options, cores: int, tasks: int, *, grows: bool = False) -> Elasticity:
     """What a run lets the balancer and the scaler do.
 
     `grows`: whether the substrate gets more executors when there are more tasks. If it does not,
@@ -31,9 +34,9 @@ def elasticity(options: Options, parallelism: int, *, grows: bool = False) -> El
     return Elasticity(
         policy=options.balance,
         scale=options.scale,
-        slots_max=options.max_slots or parallelism,
+        slots_max=options.max_slots or (GROWTH * cores if grows else cores),
         sets_tasks=grows and options.scale is not None,
-        tasks=parallelism,
+        tasks=tasks,
     )
 
 

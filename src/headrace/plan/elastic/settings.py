@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from headrace.errors import InvalidPipeline
@@ -61,6 +64,43 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.cooldown_us < 0:
             raise InvalidPipeline(f"Scale(cooldown=) is not negative, but {self.cooldown!r} is")
+
+
+_KINDS: dict[str, Callable[[str], object]] = {
+    "above": float, "below": float, "aim": float, "reports": int, "every": int, "cooldown": str,
+    "slots_min": int,
+}  # fmt: skip
+"""What a setting is in Python, for settings that are given as text."""
+
+
+def scale_of(given: Scale | str | None) -> Scale | None:
+    """`scale=` as a struct: "on" is all defaults, "off" (or None) is no scaler.
+
+    As text, as the command has it, settings have the form "above=0.8,cooldown=30s".
+    """
+    if given in ("off", None):
+        return None
+    if given == "on":
+        return Scale()
+    if isinstance(given, Scale):
+        return given
+    if not isinstance(given, str):
+        raise InvalidPipeline(f'scale= is "on", "off" or Scale(...), not {given!r}')
+    settings: dict[str, Any] = {}
+    for part in given.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or name.strip() not in _KINDS:
+            known = ", ".join(_KINDS)
+            raise InvalidPipeline(
+                f'scale= is "on", "off" or settings such as "above=0.8,reports=3", not {given!r}; '
+                f"there are: {known}"
+            )
+        kind = _KINDS[name.strip()]
+        try:
+            settings[name.strip()] = kind(value.strip())
+        except ValueError as error:
+            raise InvalidPipeline(f"scale= {given!r}: {error}") from None
+    return Scale(**settings)
 
 
 class Elasticity(msgspec.Struct, frozen=True):
