@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import msgspec
 from tests.simulation import (
+    mutations_of_control,
     mutations_of_copies,
     mutations_of_levels,
     mutations_of_objects,
@@ -581,6 +582,7 @@ MUTATIONS: dict[str, Mutation] = {
         staging_is_swept_at_once,
         high_water_is_overwritten,
         delivery_is_not_repeated,
+        *(getattr(mutations_of_control, name) for name in mutations_of_control.__all__),
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_objects, name) for name in mutations_of_objects.__all__),

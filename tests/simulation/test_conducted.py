@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import StoreError
 from headrace.plan.progress import Notice
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.faults.chance import Chance
 

@@ -10,13 +10,13 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from tests.simulation import mutations_of_objects
+from tests.simulation import mutations_of_control, mutations_of_objects, mutations_of_runs
 from tests.simulation.mutations import MUTATIONS, ONLY
-from tests.simulation.mutations_of_runs import NEEDS
 
 from headrace.testing.simulator.faults.kinds import DISK, OBJECTS
 from headrace.testing.simulator.runner import run_seed
 
+NEEDS = {**mutations_of_runs.NEEDS, **mutations_of_control.NEEDS}
 SEEDS_MAX = 500
 FOUND_BY: dict[str, int] = {
     "answers_are_used_before_they_are_logged": 63,

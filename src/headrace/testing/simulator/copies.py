@@ -33,7 +33,8 @@ from headrace.sinks.files import FileSink
 from headrace.sinks.stored.sink import StoredSink
 from headrace.store.disk import DiskStore
 from headrace.store.store import Store
-from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.workers import Workers
 from headrace.testing.simulator.faults import kinds

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.errors import InvalidPipeline
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.testing.simulator.checkers.consumer import Row
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.faults.kinds import DISK, FACES
 from headrace.testing.simulator.runner import SimulationFailed, Verdict, face_of, judge

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.copies import Copies
 from headrace.testing.simulator.faults.chance import Chance

@@ -21,13 +21,14 @@ from headrace.store.disk import DiskStore
 from headrace.store.store import Store
 from headrace.testing.simulator.checkers.consumer import Consumer
 from headrace.testing.simulator.checkers.deliveries import Deliveries
-from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.log_checker import LogChecker
 from headrace.testing.simulator.checkers.manifests import ManifestConsumer
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
-from headrace.testing.simulator.drivers.surroundings import Surroundings
+from headrace.testing.simulator.drivers.surroundings import LIVES_MAX, TURNS_MAX, Surroundings
 from headrace.testing.simulator.drivers.workers import Hook, Workers
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
@@ -44,10 +45,8 @@ from headrace.testing.simulator.workloads.sink import SimulatedSink, SimulatedSt
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 START = 1_700_000_000_000_000
-TURNS_MAX = 400
 CONDUCTED_TURNS_MAX = 1500
 """Higher than for other schedules: a standby reads the lease about every second, one turn each."""
-LIVES_MAX = 50
 ROOT = "/checkpoint"
 
 
@@ -80,6 +79,7 @@ class Simulation:
         self.epoch_records = chance.random.randint(4, 12)
         self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
         self.lives: list[Life] = []
+        self.told: dict[str, str] = {}
         self.around = Surroundings(self)
         self._naps = 0
         attach = getattr(workload, "attach", None)
@@ -203,7 +203,7 @@ class Simulation:
         turns = CONDUCTED_TURNS_MAX if self.chance.is_conducted else TURNS_MAX
         for _ in range(turns):
             life = self._next_life()
-            self._turn(life)
+            self.turn(life)
             if life.finished:
                 return
             self._between(life)
@@ -232,15 +232,17 @@ class Simulation:
             raise Violation(f"there is no end after {LIVES_MAX} drivers")
         if self.chance.strikes(kinds.CODE_CHANGES, "start"):
             self.code_version += 1
-        life = self._new_life(standby=standby)
-        what = " as a standby" if standby else ""
+        supervised = not standby and self.around.is_supervised()
+        life = self.new_life(standby=standby, supervised=supervised)
+        what = " as a standby" if standby else ", supervised" if supervised else ""
         self.chance.note(f"driver {life.number} starts{what} (code {self.code_version})")
         return life
 
-    def _new_life(self, *, standby: bool = False) -> Life:
+    def new_life(self, *, standby: bool = False, supervised: bool = False) -> Life:
+        """A driver is started, without a fault of its own."""
         number = len(self.lives) + 1
         if self.chance.is_conducted:
-            self.lives.append(ConductedLife(self, number, standby=standby))
+            self.lives.append(ConductedLife(self, number, standby=standby, supervised=supervised))
         else:
             self.lives.append(Life(self, number))
         return self.lives[-1]
@@ -252,7 +254,8 @@ class Simulation:
             kinds.RIVAL_DRIVER, "turn"
         )
 
-    def _turn(self, life: Life) -> None:
+    def turn(self, life: Life) -> None:
+        """A driver runs until it pauses or ends."""
         if not self.chance.is_conducted:
             life.wake(self.uptime_s())
         self.resume(life, life.fiber)
@@ -334,7 +337,7 @@ class Simulation:
         self.consumer.after_power_loss()
 
     def _kill_all(self) -> None:
-        for life in (*self.lives, *self.around.readers):
+        for life in (*self.lives, *self.around.readers, *self.around.requesters):
             self._kill(life)
 
     def _kill(self, life: Life) -> None:
@@ -355,20 +358,8 @@ class Simulation:
         while self._late:
             self._land_late()
         self.around.readers_end()
-        self._new_life()
-        # A leader first: while others had their turns, its own loop would seem to be stuck.
-        for life in sorted(self.lives, key=lambda life: not _leads(life)):
-            life.wake(self.uptime_s())
-            for _ in range(TURNS_MAX):
-                if life.fiber.done:
-                    break
-                self._turn(life)
-                self.time_passes(1_000_000)
-                self.around.threads_run()
-            else:
-                raise Violation(f"driver {life.number} does not end")
-        if not self.lives[-1].finished:
-            raise Violation("the last driver did not read all input")
+        self.around.lives_end()
+        self.around.check_requests(self.tuning.limits.outcomes_kept)
 
     def _outcome(self) -> SimulationOutcome:
         self.log.catch_up()
@@ -376,6 +367,7 @@ class Simulation:
         self.consumer.check_complete()
         self.deliveries.check_lost()
         meant = skips(self.topology.graph) or bool(getattr(self.workload, "stops_with", ""))
+        meant = meant or self.around.is_asked
         if self.log.voids and self.chance.only_the_outside and not meant:
             raise Violation(f"only outages, but a plan was voided: {self.log.voids[0][1]}")
         hooks = []
@@ -393,7 +385,3 @@ class Simulation:
             self.log.voids,
             self.consumer.weak(),
         )
-
-
-def _leads(life: Life) -> bool:
-    return isinstance(life, ConductedLife) and life.leads

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 

@@ -15,15 +15,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.testing.simulator.checkers.control_checker import ControlChecker
 from headrace.testing.simulator.checkers.riders import Riders, WrongRiders, read_entry
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 
 POINTS = 64
 _STEP = 2**64 // POINTS
-
-
-class Violation(BaseException):
-    """A guarantee was broken. Not an Exception, because the engine handles those."""
 
 
 class LogChecker:
@@ -56,6 +54,7 @@ class LogChecker:
         self._open: dict[str, Any] | None = None
         self._counting: dict[str, list[list[str]]] = {}
         self.riders = Riders()
+        self.control = ControlChecker(self._disk, self._root)
         self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
 
@@ -131,6 +130,7 @@ class LogChecker:
 
     def _fold(self, position: int, entry: dict[str, Any], riders: dict[str, bytes]) -> None:
         self.riders.entry(position, entry, riders)
+        self.control.entry(position, entry)
         kind, generation, body = entry["kind"], entry["generation"], entry["body"]
         if kind == "generation":
             if generation <= self.generation:
@@ -237,6 +237,7 @@ class LogChecker:
             there = self._disk.find(f"{self._root}/{segment}") if at is None else self._file(at)
             if there is None:
                 raise Violation(f"epoch {len(self.commits)} needs {segment}, which is missing")
+        self.control.check_files()
 
     def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
         """No driver deletes what is still needed. `delivered`: sink -> its last epoch."""
@@ -245,8 +246,8 @@ class LogChecker:
             self._check_deletion(name, delivered)
 
     def _check_deletion(self, name: str, delivered: Callable[[], dict[str, int]]) -> None:
-        if self.needs(name):
-            raise Violation(f"{name} is deleted, but a retained commit needs it")
+        if self.needs(name) or self.control.needs(name):
+            raise Violation(f"{name} is deleted, but a retained commit or a savepoint needs it")
         last = delivered() if name.startswith("staged/") else {}
         for commit in self.commits if last else ():
             for file in commit["staged"]:

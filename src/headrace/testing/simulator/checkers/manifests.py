@@ -12,7 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from headrace.testing.simulator.checkers.consumer import Consumer, Row, SinkOutput, rows_in
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.machine.disk import File
 
 _NAME = re.compile(r"\d{12}(?:\.(\d{12}))?(?:-weak-[0-9a-f]+)?")

@@ -16,7 +16,7 @@ from headrace.errors import EpochFailed, SinkError, StoreError
 from headrace.plan.listener import NoticeCallback
 from headrace.plan.options import Options
 from headrace.plan.progress import Notice
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.threads import SimulatedEvent
@@ -50,10 +50,13 @@ class _Stopping(SimulatedEvent):
 class ConductedLife(Life):
     """A driver in its loop."""
 
-    def __init__(self, scene: Scene, number: int, *, standby: bool = False) -> None:
+    def __init__(
+        self, scene: Scene, number: int, *, standby: bool = False, supervised: bool = False
+    ) -> None:
         super().__init__(scene, number)
         chance = scene.chance
         self.standby = standby
+        self._supervised = supervised
         self.lease_s = scene.lease_s
         self.give_up_s = None if chance.random.random() < 0.7 else chance.random.uniform(20, 60)
         self.unwell_at = float("-inf")
@@ -76,7 +79,7 @@ class ConductedLife(Life):
     @property
     def leads(self) -> bool:
         """Whether it has opened, and makes steps."""
-        return self._control.phase == "running"
+        return self._control.phase in ("running", "paused")
 
     @property
     def watches(self) -> bool:
@@ -91,6 +94,7 @@ class ConductedLife(Life):
             lease_s=self.lease_s,
             stuck_s=STUCK_S,
             standby=self.standby,
+            supervised=self._supervised,
             listeners=(NoticeCallback(self._hear),),
         )
 

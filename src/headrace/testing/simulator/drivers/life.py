@@ -16,7 +16,8 @@ from headrace.plan.decisions.next_step import Finish, Wait
 from headrace.plan.elastic.settings import OFF
 from headrace.plan.options import Options
 from headrace.plan.rings.ring import Ring
-from headrace.testing.simulator.checkers.log_checker import POINTS, Violation
+from headrace.testing.simulator.checkers.log_checker import POINTS
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
@@ -36,6 +37,11 @@ _DELICATE = (
 
 _ONCE = ("before-takeover", "after-takeover")
 """Failpoints that a driver reaches only once."""
+
+_REQUESTS = ("before-control-write", "after-control-write", "after-answer-write")
+_DEPLOYS = ("before-handover-write", "after-handover-write", "before-confirm-write")
+_ANYWHERE = tuple(n for n in failpoints.NAMES if n not in (*_REQUESTS, *_DEPLOYS))
+"""Failpoints of epochs; the others are reached only where somebody asks for something."""
 
 _CALLS = ("after-intent-write", "after-call", "after-result-write")
 """The same, where hooks call the outside."""
@@ -94,7 +100,7 @@ class Life:
             self._sleeps_at = self._some_failpoint(chance)
 
     def _some_failpoint(self, chance: Chance) -> str:
-        names: tuple[str, ...] = failpoints.NAMES if chance.random.random() < 0.5 else _DELICATE
+        names: tuple[str, ...] = _ANYWHERE if chance.random.random() < 0.5 else _DELICATE
         if self._scene.topology.uses_services() and chance.random.random() < 0.5:
             names = _CALLS
         name = chance.choice(names)
@@ -147,6 +153,7 @@ class Life:
             epoch_records=self._scene.epoch_records,
             retain_epochs=self._scene.tuning.retain_epochs,
             background=self._scene.background,
+            listens=kinds.REQUESTER in self._scene.chance.kinds,
         )
 
     def _lead(self, follower: Follower) -> None:

@@ -1,4 +1,4 @@
-"""Readers from outside: they replay an epoch, or read state, while drivers run.
+"""Visitors that read: they replay an epoch, or read state, while drivers run.
 
 The files that such a reader has pinned stay until it is done (C8). It gets the epoch as it was
 committed, or an error that the epoch is no longer retained, which must then be true.
@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.engine.replay import checkpoint, replay
 from headrace.errors import IncompatibleState, StoreError
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
@@ -22,22 +22,36 @@ _DETERMINANTS = re.compile(r"determinants/(\d{12})(\.gone|/[^.].*)")
 """A directory on its way out, or an object in one."""
 
 
-class Reader(Life):
+class Visitor(Life):
+    """A process that never leads: it comes to read, or to ask."""
+
+    kind = "visitor"
+
+    def __init__(self, scene: Scene, number: int) -> None:
+        super().__init__(scene, number)
+        self._dies_at = self._sleeps_at = ""
+        self._dies_in = self.power_fails_in = None
+        self.was_away = False
+        """Whether an outage has refused one of its calls."""
+        self.haste = 0.5
+        """The probability that it gets a turn."""
+
+    def refused(self) -> None:
+        self.was_away = True
+
+
+class Reader(Visitor):
     """A process that reads, and writes nothing but its pin."""
 
     kind = "reader"
 
     def __init__(self, scene: Scene, number: int) -> None:
         super().__init__(scene, number)
-        self._dies_at = self._sleeps_at = ""
-        self._dies_in = self.power_fails_in = None
         last = len(scene.log.commits)
         self.epoch = scene.chance.random.randint(max(1, last - 5), last)
         self._scans = scene.chance.random.random() < 0.3
         self._began = scene.now
-        self._was_away = False
         self.haste = scene.chance.choice((0.1, 0.5))
-        """The probability that it gets a turn."""
 
     def _run(self) -> None:
         scene, store = self._scene, self._scene.new_store()
@@ -56,9 +70,6 @@ class Reader(Life):
             )
         scene.chance.note(f"reader {self.number} has run epoch {self.epoch} again")
 
-    def refused(self) -> None:
-        self._was_away = True
-
     def check_end(self) -> None:
         error, scene = self.fiber.error, self._scene
         if error is None or isinstance(error, Killed):
@@ -66,7 +77,7 @@ class Reader(Life):
         if isinstance(error, Violation):
             raise error
         scene.chance.note(f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
-        if isinstance(error, StoreError) or self._was_away:
+        if isinstance(error, StoreError) or self.was_away:
             return  # a failing disk, or an outage
         expired = scene.now - self._began >= replay.PIN_S * 1_000_000
         kept = self.epoch > len(scene.log.commits) - scene.tuning.retain_epochs + 1

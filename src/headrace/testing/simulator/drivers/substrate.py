@@ -14,7 +14,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance

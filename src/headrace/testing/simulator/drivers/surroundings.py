@@ -1,19 +1,26 @@
 """The events around drivers that run as `headrace run` starts them.
 
 Time passes while they wait; outages begin and end; the lease is damaged; their threads get their
-turns; standbys start; readers read the checkpoint.
+turns; standbys start; readers read the checkpoint; requesters ask things of the pipeline.
 """
 
 from __future__ import annotations
 
+from random import Random
 from typing import Protocol
 
+from headrace.testing.simulator.checkers.violation import Violation
+from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
-from headrace.testing.simulator.drivers.readers import Reader
+from headrace.testing.simulator.drivers.readers import Reader, Visitor
+from headrace.testing.simulator.drivers.requesters import RequesterLife
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.machine.fiber import Fiber
+
+LIVES_MAX = 50
+TURNS_MAX = 400
 
 
 class Schedule(Scene, Protocol):
@@ -24,6 +31,12 @@ class Schedule(Scene, Protocol):
 
     def start(self, *, standby: bool) -> Life:
         """A driver is started."""
+
+    def new_life(self) -> Life:
+        """A driver is started by a person, without a fault."""
+
+    def turn(self, life: Life) -> None:
+        """A driver runs until it pauses or ends."""
 
     def resume(self, life: Life, fiber: Fiber) -> None:
         """One thread of a process runs until it pauses."""
@@ -37,7 +50,9 @@ class Surroundings:
 
     def __init__(self, schedule: Schedule) -> None:
         self._of = schedule
+        self._own = Random(f"{schedule.chance.seed} surroundings")
         self.readers: list[Reader] = []
+        self.requesters: list[RequesterLife] = []
 
     def due(self, alive: list[Life]) -> Life:
         """A driver that can continue. One that was stopped stays so for a while."""
@@ -66,10 +81,43 @@ class Surroundings:
             if not reader.fiber.done and self._of.chance.random.random() < reader.haste:
                 self._read_on(reader)
 
-    def _read_on(self, reader: Reader) -> None:
-        self._of.resume(reader, reader.fiber)
-        if reader.fiber.done:
-            reader.check_end()
+    def _read_on(self, visitor: Visitor) -> None:
+        self._of.resume(visitor, visitor.fiber)
+        if visitor.fiber.done:
+            visitor.check_end()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether requests belong to this schedule."""
+        return kinds.REQUESTER in self._of.chance.kinds
+
+    def is_supervised(self) -> bool:
+        """Whether the next start is that of a program, and not of a person."""
+        return self.is_asked and self._own.random() < 0.3
+
+    def requesters_run(self, *, calm: bool = False) -> None:
+        """Starts requesters, and gives them turns; somebody always ends a pause at last."""
+        if not self.is_asked or self._of.log.away or self._of.outages.is_vanished:
+            return
+        if self._of.log.length and self._of.chance.strikes(kinds.REQUESTER, "turn"):
+            self._comes("")
+        insists = any(r.insists and not r.fiber.done for r in self.requesters)
+        if self._of.log.control.paused and not insists and (calm or self._own.random() < 0.05):
+            self._comes("resume")
+        for each in self.requesters:
+            due = each.fiber.wakes_at <= self._of.uptime_s()
+            if each.fiber.done or not due or (not calm and self._own.random() >= each.haste):
+                continue
+            each.dies_in -= 1
+            if each.dies_in <= 0:
+                self._of.chance.note(f"requester {each.number} dies")
+                each.kill()
+            else:
+                self._read_on(each)
+        self._of.log.control.check_told(self._of.told)
+
+    def _comes(self, verb: str) -> None:
+        self.requesters.append(RequesterLife(self._of, len(self.requesters) + 1, verb))
 
     def goes_on(self) -> None:
         """Lets the surroundings act once, between two turns of drivers."""
@@ -87,6 +135,7 @@ class Surroundings:
         self._of.leases.spoil(alive)
         self.threads_run()
         self._readers_run()
+        self.requesters_run()
         if (
             len(alive) < 3
             and not self._of.log.away
@@ -99,3 +148,46 @@ class Surroundings:
         for reader in self.readers:
             while not reader.fiber.done:
                 self._read_on(reader)
+
+    def lives_end(self) -> None:
+        """All drivers run to their end, and then one more, which finds nothing to do.
+
+        A stop that is still in the queue ends that one too; then a person starts the next.
+        """
+        of = self._of
+        for each in self.requesters:
+            each.kill()  # what is in the queue is decided, whether or not anybody waits for it
+        of.new_life()
+        # A leader first: while others had their turns, its own loop would seem to be stuck.
+        for life in sorted(of.lives, key=lambda life: not _leads(life)):
+            self._ends(life)
+        while _was_stopped(of.lives[-1]) and len(of.lives) < LIVES_MAX:
+            self._ends(of.new_life())
+        if not of.lives[-1].finished:
+            raise Violation("the last driver did not read all input")
+
+    def _ends(self, life: Life) -> None:
+        life.wake(self._of.uptime_s())
+        for _ in range(TURNS_MAX):
+            if life.fiber.done:
+                return
+            self._of.turn(life)
+            self._of.time_passes(1_000_000)
+            self.threads_run()
+            self.requesters_run(calm=True)
+        raise Violation(f"driver {life.number} does not end")
+
+    def check_requests(self, kept: int) -> None:
+        """At the end every request has its answer."""
+        if not self.is_asked:
+            return
+        self._of.log.control.check_told(self._of.told)
+        self._of.log.control.check_answers(kept)
+
+
+def _leads(life: Life) -> bool:
+    return isinstance(life, ConductedLife) and life.leads
+
+
+def _was_stopped(life: Life) -> bool:
+    return isinstance(life, ConductedLife) and life.reason == "stopped"

@@ -20,6 +20,7 @@ from headrace.testing.simulator.faults.kinds import (
     KINDS,
     LEASE_FAILS,
     OBJECTS,
+    REQUESTER,
     STANDBY_DRIVER,
     FaultKind,
 )
@@ -72,7 +73,7 @@ class Chance:
         if LEASE_FAILS in around:
             around.append(STANDBY_DRIVER)  # only a standby reads the lease
         self.kinds = frozenset((*around, *inner[: meets.choice((0, 1, 1, 2))]))
-        self.budget += 3
+        self.budget += 8 if REQUESTER in self.kinds else 3
 
     def _has(self, kind: FaultKind) -> bool:
         return kind.face in (None, self.face)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.testing.simulator.checkers.consumer import Consumer
-from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.life import Life
-from headrace.testing.simulator.drivers.readers import Pins, Reader
+from headrace.testing.simulator.drivers.readers import Pins, Visitor
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
@@ -39,6 +40,9 @@ _PLACES = {".trimmed": "trim", ".closed": "marker", ".intent-1": "intent"}
 
 _SELDOM = {"before-plan-write": "plan", "after-plan-write": "plan", "after-collect": "collect"}
 """Failpoints that few drivers reach: later plans ride in commits, and most runs are short."""
+
+_ASKED = ("before-control-write", "after-control-write", "after-answer-write")
+"""Failpoints that a driver reaches only where somebody asks for something."""
 
 _YIELDS = 0.08
 """How often a thread beside the loop lets the loop go on, at each request."""
@@ -100,7 +104,7 @@ class Interference:
             self.log.catch_up()
             self.log.check_files()
             self.log.check_own(life.follower.log.position, life.follower.log.generation)
-        if isinstance(life, Reader):
+        if isinstance(life, Visitor):
             return
         self.substrate.reached(failpoint)
         if failpoint == "before-collect":
@@ -114,6 +118,9 @@ class Interference:
                 self.leases.took_over(life, life.follower.log.generation, before)
         seldom = _SELDOM.get(failpoint)
         if seldom and self._chance.strikes(kinds.DRIVER_DIES_IN_RARE_PLACES, seldom):
+            life.die(failpoint)
+        asked = failpoint in _ASKED and self._chance.strikes(kinds.REQUESTER, "driver dies")
+        if asked:
             life.die(failpoint)
         rare = self.requests is not None and failpoint == "after-record-write"
         if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
@@ -199,8 +206,8 @@ class Interference:
         return False
 
     def _meets_the_outside(self, life: Life, call: str, path: str) -> bool:
-        """Whether an outage refuses the call; readers often pause first."""
-        if isinstance(life, Reader) and self._chance.random.random() < 0.15:
+        """Whether an outage refuses the call; visitors often pause first."""
+        if isinstance(life, Visitor) and self._chance.random.random() < 0.15:
             self._pause(life, f"before {call} {path}")
         if call == "read" and path == f"{self._root}/LEASE" and self._disk.find(path) is None:
             self.leases.missing(life)
@@ -215,7 +222,7 @@ class Interference:
             self.log.catch_up()
             self.log.check_deletion(path, self.consumer.delivered)
         self._pins.check(life, call, path)
-        if not isinstance(life, Reader):
+        if not isinstance(life, Visitor):
             self.leases.changes(life, call, path)
 
     def naps(self) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.faults import kinds

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace.testing.simulator.checkers.log_checker import LogChecker, Violation
+from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Node, SimulatedDisk

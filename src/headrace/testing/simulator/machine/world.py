@@ -112,6 +112,7 @@ class Tuning:
             closed_span_epochs=2 * determinants_epochs,
             high_water_markers_kept=2,
             sink_upkeep_epochs=2,
+            outcomes_kept=8,
             ride_bytes_max=ride_bytes_max,
             ride_entries_max=ride_entries_max,
         )

@@ -13,7 +13,7 @@ from headrace.model.state import state
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sinks.memory import Memory
 from headrace.testing.simulator.checkers.consumer import Row
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome
 from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
 from headrace.testing.simulator.workloads.source import SimulatedSource

@@ -1,0 +1,102 @@
+"""Visitors that ask: they put requests, wait for answers, repeat themselves, sleep and die.
+
+Each notes what it was told; the checker compares that with the log (I5). Their own random numbers
+decide what they do, so that schedules without them stay as they are.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from headrace.control.requester import Requester
+from headrace.engine.history.recovery import recover
+from headrace.errors import StoreError
+from headrace.log.epochlog import EpochLog
+from headrace.log.identity import read_identity
+from headrace.plan.control import ControlRequest, ControlState
+from headrace.testing.simulator.checkers.violation import Violation
+from headrace.testing.simulator.drivers.readers import Visitor
+from headrace.testing.simulator.drivers.scene import Scene
+from headrace.testing.simulator.machine.fiber import Killed
+
+VERBS = ("pause", "resume", "resume", "resume", "stop", "savepoint", "drop-savepoint", "dance")
+_NAMES = ("one", "two")
+
+
+class RequesterLife(Visitor):
+    """A process that asks one thing, perhaps twice."""
+
+    kind = "requester"
+
+    def __init__(self, scene: Scene, number: int, verb: str = "") -> None:
+        """With a `verb`, it is a person who insists: it neither dies nor gives up."""
+        super().__init__(scene, number)
+        self._own = own = Random(f"{scene.chance.seed} requester {number}")
+        self.skew_us = self.skew_us or own.choice((0, 0, -200_000_000, 200_000_000))
+        self.insists = bool(verb)
+        self.verb = verb or own.choice(VERBS)
+        self._expires_us = own.choice((1_000_000, 60_000_000, 9_999_000_000))
+        self._command = f"c{number}"
+        if not self.insists and number > 1 and own.random() < 0.3:
+            self._command = (
+                f"c{own.randint(1, number - 1)}"  # somebody else's, or its own of before
+            )
+        self._again = not self.insists and own.random() < 0.3
+        self._turns = 1_000_000 if self.insists else own.choice((3, 20, 60, 400))
+        """How many looks it takes before it goes away, having learnt nothing."""
+        self.dies_in = 1_000_000 if self.insists or own.random() < 0.7 else own.randint(1, 40)
+        """After how many turns it dies."""
+        self.haste = own.choice((0.2, 0.6, 0.9))
+
+    def _run(self) -> None:
+        scene, store = self._scene, self._scene.new_store()
+        identity = read_identity(store)
+        if identity is None:
+            return
+        requester = Requester(store, lambda: self._decided(store))
+        for attempt in range(2 if self._again else 1):
+            nonce = f"r{self.number}.{attempt}"
+            expires = scene.now + self.skew_us + self._expires_us
+            arguments = {"name": self._own.choice(_NAMES)} if "savepoint" in self.verb else {}
+            request = ControlRequest(
+                identity.id,
+                nonce,
+                self._command,
+                self.verb,
+                arguments,
+                None if self.insists else expires,
+            )
+            scene.chance.note(f"requester {nonce} asks: {self.verb}, command {self._command}")
+            self._ask(requester, request)
+
+    def _ask(self, requester: Requester, request: ControlRequest) -> None:
+        left = self._turns
+
+        def goes_away() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        asked = requester.ask(request, give_up=goes_away)
+        requester.wait(asked, done=self._own.random() < 0.5, give_up=goes_away)
+        if asked.answer is not None:
+            self._scene.told[request.nonce] = asked.answer.verdict
+            self._scene.chance.note(f"requester {request.nonce} is told: {asked.answer.verdict}")
+
+    def _decided(self, store: Any) -> ControlState:
+        return recover(EpochLog(store), 1).ledger.control
+
+    def check_end(self) -> None:
+        error = self.fiber.error
+        if error is None or isinstance(error, Killed):
+            return
+        if isinstance(error, Violation):
+            raise error
+        note = f"requester {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
+        self._scene.chance.note(note)
+        if isinstance(error, StoreError | OSError) or self.was_away:
+            return  # a failing disk, an outage, or so long ago that nothing is known
+        raise Violation(
+            f"requester {self.number}, {self.verb}: {type(error).__name__}: {error}"
+        ) from error
