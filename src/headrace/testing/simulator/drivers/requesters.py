@@ -20,7 +20,7 @@ from headrace.testing.simulator.drivers.readers import Visitor
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.fiber import Killed
 
-VERBS = ("pause", "resume", "resume", "resume", "stop", "savepoint", "drop-savepoint", "dance")
+VERBS = ("pause", "resume", "resume", "stop", "stop", "savepoint", "drop-savepoint", "dance")
 _NAMES = ("one", "two")
 
 
