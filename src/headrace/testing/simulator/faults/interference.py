@@ -119,8 +119,8 @@ class Interference:
         seldom = _SELDOM.get(failpoint)
         if seldom and self._chance.strikes(kinds.DRIVER_DIES_IN_RARE_PLACES, seldom):
             life.die(failpoint)
-        asked = failpoint in _ASKED and self._chance.strikes(kinds.REQUESTER, "driver dies")
-        if asked:
+        place = "stop" if self.log.control.stop == "asked" else "entry"
+        if failpoint in _ASKED and self._chance.strikes(kinds.REQUESTER, place):
             life.die(failpoint)
         rare = self.requests is not None and failpoint == "after-record-write"
         if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):

@@ -72,7 +72,7 @@ LEASE_FAILS = _kind("lease fails", {"read": 0.2, "file": 0.1}, around=True)
 STORE_AWAY = _kind("store away", {"turn": 0.12}, around=True)
 SINK_AWAY = _kind("sink away", {"turn": 0.12}, around=True)
 READER_FROM_OUTSIDE = _kind("reader from outside", {"turn": 0.2}, around=True)
-REQUESTER = _kind("requester", {"turn": 0.2, "driver dies": 0.15}, around=True)
+REQUESTER = _kind("requester", {"turn": 0.3, "entry": 0.15, "stop": 0.4}, around=True)
 
 ANSWER_LOST = _kind(
     "answer lost",
