@@ -83,9 +83,9 @@ FORBIDDEN_ATTRIBUTES = {"_jvm", "_jdf", "_jsc", "rdd", "attemptNumber"}
 # Catching NotImplementedError is fine: libraries raise it.
 PATCH_BY_STRING = re.compile(r"(setattr|setitem|patch)\(\s*\"headrace\.")
 # As comments cite rules: "(A6)", "(D1, D4)", "protocol C8", "Rules D1, D4".
-RULE = re.compile(r"\b[A-H][0-9]{1,2}\b")
+RULE = re.compile(r"\b[A-I][0-9]{1,2}\b")
 CITED_RULES = re.compile(
-    r"\([A-H][0-9]{1,2}(?:, [A-H][0-9]{1,2})*\)|(?i:protocol|rules?) [A-H][0-9]{1,2}[^.)]*"
+    r"\([A-I][0-9]{1,2}(?:, [A-I][0-9]{1,2})*\)|(?i:protocol|rules?) [A-I][0-9]{1,2}[^.)]*"
 )
 UNFINISHED_WORK = re.compile(r"\b(TODO|FIXME|XXX)\b|\braise NotImplementedError\b")
 

@@ -77,7 +77,7 @@ def unsettled_requests_move_on() -> AbstractContextManager[Any]:
                 return asked
             asked.position += 1
             if failure is not None and give_up():
-                raise StoreError("gone")
+                raise StoreError("given up")
             self._pause.wait(0.2)
 
     return patch.object(Requester, "_settle", settle)
@@ -85,7 +85,7 @@ def unsettled_requests_move_on() -> AbstractContextManager[Any]:
 
 @contextmanager
 def answers_come_before_their_entry() -> Iterator[None]:
-    """I4: a requester is told before the log knows it."""
+    """I4: a requester learns a verdict before the log has it."""
     append, ride = Controller._append, Controller.ride
 
     def hasty(self: Controller, body: Any) -> None:

@@ -54,7 +54,7 @@ def _ask(checkpoint: str, verb: str, arguments: dict[str, Any], asking: dict[str
 
     remote = Remote(checkpoint)
     timeout = asking["timeout"]
-    told = remote.ask(
+    result = remote.ask(
         verb,
         arguments,
         expects=asking.get("expects"),
@@ -63,8 +63,8 @@ def _ask(checkpoint: str, verb: str, arguments: dict[str, Any], asking: dict[str
         timeout_s=None if timeout is None else duration(timeout, what="--timeout") / 1e6,
         done=not asking["no_wait"],
     )
-    effect = f": {told.message}" if told.message else ""
-    click.echo(f"{remote.pipeline}: {verb} {told.verdict}{effect} (request {told.position})")
+    effect = f": {result.message}" if result.message else ""
+    click.echo(f"{remote.pipeline}: {verb} {result.verdict}{effect} (request {result.position})")
 
 
 @click.command(

@@ -50,13 +50,13 @@ class Unheard(HeadraceError):
     """No driver has answered a request; it may still be taken until it expires."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """What became of a command."""
 
     verdict: str
     """taken, or repeated if an earlier request for the same command was taken."""
     message: str
-    """How its effect was completed; empty if nobody has waited for that."""
+    """How its effect was completed; empty if it was not waited for."""
     position: int
     """Its place in the queue of requests."""
 
@@ -71,31 +71,31 @@ class Remote:
             raise no_checkpoint(self.store)
         self.id, self.pipeline = identity.id, identity.pipeline
 
-    def pause(self, **options: Any) -> Told:
+    def pause(self, **options: Any) -> CommandResult:
         """Pauses after the current epoch; a driver that takes over stays paused."""
         return self.ask(PAUSE, {}, **options)
 
-    def resume(self, **options: Any) -> Told:
+    def resume(self, **options: Any) -> CommandResult:
         """Continues after a pause."""
         return self.ask(RESUME, {}, **options)
 
-    def stop(self, **options: Any) -> Told:
+    def stop(self, **options: Any) -> CommandResult:
         """Stops after the current epoch; standbys end as well, until a person starts it again."""
         return self.ask(STOP, {}, **options)
 
-    def rescale(self, computation: str, slots: int, **options: Any) -> Told:
+    def rescale(self, computation: str, slots: int, **options: Any) -> CommandResult:
         """Gives a computation another number of slots."""
         return self.ask(RESCALE, {"computation": computation, "slots": slots}, **options)
 
-    def savepoint(self, name: str, **options: Any) -> Told:
+    def savepoint(self, name: str, **options: Any) -> CommandResult:
         """Keeps the state of the last commit under a name."""
         return self.ask(SAVEPOINT, {"name": name}, **options)
 
-    def rollback(self, **options: Any) -> Told:
+    def rollback(self, **options: Any) -> CommandResult:
         """Takes a deploy back that is on probation."""
         return self.ask(ROLLBACK, {}, **options)
 
-    def drop_savepoint(self, name: str, **options: Any) -> Told:
+    def drop_savepoint(self, name: str, **options: Any) -> CommandResult:
         """Drops a savepoint."""
         return self.ask(DROP_SAVEPOINT, {"name": name}, **options)
 
@@ -109,7 +109,7 @@ class Remote:
         expires_s: float = EXPIRES_S,
         timeout_s: float | None = None,
         done: bool = True,
-    ) -> Told:
+    ) -> CommandResult:
         """Asks, waits for the decision and (with `done`) for its effect, and says what it was.
 
         - `command`: an id; of several requests with one id, one takes effect.
@@ -134,11 +134,11 @@ class Remote:
         requester = Requester(self.store, self._decided)
         asked = requester.ask(request, give_up=listening.is_over)
         requester.wait(asked, done=done, give_up=listening.is_over)
-        return self._told(asked, listening, expires_s, done)
+        return self._result(asked, listening, expires_s, done)
 
-    def _told(
+    def _result(
         self, asked: QueuedRequest, listening: Listening, expires_s: float, done: bool
-    ) -> Told:
+    ) -> CommandResult:
         answer, verb = asked.answer, asked.request.verb
         where = self.store.where()
         if answer is None:
@@ -155,7 +155,7 @@ class Remote:
                 f"in the log of {where}, so whoever leads completes it"
             )
         message = asked.done.message if asked.done is not None else answer.message
-        return Told(answer.verdict, message, asked.position)
+        return CommandResult(answer.verdict, message, asked.position)
 
     def require_running(self, verb: str) -> None:
         """Refuses where no driver can hear: nothing is put, so that no later start takes it."""

@@ -79,7 +79,7 @@ class Simulation:
         self.epoch_records = chance.random.randint(4, 12)
         self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
         self.lives: list[Life] = []
-        self.told: dict[str, str] = {}
+        self.learnt: dict[str, str] = {}
         self.around = Surroundings(self)
         self._naps = 0
         attach = getattr(workload, "attach", None)

@@ -1,9 +1,9 @@
 """Reads requests, answers and the log as plain JSON and checks the promises of control (I).
 
-It shares no code with the engine. What the log says is folded anew: every position is decided once
+It shares no code with the engine. It folds the log by itself: every position is decided once
 and in order, a command takes effect once, the wanted state is the fold of what was taken. After a
 stop was taken no epoch runs until a person starts the pipeline that was stopped; while it is
-paused none runs at all. What a requester was told is what the log says.
+paused none runs at all. What a requester learns is what the log says.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ControlChecker:
             self._outcomes(position, body.get("outcomes", []))
             if body.get("stopped"):
                 if self.stop != "asked":
-                    raise Violation(f"position {position} completes a stop that nobody asked for")
+                    raise Violation(f"position {position} completes a stop that was not asked for")
                 self.stop = "stopped"
         elif kind == "plan":
             self._must_run(position, "a plan")
@@ -67,7 +67,7 @@ class ControlChecker:
     def _must_run(self, position: int, what: str) -> None:
         if self.stop:
             raise Violation(
-                f"position {position} is {what}, though a stop was taken and nobody has started "
+                f"position {position} is {what}, though a stop was taken and no person has started "
                 "the pipeline since"
             )
         if self.paused:
@@ -137,12 +137,12 @@ class ControlChecker:
 
     # Answers --------------------------------------------------------------
 
-    def check_told(self, told: dict[str, str]) -> None:
-        """What requesters were told is what the log says."""
-        for nonce, verdict in told.items():
+    def check_learnt(self, learnt: dict[str, str]) -> None:
+        """What requesters have learnt is what the log says."""
+        for nonce, verdict in learnt.items():
             says = self.decided[nonce]["verdict"] if nonce in self.decided else "nothing"
             if says != verdict:
-                raise Violation(f"requester {nonce} was told {verdict}, and the log says {says}")
+                raise Violation(f"requester {nonce} has learnt {verdict}, and the log says {says}")
 
     def check_answers(self, kept: int) -> None:
         """At the end every outcome that is kept is answered, and no request is left."""

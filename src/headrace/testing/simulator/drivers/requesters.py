@@ -1,6 +1,6 @@
 """Visitors that ask: they put requests, wait for answers, repeat themselves, sleep and die.
 
-Each notes what it was told; the checker compares that with the log (I5). Their own random numbers
+Each notes what it learns; the checker compares that with the log (I5). Their own random numbers
 decide what they do, so that schedules without them stay as they are.
 """
 
@@ -81,8 +81,8 @@ class RequesterLife(Visitor):
         asked = requester.ask(request, give_up=goes_away)
         requester.wait(asked, done=self._own.random() < 0.5, give_up=goes_away)
         if asked.answer is not None:
-            self._scene.told[request.nonce] = asked.answer.verdict
-            self._scene.chance.note(f"requester {request.nonce} is told: {asked.answer.verdict}")
+            self._scene.learnt[request.nonce] = asked.answer.verdict
+            self._scene.chance.note(f"requester {request.nonce} learns: {asked.answer.verdict}")
 
     def _decided(self, store: Any) -> ControlState:
         return recover(EpochLog(store), 1).ledger.control

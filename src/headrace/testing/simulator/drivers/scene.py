@@ -31,8 +31,8 @@ class Scene(Protocol):
     background: bool
     """Whether drivers merge and collect in threads beside their epochs."""
     lease_s: float
-    told: dict[str, str]
-    """Nonce of a request -> the verdict that its requester was told."""
+    learnt: dict[str, str]
+    """Nonce of a request -> the verdict that its requester has learnt."""
 
     def uptime_s(self) -> float:
         """The monotonic clock of every process."""

@@ -114,7 +114,7 @@ class Surroundings:
                 each.kill()
             else:
                 self._read_on(each)
-        self._of.log.control.check_told(self._of.told)
+        self._of.log.control.check_learnt(self._of.learnt)
 
     def _comes(self, verb: str) -> None:
         self.requesters.append(RequesterLife(self._of, len(self.requesters) + 1, verb))
@@ -181,7 +181,7 @@ class Surroundings:
         """At the end every request has its answer."""
         if not self.is_asked:
             return
-        self._of.log.control.check_told(self._of.told)
+        self._of.log.control.check_learnt(self._of.learnt)
         self._of.log.control.check_answers(kept)
 
 
