@@ -20,7 +20,6 @@ from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.plan.control import ASKED, STOPPED, Answer, ControlState, answer_of
 from headrace.plan.decisions import effects
-from headrace.plan.deploy.code import STANDBY
 
 __all__ = [
     "answers_come_before_their_entry",
@@ -200,7 +199,7 @@ def starts_go_on_from_a_stop_that_is_not_complete() -> AbstractContextManager[An
     """I9: a start by a person ends a stop that was taken and not completed."""
 
     def fold(ledger: Any, body: Any) -> None:
-        person = bool(body.fingerprint) and not body.supervised and body.role != STANDBY
+        person = bool(body.fingerprint) and not body.by_itself
         if person and ledger.control.stop in (ASKED, STOPPED):
             ledger.control = msgspec.structs.replace(ledger.control, stop="")
 

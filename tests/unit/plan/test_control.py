@@ -23,7 +23,7 @@ from headrace.plan.decisions.effects import (
     fold_generation,
     fold_outcomes,
 )
-from headrace.plan.deploy.code import STANDBY, START, GenerationBody
+from headrace.plan.deploy.code import CANDIDATE, GUARD, STANDBY, START, GenerationBody
 from headrace.plan.entries import ControlBody
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.ring import Ring
@@ -127,8 +127,8 @@ def test_a_stop_is_asked_then_complete_and_only_a_start_by_a_person_ends_it():
     fold_control(known, ControlBody(stopped=True))
     assert known.control.stop == STOPPED
     assert known.control.outcomes[0].done == "stopped after epoch 5"
-    fold_generation(known, GenerationBody(9, STANDBY, "code"))
-    fold_generation(known, GenerationBody(9, START, "code", supervised=True))
+    for role in (START, STANDBY, GUARD, CANDIDATE):
+        fold_generation(known, GenerationBody(9, role, "code", by_itself=True))
     fold_generation(known, GenerationBody(9, START))
     assert known.control.stop == STOPPED, "neither a standby, nor a program, nor a tool"
     fold_generation(known, PERSON)

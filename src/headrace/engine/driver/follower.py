@@ -158,14 +158,13 @@ class Follower:
             on_probation()
         made: list[GenerationBody] = []
 
-        supervised = self.setup.options.supervised
-        may_start = role.role != STANDBY and not supervised
+        by_itself = self.setup.options.supervised or role.role != START
 
         def body(generation: int) -> GenerationBody:
-            if self.ledger.control.stop == STOPPED and not may_start:
+            if self.ledger.control.stop == STOPPED and by_itself:
                 raise PipelineStopped
             found = generation_of(self.ledger.code, role, generation)
-            made.append(msgspec.structs.replace(found, supervised=supervised))
+            made.append(msgspec.structs.replace(found, by_itself=by_itself))
             return made[-1]
 
         body(self.log.generation + 1)  # refused before anything is written

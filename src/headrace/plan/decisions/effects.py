@@ -30,7 +30,7 @@ from headrace.plan.control import (
     Outcome,
 )
 from headrace.plan.deploy import code as codes
-from headrace.plan.deploy.code import STANDBY, GenerationBody
+from headrace.plan.deploy.code import GenerationBody
 from headrace.plan.deploy.fold import done_with_deploy
 from headrace.plan.entries import ControlBody
 from headrace.plan.ledger import Ledger
@@ -42,7 +42,7 @@ def fold_generation(ledger: Ledger, body: GenerationBody) -> None:
 
     A generation without code is that of a tool, which changes the state of a stopped pipeline.
     """
-    person = bool(body.fingerprint) and not body.supervised and body.role != STANDBY
+    person = bool(body.fingerprint) and not body.by_itself
     if person and ledger.control.stop == STOPPED:
         ledger.control = msgspec.structs.replace(ledger.control, stop="")
 

@@ -37,8 +37,8 @@ class GenerationBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a person confirms the code that is on probation."""
     reason: str = ""
     """Of a guard: why it takes the deploy back."""
-    supervised: bool = False
-    """Whether a program started it, and not a person: it does not end a stop (I9)."""
+    by_itself: bool = False
+    """Whether no person started it now (a standby, a guard, a supervisor): no stop ends (I9)."""
 
 
 class DeployWish(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -58,7 +58,7 @@ class ControlChecker:
 
     def _generation(self, position: int, body: dict[str, Any]) -> None:
         role = body.get("role", "start")
-        person = role != "standby" and bool(body.get("fingerprint")) and not body.get("supervised")
+        person = bool(body.get("fingerprint")) and not body.get("by_itself")
         if self.stop == "stopped" and not person:
             raise Violation(f"position {position}: a {role} goes on from a stop")
         if person and self.stop == "stopped":
