@@ -1,4 +1,4 @@
-"""`headrace bench rescale`: benchmarks of pipelines that change while they run."""
+"""`headrace bench rescale`, `balance`, `scaler`: pipelines that change while they run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from headrace.cli.bench.options import (
     json_file_option,
     number,
     say,
+    seconds,
     tell,
     work_dir_option,
 )
 from headrace.engine.spark.java import check_java
+from headrace.plan.elastic.settings import POLICIES
+
+MISCOUNTED = "records were lost or counted twice, so the figures mean nothing"
 
 
 @click.command(
@@ -50,3 +54,69 @@ def rescale(
         CountWorkload(**workload), peer=peer, rounds=rounds, work_dir=work_dir, say=say
     )
     tell(document, format_rescale(document), json_file, wrong=UNLIKE)
+
+
+@click.command(
+    "balance",
+    epilog="""\b
+Examples:
+  headrace bench balance --json out/balance.json
+  headrace bench balance --policy even --policy off --epochs 40 --moves-every 20""",
+)
+@number("--records", 4_000, "Records in an epoch.")
+@number("--keys", 10_000, "Distinct keys.")
+@click.option("--exponent", type=float, default=1.2, show_default=True, help="Zipf's exponent.")
+@number("--slots", 8, "Slots, each with a thread of its own.", least=2)
+@number("--epochs", 90, "Epochs.", least=20)
+@number("--moves-every", 30, "After how many epochs the hot keys move.", least=15)
+@number("--cost-us", 500, "How long each record sleeps (emulated service time).")
+@click.option(
+    "--policy",
+    "policies",
+    type=click.Choice(POLICIES),
+    multiple=True,
+    default=POLICIES,
+    show_default=True,
+    help="A policy to measure; may be given several times.",
+)
+@work_dir_option
+@json_file_option
+def balance(
+    policies: tuple[str, ...], work_dir: Path | None, json_file: Path | None, **workload: Any
+) -> None:
+    """Spread the load of Zipf keys over slots while hot keys move (emulated service time)."""
+    from headrace.bench.elastic.balance import BalanceWorkload, format_balance, run_balance
+
+    check_java()
+    document = run_balance(
+        BalanceWorkload(**workload), policies=policies, work_dir=work_dir, say=say
+    )
+    tell(document, format_balance(document), json_file, wrong=MISCOUNTED)
+
+
+@click.command(
+    "scaler",
+    epilog="""\b
+Examples:
+  headrace bench scaler --json out/scaler.json
+  headrace bench scaler --cost-us 5000 --max-slots 16""",
+)
+@number("--cost-us", 2_000, "How long each record sleeps (emulated service time).")
+@number("--slots", 2, "Slots at the start.")
+@number("--max-slots", 8, "Slots that the scaler may give, each with a thread of its own.")
+@number("--keys", 1_000, "Distinct keys.")
+@click.option("--demand", type=click.FloatRange(min=0.1), default=1.0, show_default=True,
+              help="How many slots the low load keeps busy.")  # fmt: skip
+@number("--factor", 3, "How many times higher the high load is.", least=2)
+@seconds("--low-s", "How long the low load lasts, before and after.", "low_s", default=20.0)
+@seconds("--high-s", "How long the high load lasts.", "high_s", default=40.0)
+@number("--every", 2, "How many epochs one report covers.")
+@work_dir_option
+@json_file_option
+def scaler(work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
+    """Follow a load that triples and falls back (emulated service time)."""
+    from headrace.bench.elastic.scaler import ScalerWorkload, format_scaler, run_scaler
+
+    check_java()
+    document = run_scaler(ScalerWorkload(**workload), work_dir=work_dir, say=say)
+    tell(document, format_scaler(document), json_file, wrong=MISCOUNTED)

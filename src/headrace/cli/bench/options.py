@@ -37,10 +37,14 @@ def number(
     )
 
 
-def seconds(flag: str, help: str, name: str) -> Callable[[Command], Command]:
+def seconds(
+    flag: str, help: str, name: str, *, default: float = 1.0
+) -> Callable[[Command], Command]:
     """An option that takes a number of seconds."""
     above_nothing = click.FloatRange(min=0, min_open=True)
-    return click.option(flag, name, type=above_nothing, default=1.0, show_default=True, help=help)
+    return click.option(
+        flag, name, type=above_nothing, default=default, show_default=True, help=help
+    )
 
 
 def say(line: str) -> None:

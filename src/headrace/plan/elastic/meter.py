@@ -102,8 +102,8 @@ class LoadMeter:
                 if begins <= at < epoch and at + 1 in self._walls:
                     busy += took
                     span += self._walls[at + 1] - self._walls[at]
-            if span > 0:
-                found[slot] = step_of(busy * SECOND_US // span)
+            if span > 0:  # where a clock was set back, plans seem to follow each other at once
+                found[slot] = step_of(min(busy * SECOND_US // span, SECOND_US))
         return found
 
     def _forget(self, epoch: int) -> None:
