@@ -53,7 +53,7 @@ class BalanceWorkload:
 
 
 @dataclass(frozen=True)
-class Run:
+class BalancedRun:
     """What one run showed."""
 
     ratios: tuple[float, ...]
@@ -90,7 +90,7 @@ def run_balance(
 ) -> dict[str, Any]:
     """Runs each policy once, and returns the JSON document."""
     machine = describe_machine()
-    runs: dict[str, Run] = {}
+    runs: dict[str, BalancedRun] = {}
     keys = [
         ZipfKeys(workload.keys, workload.exponent, workload.records * workload.moves_every)(
             n, random.Random(0)
@@ -133,7 +133,7 @@ def run_balance(
 
 def _run(
     workload: BalanceWorkload, policy: str, keys: Sequence[str], spark: Any, scratch: Path
-) -> Run:
+) -> BalancedRun:
     hashes = hashes_of(list(keys))
     p = Pipeline("balance")
     zipf = ZipfKeys(workload.keys, workload.exponent, workload.records * workload.moves_every)
@@ -166,7 +166,7 @@ def _run(
         epoch_records=workload.records, on_epoch=on_epoch, on_notice=on_notice,
     ) as job:  # fmt: skip
         job.wait()
-    return Run(tuple(ratios), tuple(epoch_ms), tuple(decisions), counts_of(str(scratch)))
+    return BalancedRun(tuple(ratios), tuple(epoch_ms), tuple(decisions), counts_of(str(scratch)))
 
 
 def format_balance(document: Mapping[str, Any]) -> str:

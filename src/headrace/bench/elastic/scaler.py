@@ -64,7 +64,7 @@ class ScalerWorkload:
 
 
 @dataclass
-class Seen:
+class ScaledRun:
     """What one run showed."""
 
     epochs: list[tuple[float, int, int, int]] = field(default_factory=list)
@@ -142,7 +142,7 @@ def run_scaler(
     }
 
 
-def _reports_until_more(workload: ScalerWorkload, seen: Seen) -> float | None:
+def _reports_until_more(workload: ScalerWorkload, seen: ScaledRun) -> float | None:
     """How many reports of the high load there were until the scaler answered it."""
     first = next((epoch for when, epoch, *_ in seen.epochs if when >= seen.high_from), None)
     if first is None:
@@ -158,14 +158,14 @@ def _run(
     *,
     scale: Scale | None = None,
     slots: int | None = None,
-) -> Seen:
+) -> ScaledRun:
     """One run; with fixed `slots` only the high load."""
     inputs = scratch / "in"
     inputs.mkdir(parents=True)
     p = Pipeline("scaler")
     p.read("records", sources.jsonl(str(inputs), watch=True))
     p.compute(Serve(workload.cost_us), inputs={"records": "key"}, name=COMPUTATION, outputs="u")
-    seen = Seen()
+    seen = ScaledRun()
     done = [0]
 
     def on_epoch(progress: EpochProgress) -> None:
@@ -201,7 +201,7 @@ def _run(
 class _Feed:
     """Lets files appear."""
 
-    def __init__(self, workload: ScalerWorkload, directory: Path, seen: Seen) -> None:
+    def __init__(self, workload: ScalerWorkload, directory: Path, seen: ScaledRun) -> None:
         self._workload, self._directory, self._seen = workload, directory, seen
         self._files = 0
 
