@@ -19,7 +19,13 @@ class Limits(msgspec.Struct, frozen=True):
     log_puts_max: int = 8
     """How often a put is retried quickly before the run waits for the store, and announces that."""
     snapshot_every_epochs: int = 32
-    """How often a commit carries a snapshot, which is large; recovery folds the later commits."""
+    """How often a commit carries a snapshot of the ledger, and how often one of each shard of
+    manifests; recovery folds the later commits."""
+    shard_slots: int = 64
+    """How many slots of a computation share a shard of manifests."""
+    ring_steps_max: int = 16
+    """After this many changes a ring is written as a whole; or when its moves are an eighth of it,
+    and more than this."""
     collect_every_epochs: int = 16
     """How often files are collected, which lists every directory of the checkpoint."""
     collect_rest_s: float = 60.0

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.rings import FIRST, WHOLE
 
 import headrace
 from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, encode_part, hash_key
 from headrace.model.values.time import END
-from headrace.plan.epoch import SegmentSlice
-from headrace.plan.rings.ring import WHOLE
+from headrace.plan.rings.classes import SegmentSlice
 from headrace.state.backend import (
     Entries,
     Hashes,
@@ -29,7 +29,7 @@ from headrace.state.backend import (
     Stored,
     StoredMap,
 )
-from headrace.state.compaction import merge_run
+from headrace.state.compaction import merge_run, parts_of
 from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, encode_segment, read_cells
 from headrace.state.view import open_view
 from headrace.store.memory import MemoryStore
@@ -210,7 +210,7 @@ class History:
     def _write(self, data: bytes, rows: int, epoch: int, *, bottom: bool = False) -> None:
         name = f"state/C/{self.epoch:012d}-C%2F0-{digest_of(data)}.arrow"
         self.store.write(name, data)
-        self.slices.insert(0, SegmentSlice(name, WHOLE, epoch, rows, len(data), bottom))
+        self.slices.insert(0, SegmentSlice(name, epoch, rows, len(data), bottom))
 
     def apply(self) -> None:
         """The oldest epoch that was not applied, and perhaps an older one once more, too late."""
@@ -227,7 +227,8 @@ class History:
         run = self.needed()
         if len(run) > 1:
             kept = [s for s in self.slices if s not in run]
-            (merged,) = merge_run(self.store, run, bottom=False, expired_before=0)
+            parts = parts_of(self.store, run, WHOLE, FIRST)
+            (merged,) = merge_run(parts, bottom=False, expired_before=0)
             self.slices = kept
             self._write(merged.data, merged.rows, run[0].last_epoch)
 
@@ -239,7 +240,7 @@ class History:
         )
 
     def open(self) -> StateView:
-        return self.backend.open("C", open_view(self.store, self.needed(), [WHOLE]))
+        return self.backend.open("C", open_view(self.store, self.needed(), WHOLE, FIRST))
 
     def check(self) -> None:
         """Every way to read gives what the plain map has."""
@@ -317,7 +318,7 @@ def test_computations_do_not_see_each_other(backend: StateBackend) -> None:
     for _ in range(4):
         history.commit()
         history.apply()
-    other = backend.open("D", open_view(history.store, [], [WHOLE]))
+    other = backend.open("D", open_view(history.store, [], WHOLE, FIRST))
     hashes = np.array([hash_key(key) for key in KEYS], np.uint64)
     assert all(stored.fields == {} for stored in other.fetch(KEYS, hashes, maps=True))
     assert backend.applied("D") == 0

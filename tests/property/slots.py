@@ -7,19 +7,24 @@ engine around them is left out. `truth` is what a plain dict would hold.
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
+from tests.unit.rings import changes_in, lead, plan_of, ring_of
 
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.counters import Counters
-from headrace.plan.epoch import Adoption, Commit, SegmentSlice, SlotBase, SlotDelta
+from headrace.plan.epoch import Adoption, Commit, SlotDelta
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.classes import SegmentSlice, SlotBase
 from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.towards import net_moves
+from headrace.plan.rings.wanted import Move
 from headrace.state import compaction
-from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, Segment, encode_batch, encode_segment
+from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, encode_batch, encode_segment
 from headrace.store.memory import MemoryStore
 
 NAME = "C"
@@ -42,17 +47,23 @@ class Slots:
     def __init__(self, slots: int = 1) -> None:
         self.store = MemoryStore()
         self.ledger = Ledger()
-        self.ring = Ring.even(slots)
         self.truth: State = {}
-        self.ledger.rings[NAME] = self.ring
+        self.plan = plan_of(self.ledger, slots, name=NAME)
         self.commit({})
-        self.ledger.epoch = 0
+
+    @property
+    def ring(self) -> Ring:
+        """The ring of the open plan."""
+        if not self.ledger.rings:
+            return Ring.even(int(self.plan.ring_bases[NAME].removeprefix("even/")))
+        changes = changes_in(self.ledger, self.plan)
+        return changes[NAME].ring if changes else ring_of(self.ledger, NAME)
 
     def owner(self, key: bytes) -> int:
         return int(self.ring.place(np.array([hash_key(key)], np.uint64))[0])
 
     def base(self, slot: int) -> SlotBase:
-        return self.ledger.bases({NAME: self.ring})[NAME][slot]
+        return self.ledger.bases(self.plan, changes_in(self.ledger, self.plan))[NAME][slot]
 
     def write(self, slot: int, changes: dict) -> str | None:
         """An attempt's segment, which counts for nothing yet."""
@@ -69,19 +80,27 @@ class Slots:
     def commit(self, changes: dict, adoptions: list[Adoption] = ()) -> None:
         """An epoch with these changes of all slots."""
         deltas = {}
-        for slot in self.ring.slots:
+        ring = (
+            self.ring
+            if self.ledger.rings
+            else Ring.even(len(self.ledger.bases(self.plan, {})[NAME]))
+        )
+        for slot in ring.slots:
             mine = {i: now for i, now in changes.items() if self.owner(i[0]) == slot}
             segment = self.write(slot, mine)
             size = len(self.store.files[segment]) if segment else 0
             deltas[slot] = SlotDelta(segment, len(mine), size)
-        self.ledger.committed(
+        lead(
+            self.ledger,
             Commit(
-                epoch=self.ledger.epoch + 1, ins={}, outs={}, splits={}, rings={NAME: self.ring},
+                epoch=self.ledger.epoch + 1, ins={}, outs={}, splits={}, rings={},
                 deltas={NAME: deltas}, outbox=[], staged=[], counters=Counters(), newest=0,
                 adoptions=list(adoptions),
             ),
             self.ledger.epoch + 1,
+            plan=self.plan,
         )  # fmt: skip
+        self.plan = plan_of(self.ledger, name=NAME)
         for identity, now in changes.items():
             if now is None:
                 self.truth.pop(identity, None)
@@ -90,8 +109,10 @@ class Slots:
 
     def merge(self, dice: random.Random, expired_before: int = -1) -> list[Adoption]:
         """A merge of a random permitted run of a random slot, to be adopted by the next commit."""
-        slot = dice.choice(self.ring.slots)
-        entries = list(self.ledger.slots[NAME][slot].entries)
+        ring = ring_of(self.ledger, NAME)
+        slot = dice.choice(ring.slots)
+        state = self.ledger.slots[NAME][slot]
+        entries = list(state.entries)
         epochs = sorted({e.last_epoch for e in entries}, reverse=True)
         if not epochs:
             return []
@@ -100,7 +121,7 @@ class Slots:
         run = [e for e in entries if e.last_epoch in chosen]
         run.sort(key=lambda e: -e.last_epoch)
         bottom = compaction.is_bottom(run, entries)
-        parts = [(Segment.open(self.store, e.segment), e.interval) for e in run]
+        parts = compaction.parts_of(self.store, run, ring.records(slot), state.classes)
         batch = compaction.merge(parts, bottom=bottom, expired_before=expired_before)
         data = encode_batch(batch)
         digest = digest_of(data)
@@ -108,16 +129,18 @@ class Slots:
         full = f"{paths.state_directory(NAME)}/{name}"
         self.store.write(full, data)
         last = max(e.last_epoch for e in run)
-        entry = SegmentSlice(
-            full, compaction.hull_of(run), last, batch.num_rows, len(data), bottom
-        )  # fmt: skip
-        return [Adoption(NAME, slot, tuple(e.segment for e in run), entry)]
+        entry = SegmentSlice(full, last, batch.num_rows, len(data), bottom)
+        replaces = tuple((e.segment, e.of) for e in run)
+        later = compaction.later_classes(run, state.classes)
+        return [Adoption(NAME, slot, replaces, entry, classes=later)]
 
     def move(self, dice: random.Random) -> None:
         """Another ring from the next commit on: splits, merges, moves."""
         cuts = sorted({hash_key(dice.choice(KEYS)) for _ in range(dice.randrange(4))} - {0})
-        lows = (0, *cuts)
-        self.ring = Ring(lows, tuple(dice.randrange(3) for _ in lows))
+        bounds = [0, *cuts, 2**64]
+        moves = [Move(a, b - 1, dice.randrange(3)) for a, b in pairwise(bounds)]
+        net = net_moves(ring_of(self.ledger, NAME), moves)
+        self.plan = plan_of(self.ledger, moves=net, name=NAME)
 
 
 def random_changes(dice: random.Random, truth: State, clock: int) -> dict:

@@ -18,8 +18,8 @@ from headrace.state.timeindex import TimeIndex
 
 
 def opened(worker: WorkerCache, slots: Slots, slot: int) -> OpenSlot:
-    intervals = slots.ring.intervals(slot)
-    return worker.open(slots.store, "checkpoint", NAME, slot, slots.base(slot), intervals)
+    records = slots.ring.records(slot)
+    return worker.open(slots.store, "checkpoint", NAME, slot, slots.base(slot), records)
 
 
 def content(index: TimeIndex) -> dict:

@@ -131,4 +131,4 @@ def _computation(ledger: Ledger, name: str) -> ComputationOverview:
     if wanted is not None:
         what = f"{wanted.slots} slots" if wanted.slots else f"{len(wanted.moves)} moves"
         text = f"{what} ({wanted.reason})" if wanted.reason else what
-    return ComputationOverview(len(ledger.rings[name].slots), ledger.ins.get(name, 0), text)
+    return ComputationOverview(len(ledger.slots[name]), ledger.ins.get(name, 0), text)

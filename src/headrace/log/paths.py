@@ -8,6 +8,7 @@ outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next ep
 staged/<sink>/<epoch>-<label>-<digest>     rows on their way to a sink
 read/<stream>/<epoch>-read-<digest>.arrow  the splits that the stream has read to their end
 merged/<epoch>-<token>                     a merge of segments, until a commit adopts a copy of it
+rings/<epoch>-<computation>-<digest>       a ring as a whole, which plans name
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
 determinants/<first epoch>/opened          a marker: that directory was made, and may be used
 determinants/<first epoch>/<name>.result   answers of calls that must not be repeated, and intents
@@ -41,6 +42,7 @@ READ = "read"
 MERGED = "merged"
 SOURCES = "sources"
 WORK = "work"
+RINGS = "rings"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
 PINS = "pins"

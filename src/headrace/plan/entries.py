@@ -10,6 +10,7 @@ from headrace.plan.elastic.figures import LoadFigures
 from headrace.plan.epoch import Commit, Plan, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.overload import SlotLimit
+from headrace.plan.rings.shards import Shards
 
 
 class CommitBody(msgspec.Struct):
@@ -18,6 +19,9 @@ class CommitBody(msgspec.Struct):
     commit: Commit
     next: Plan | None = None
     snapshot: Ledger | None = None
+    """The ledger without its manifests; where those are, its index of shards says (J12)."""
+    shards: Shards = {}
+    """The manifests of some shards, after this commit."""
     retain: int = 0
     """How many epochs the driver that wrote it retains."""
     confirms: bool = False

@@ -13,7 +13,9 @@ from headrace.model.source import Range, Seen
 from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotLoad
 from headrace.plan.overload import SlotLimit
-from headrace.plan.rings.ring import KeyInterval, Ring
+from headrace.plan.rings.classes import SegmentSlice, SlotBase
+from headrace.plan.rings.refs import RingRef, RingStep
+from headrace.plan.rings.wanted import Move
 from headrace.plan.watermarks import Histogram, Mark
 
 
@@ -58,20 +60,6 @@ class WatermarkBound(msgspec.Struct, frozen=True):
     """The newest time that those splits had reached before the epoch."""
 
 
-class SegmentSlice(msgspec.Struct, frozen=True):
-    """A manifest entry: a segment that is valid only inside its interval."""
-
-    segment: str
-    interval: KeyInterval
-    last_epoch: int
-    rows: int
-    bytes: int
-    bottom: bool = False
-    """Whether deletions were dropped from it, because no older segment lies beneath it."""
-    at: int = 0
-    """The log position in whose entry the segment rides (M1); 0 if it is a file of its own."""
-
-
 class Plan(msgspec.Struct, frozen=True):
     """Everything that determines the input of an epoch."""
 
@@ -82,7 +70,8 @@ class Plan(msgspec.Struct, frozen=True):
     reads: list[list[ReadTask]]
     """Per reader task, the ranges it reads."""
     injectors: dict[str, InjectorPlan]
-    rings: dict[str, Ring]
+    rings: dict[str, int]
+    """Computation -> the version of its ring."""
     short: bool = False
     """Whether the driver itself reads and routes; the job then begins at level 1."""
     final: bool = False
@@ -102,19 +91,17 @@ class Plan(msgspec.Struct, frozen=True):
     """Label of a slot -> how many records of its input it processes at most (P2)."""
     shed: tuple[str, ...] = ()
     """Computations whose limited slots drop the rest of their input; others carry it over."""
+    moves: dict[str, tuple[Move, ...]] = {}
+    """Computation -> net moves from the ring of the last commit to a new version (J1)."""
+    ring_bases: dict[str, str] = {}
+    """Computation -> the even ring that it begins with, or the object that holds a new version."""
+    configured: dict[str, int] = {}
+    """Computation -> `slots=` of a start that this plan carries out."""
 
     @property
     def records(self) -> int:
         """About how many records the plan reads."""
         return sum(read.range.records for task in self.reads for read in task)
-
-
-class SlotBase(msgspec.Struct, frozen=True):
-    """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
-
-    entries: tuple[SegmentSlice, ...]
-    chains: tuple[tuple[int, str], ...]
-    """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
 
 
 class Determinant(msgspec.Struct, frozen=True, gc=False):
@@ -160,8 +147,10 @@ class WorkOrder(msgspec.Struct, frozen=True):
     outs: dict[str, int]
     """out(e-1) of every host."""
     bases: dict[str, dict[int, SlotBase]]
+    """Computation -> what each slot of its ring starts from."""
     outbox: dict[str, list[OutboxFile]]
     """Consumer -> the files that this epoch reads: feedback, and records carried over."""
+    rings: dict[str, RingRef] = {}
     answers: dict[str, bytes] | None = None
     """In a replay: label -> the logged answers of external systems, which are not called."""
 
@@ -182,6 +171,8 @@ class OutboxFile(msgspec.Struct, frozen=True):
     kind: str = FEEDBACK
     since: int = 0
     """Of carried records: the epoch in which the first of them arrived."""
+    slots: tuple[int, ...] = ()
+    """The slots that it has rows for, under the ring that it was written with (J9)."""
     histogram: Histogram | None = None
     """Of carried records whose consumer has a percentile watermark: their timestamps (D13)."""
 
@@ -278,10 +269,13 @@ class Adoption(msgspec.Struct, frozen=True):
 
     computation: str
     slot: int
-    replaces: tuple[str, ...]
+    replaces: tuple[tuple[str, int | None], ...]
+    """(segment, class that inherited it or None) of each entry of the run."""
     entry: SegmentSlice
     rides: bool = False
     """Whether the result's bytes are in the commit's log entry, and not in a file (M1)."""
+    classes: tuple[int, ...] = ()
+    """Later classes in which an entry of the run counted: the result counts there too (J5)."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -291,7 +285,7 @@ class Commit(msgspec.Struct, frozen=True):
     ins: dict[str, int]
     outs: dict[str, int]
     splits: dict[str, dict[str, SplitState]]
-    rings: dict[str, Ring]
+    rings: dict[str, int]
     deltas: dict[str, dict[int, SlotDelta]]
     outbox: list[OutboxFile]
     staged: list[StagedFile]
@@ -312,6 +306,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Old name -> new name of computations that kept their state."""
     keys: dict[str, dict[str, str]] = {}
     """Computation -> stream -> what it is keyed by, if that was not known yet."""
+    steps: dict[str, RingStep] = {}
+    """Computation -> how its ring changed with this epoch; the entry carries the touched shards."""
     nonce: str = ""
     """Names this commit uniquely, even among commits of the same epoch in copies of the log."""
     follows: str = ""

@@ -6,6 +6,7 @@ the same ledger. Some commits carry a snapshot of it, so that recovery reads a b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,21 +19,20 @@ from headrace.plan.counters import Counters
 from headrace.plan.deploy.code import CodeState
 from headrace.plan.elastic.figures import LoadState
 from headrace.plan.epoch import (
-    Adoption,
     Commit,
     Drop,
     OutboxFile,
     Plan,
     RecordFile,
     Sealing,
-    SlotBase,
     SplitState,
     WatermarkBound,
 )
 from headrace.plan.overload import SlotLimit
-from headrace.plan.rings.manifest import SlotLedger, earliest, next_chain, recut, with_delta
-from headrace.plan.rings.ring import Ring
-from headrace.plan.rings.wanted import Wanted
+from headrace.plan.rings.changes import RingChange
+from headrace.plan.rings.ledger import RingLedger
+from headrace.plan.rings.manifest import earliest
+from headrace.plan.rings.shards import Shards
 
 Rows = dict[tuple[str, str], Seen | None]
 
@@ -46,7 +46,7 @@ class FinishedInput(msgspec.Struct, frozen=True):
     """The newest time that any of those splits reached."""
 
 
-class Ledger(msgspec.Struct):
+class Ledger(RingLedger):
     """The state of a pipeline after its last commit."""
 
     epoch: int = 0
@@ -57,10 +57,6 @@ class Ledger(msgspec.Struct):
     splits: dict[str, dict[str, SplitState]] = {}
     """Stream -> its splits that are not finished, or not yet in the record of finished splits."""
     finished: dict[str, FinishedInput] = {}
-    rings: dict[str, Ring] = {}
-    slots: dict[str, dict[int, SlotLedger]] = {}
-    wanted: dict[str, Wanted] = {}
-    """Computation -> the ring that a later plan is to bring."""
     tasks: int = 0
     """How many tasks a level has (J10); 0: as many as the substrate runs at once."""
     load: LoadState = LoadState()
@@ -138,8 +134,19 @@ class Ledger(msgspec.Struct):
         for stream, states in splits.items():
             self.splits[stream] = {**self.splits.get(stream, {}), **states}
 
-    def committed(self, commit: Commit, position: int, limits: Limits = LIMITS) -> None:
-        """Applies the commit of an epoch."""
+    def committed(
+        self,
+        commit: Commit,
+        position: int,
+        limits: Limits = LIMITS,
+        changes: Mapping[str, RingChange] | None = None,
+        shards: Shards | None = None,
+    ) -> None:
+        """Applies the commit of an epoch.
+
+        The leader gives the ring changes that its plan made; others give the shards that the
+        entry carries, and repeat no move (J12).
+        """
         plan = self.open_plan
         leaving = {stream: self.leaving(stream) for stream in commit.sealed}
         self.epoch = commit.epoch
@@ -158,21 +165,9 @@ class Ledger(msgspec.Struct):
             known = self.splits.get(stream, {})
             read = {split: _read_on(known.get(split), state) for split, state in splits.items()}
             self.splits[stream] = {**known, **read}
-        for name, ring in commit.rings.items():
-            if self.rings.get(name) != ring:
-                self.load = self.load.without(name)
-            self.slots[name] = recut(self.slots.get(name, {}), self.rings.get(name), ring)
-            self.rings[name] = ring
-        for name, deltas in commit.deltas.items():
-            for slot, delta in deltas.items():
-                before = self.slots[name].get(slot, SlotLedger())
-                intervals = self.rings[name].intervals(slot)
-                self.slots[name][slot] = with_delta(
-                    before, delta, commit.epoch, position, intervals, limits.chains_kept
-                )
-        for adoption in commit.adoptions:
-            entry = msgspec.structs.replace(adoption.entry, at=position * adoption.rides)
-            self._adopt(msgspec.structs.replace(adoption, entry=entry))
+        self.turn(commit, plan, position, limits, changes or {}, shards or {})
+        for name in commit.steps:
+            self.load = self.load.without(name)
         self.outbox = {}
         for file in commit.outbox:
             kept = msgspec.structs.replace(file, at=position) if file.rides else file
@@ -198,12 +193,7 @@ class Ledger(msgspec.Struct):
 
     def dropped(self, drop: Drop, position: int) -> None:
         """Applies a drop by a person. A timer without state may become due: it finds nothing."""
-        for slot, entries in drop.slots.items():
-            before = self.slots[drop.computation][slot]
-            chain = next_chain(before.chains[-1][1], f"dropped at log position {position}")
-            self.slots[drop.computation][slot] = msgspec.structs.replace(
-                before, entries=entries, chains=((self.epoch, chain),)
-            )
+        self.manifests.dropped(drop, self.epoch, position)
 
     def is_clear(self) -> bool:
         """Whether no cause of an external call by a voided plan can occur again."""
@@ -282,14 +272,6 @@ class Ledger(msgspec.Struct):
         newest = [self.newest_of(name) for name in bound.injectors]
         return max([bound.floor, *newest, *(mark.value for mark in marks)])
 
-    def _adopt(self, adoption: Adoption) -> None:
-        slot = self.slots[adoption.computation][adoption.slot]
-        kept = [e for e in slot.entries if e.segment not in adoption.replaces]
-        entries = sorted([*kept, adoption.entry], key=lambda e: -e.last_epoch)
-        self.slots[adoption.computation][adoption.slot] = msgspec.structs.replace(
-            slot, entries=tuple(entries)
-        )
-
     # Queries --------------------------------------------------------------
 
     def leaving(self, stream: str) -> Rows:
@@ -310,16 +292,6 @@ class Ledger(msgspec.Struct):
         """Every file of the record of finished splits."""
         return {file.name for each in self.finished.values() for file in each.files}
 
-    def bases(self, rings: dict[str, Ring]) -> dict[str, dict[int, SlotBase]]:
-        """What each slot starts from under these rings."""
-        found: dict[str, dict[int, SlotBase]] = {}
-        for name, ring in rings.items():
-            slots = recut(self.slots.get(name, {}), self.rings.get(name), ring)
-            found[name] = {
-                slot: SlotBase(slots[slot].entries, slots[slot].chains) for slot in ring.slots
-            }
-        return found
-
     def next_determinants(self, limits: Limits = LIMITS) -> int:
         """The directory for the next plan's calls that must not be repeated.
 
@@ -333,51 +305,21 @@ class Ledger(msgspec.Struct):
         begins = not self.determinants or (full and self.is_clear() and self.saved is None)
         return following if begins else self.determinants
 
-    def segments(self) -> set[str]:
-        """Every segment that is part of the state."""
-        return {
-            entry.segment
-            for slots in self.slots.values()
-            for slot in slots.values()
-            for entry in slot.entries
-        }
-
     def rides_from(self) -> int | None:
         """The first log position whose entry holds bytes of the state; None if there is none."""
-        slots = [slot for slots in self.slots.values() for slot in slots.values()]
-        positions = {entry.at for slot in slots for entry in slot.entries}
-        positions |= {file.at for files in self.outbox.values() for file in files}
-        return min(positions - {0}, default=None)
-
-    def state_bytes(self) -> int:
-        """About how large the state is."""
-        return sum(
-            entry.bytes
-            for slots in self.slots.values()
-            for slot in slots.values()
-            for entry in slot.entries
-        )
-
-    def next_wall_timer(self) -> int | None:
-        """When the earliest wall-time timer is due."""
-        times = [
-            slot.next_wall_timer
-            for slots in self.slots.values()
-            for slot in slots.values()
-            if slot.next_wall_timer is not None
-        ]
-        return min(times, default=None)
+        positions = [file.at for files in self.outbox.values() for file in files if file.at]
+        return earliest((self.tally.rides_from(), *positions))
 
     def rename(self, old: str, new: str) -> None:
         """Moves a computation's state to another name."""
         mappings: list[dict[str, Any]] = [
-            self.slots, self.rings, self.ins, self.outs, self.outbox, self.bounds_of_voided,
-            self.unpassed, self.keys, self.wanted,
+            self.ins, self.outs, self.outbox, self.bounds_of_voided, self.unpassed, self.keys,
         ]  # fmt: skip
         for mapping in mappings:
             if old in mapping:
                 mapping[new] = mapping.pop(old)
         self.load = self.load.renamed(old, new)
+        self.rename_rings(old, new)
 
 
 def _read_on(before: SplitState | None, now: SplitState) -> SplitState:

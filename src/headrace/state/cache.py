@@ -5,7 +5,9 @@ Rules (protocol C4):
   Later deltas are read from their segments.
 - The changes of a task stay *pending* until a later plan names the chain that includes its delta.
   Any other plan drops them. So a failed attempt leaves no trace.
-- Cache keys begin with the checkpoint's id and end with the slot's intervals.
+- A slot that is at epoch c keeps the cells of classes with `since` up to c, and catches them up
+  from newer entries. It drops all others, and builds what the slot has gained from all entries
+  (J6), or from a piece that was prefetched (J7).
 
 Objects are kept in two stages: touched once (probation) and touched again (protected). A scan over
 a million cold keys, or a window that was just written, passes through probation and evicts no
@@ -14,15 +16,17 @@ protected object. Plain LRU would evict them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.plan.epoch import SegmentSlice, SlotBase
+from headrace.model.values.keys import hash_key
+from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase, SlotClass, counts
 from headrace.plan.rings.manifest import next_chain
-from headrace.plan.rings.ring import KeyInterval
+from headrace.plan.rings.ring import SlotRecords
 from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.timeindex import Changes, TimeIndex
 from headrace.state.view import CellId, SlotView
@@ -30,6 +34,7 @@ from headrace.store.store import Store
 
 OBJECTS_MAX = 100_000
 SEGMENTS_MAX = 2_000
+PIECES_MAX = 256
 
 INDEXES = ("event", "wall", "hold", "waiting")
 
@@ -66,6 +71,10 @@ class ObjectCache:
         while len(self) > self.limit:
             (self._probation or self._protected).popitem(last=False)
 
+    def keys(self) -> list[bytes]:
+        """The keys of all objects."""
+        return [*self._probation, *self._protected]
+
     def drop(self, key: bytes) -> None:
         """Removes an object that is out of date."""
         self._probation.pop(key, None)
@@ -86,12 +95,45 @@ class Pending:
 class CachedSlot:
     """One slot of one computation at a committed epoch."""
 
-    def __init__(self, chain: str, epoch: int) -> None:
+    def __init__(self, chain: str, epoch: int, records: SlotRecords) -> None:
         self.chain = chain
         self.epoch = epoch
+        self.records = records
+        """The intervals that it holds cells of."""
         self.indexes: dict[str, TimeIndex] = {name: TimeIndex() for name in INDEXES}
         self.objects = ObjectCache()
         self.pending: Pending | None = None
+
+
+Cells = dict[str, dict[CellId, tuple[int, int]]]
+"""Index -> its cells."""
+
+
+class PrefetchedPiece:
+    """Cells that a new owner has prefetched, as of an epoch of the old one (J7)."""
+
+    __slots__ = ("cells", "chain", "epoch", "records", "slot", "where")
+
+    def __init__(
+        self, where: tuple[str, str, str], slot: int, base: SlotBase, records: SlotRecords
+    ) -> None:
+        self.where, self.slot, self.records = where, slot, records
+        self.epoch, self.chain = base.chains[-1]
+        self.cells: Cells = {}
+
+    def serves(self, came: Came, entries: Iterable[SegmentSlice], records: SlotRecords) -> bool:
+        """Whether it may be used for a class that came, with these intervals.
+
+        It must be of the ownership that the class came from, and no deletion since may have been
+        dropped: catching up could not see it.
+        """
+        return (
+            came.slot == self.slot
+            and self.chain in {chain for _, chain in came.chains}
+            and came.since <= self.epoch
+            and not any(e.bottom and e.of == came.id and e.last_epoch > self.epoch for e in entries)
+            and _covers(self.records, records)
+        )
 
 
 class OpenSlot:
@@ -136,6 +178,9 @@ class WorkerCache:
         """How often a segment had to be opened."""
         self.fetched = 0
         """How many bytes those segments have."""
+        self._pieces: deque[PrefetchedPiece] = deque(maxlen=PIECES_MAX)
+        self.slots_opened = self.slots_built = 0
+        """How many slots were opened, and how many of these had to be built from all entries."""
 
     def open(
         self,
@@ -144,30 +189,44 @@ class WorkerCache:
         computation: str,
         slot: int,
         base: SlotBase,
-        intervals: tuple[KeyInterval, ...],
+        records: SlotRecords,
     ) -> OpenSlot:
-        """Opens the slot at `base`."""
+        """Opens the slot at `base`; `records` are its intervals."""
         segments = {e.segment: self.segment(store, e) for e in base.entries}
-        view = SlotView(base.entries, intervals, segments)
-        where = (store.location, checkpoint, computation, slot, intervals)
+        view = SlotView(base.entries, records, base.classes, segments)
+        where = (store.location, checkpoint, computation)
         epoch, chain = base.chains[-1]
         known = {c: e for e, c in base.chains}
-        cached = self._slots.get(where)
+        cached = self._slots.get((*where, slot))
+        self.slots_opened += 1
         if cached is not None:
             self._adopt_pending(cached, known)
         if cached is None or cached.chain not in known or _lost_deletions(cached, base):
-            cached = CachedSlot(chain, epoch)
-            self._build(cached, view)
-            for other in [w for w in self._slots if w[:-1] == where[:-1]]:
-                del self._slots[other]  # this entry is of the slot with other intervals
-            self._slots[where] = cached  # assign last, so that a failure leaves no partial slot
+            self.slots_built += 1
+            cached = CachedSlot(chain, epoch, records)
+            cells = self._gained(where, base, records, base.classes, segments)
+            cached.indexes = {name: TimeIndex.of(found) for name, found in cells.items()}
+            self._slots[*where, slot] = cached  # last, so that a failure leaves no partial slot
         elif cached.chain != chain:
-            newer = SlotView(
-                [e for e in base.entries if e.last_epoch > cached.epoch], intervals, segments
-            )
-            self._catch_up(cached, newer)
-            cached.chain, cached.epoch = chain, epoch
+            self._turn(cached, where, base, records, segments)
+            cached.chain, cached.epoch, cached.records = chain, epoch, records
         return OpenSlot(cached, view)
+
+    def prefetch(
+        self,
+        store: Store,
+        checkpoint: str,
+        computation: str,
+        slot: int,
+        base: SlotBase,
+        records: SlotRecords,
+    ) -> None:
+        """Builds a piece of what another slot owns now: `base` is that slot's, and `records` what
+        will come from it (J7)."""
+        segments = {e.segment: self.segment(store, e) for e in base.entries}
+        piece = PrefetchedPiece((store.location, checkpoint, computation), slot, base, records)
+        piece.cells = _built(SlotView(base.entries, records, base.classes, segments))
+        self._pieces.append(piece)
 
     def keep(self, store: Store, name: str, data: bytes) -> None:
         """Keeps a small segment that this process has made. Its name proves its bytes (M1)."""
@@ -209,26 +268,128 @@ class WorkerCache:
         for key, state, again in pending.objects:
             cached.objects.give(key, state, again=again)
 
-    @staticmethod
-    def _build(cached: CachedSlot, view: SlotView) -> None:
-        cells: dict[str, dict[CellId, tuple[int, int]]] = {name: {} for name in INDEXES}
-        seen: set[tuple[int, CellId]] = set()
-        for kind, cell, timed in view.timed():
-            if (kind, cell) in seen:
-                continue
-            seen.add((kind, cell))
-            if timed is not None:
-                cells[index_name(kind, cell[1])][cell] = timed
-        cached.indexes = {name: TimeIndex.of(found) for name, found in cells.items()}
+    def _turn(
+        self,
+        cached: CachedSlot,
+        where: tuple[str, str, str],
+        base: SlotBase,
+        records: SlotRecords,
+        segments: dict[str, Segment],
+    ) -> None:
+        """Brings a slot from the epoch of its cache to `base`, under a ring that may differ."""
+        kept = [one for one in base.classes if one.since <= cached.epoch]
+        gained = [one for one in base.classes if one.since > cached.epoch]
+        mine = _of(records, kept) if gained else records
+        more = self._gained(where, base, records, gained, segments) if gained else {}
+        newer = [e for e in base.entries if e.last_epoch > cached.epoch]
+        news = SlotView(newer, mine, kept, segments)
+        if gained or not _same(mine, cached.records):
+            _drop_outside(cached, mine)
+        _catch_up(cached, news)
+        for name, cells in more.items():
+            cached.indexes[name].apply(cells)
 
-    @staticmethod
-    def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
-        """Applies what other workers committed: newer cells win, changed objects are dropped."""
-        changes: dict[str, dict[CellId, tuple[int, int] | None]] = {n: {} for n in INDEXES}
-        for kind, cell, timed in newer.timed():
-            changes[index_name(kind, cell[1])].setdefault(cell, timed)
-        for name, found in changes.items():
-            cached.indexes[name].apply(found)
-        if len(cached.objects):
-            for _, key in newer.scan():
-                cached.objects.drop(key)
+    def _gained(
+        self,
+        where: tuple[str, str, str],
+        base: SlotBase,
+        records: SlotRecords,
+        classes: Sequence[SlotClass],
+        segments: dict[str, Segment],
+    ) -> Cells:
+        """The cells of classes that are new here: from pieces, or from all their entries."""
+        found: Cells = {name: {} for name in INDEXES}
+        rest = list(classes)
+        for came in base.came if self._pieces else ():
+            one = next((c for c in rest if c.id == came.id), None)
+            if one is None:
+                continue
+            mine = _of(records, [one])
+            for piece in reversed(self._pieces):
+                if piece.where == where and piece.serves(came, base.entries, mine):
+                    rest.remove(one)
+                    newer = [
+                        e for e in base.entries if e.last_epoch > piece.epoch and counts(e, one)
+                    ]
+                    changes = _changes(SlotView(newer, mine, [one], segments))
+                    for name, cells in _inside(piece.cells, mine).items():
+                        now = {**cells, **changes[name]}
+                        found[name].update({c: t for c, t in now.items() if t is not None})
+                    break
+        if rest:
+            mine = records if len(rest) == len(base.classes) else _of(records, rest)
+            for name, built in _built(SlotView(base.entries, mine, rest, segments)).items():
+                found[name].update(built)
+        return found
+
+
+def _built(view: SlotView) -> Cells:
+    """The live timed cells of a view."""
+    cells: Cells = {name: {} for name in INDEXES}
+    seen: set[tuple[int, CellId]] = set()
+    for kind, cell, timed in view.timed():
+        if (kind, cell) in seen:
+            continue
+        seen.add((kind, cell))
+        if timed is not None:
+            cells[index_name(kind, cell[1])][cell] = timed
+    return cells
+
+
+def _changes(newer: SlotView) -> dict[str, dict[CellId, tuple[int, int] | None]]:
+    """The timed cells that newer entries set or remove, by index."""
+    changes: dict[str, dict[CellId, tuple[int, int] | None]] = {n: {} for n in INDEXES}
+    for kind, cell, timed in newer.timed():
+        changes[index_name(kind, cell[1])].setdefault(cell, timed)
+    return changes
+
+
+def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
+    """Applies what other workers committed: newer cells win, changed objects are dropped."""
+    for name, found in _changes(newer).items():
+        cached.indexes[name].apply(found)
+    if len(cached.objects):
+        for _, key in newer.scan():
+            cached.objects.drop(key)
+
+
+def _drop_outside(cached: CachedSlot, records: SlotRecords) -> None:
+    """Drops the cells and objects of all keys outside of these intervals."""
+    for index in cached.indexes.values():
+        index.drop(_outside(index.keys(), records))
+    for key in _outside(cached.objects.keys(), records):
+        cached.objects.drop(key)
+
+
+def _outside(keys: list[bytes], records: SlotRecords) -> list[bytes]:
+    hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
+    return [keys[i] for i in np.flatnonzero(~records.have(hashes)).tolist()]
+
+
+def _inside(cells: Cells, records: SlotRecords) -> Cells:
+    """The cells of all keys inside these intervals."""
+    found: Cells = {}
+    for name, of_name in cells.items():
+        outside = set(_outside(list({cell[0] for cell in of_name}), records))
+        found[name] = {cell: timed for cell, timed in of_name.items() if cell[0] not in outside}
+    return found
+
+
+def _of(records: SlotRecords, classes: Iterable[SlotClass]) -> SlotRecords:
+    return records.of([each for one in classes for each in one.ids])
+
+
+def _same(one: SlotRecords, other: SlotRecords) -> bool:
+    return np.array_equal(one.lows, other.lows) and np.array_equal(one.lasts, other.lasts)
+
+
+def _covers(outer: SlotRecords, inner: SlotRecords) -> bool:
+    """Whether intervals contain all of others. Neighbours of one slot may be one interval there."""
+    if not len(inner.lows):
+        return True
+    if not len(outer.lows):
+        return False
+    begins = np.concatenate(([True], outer.lows[1:] - np.uint64(1) != outer.lasts[:-1]))
+    lows, lasts = outer.lows[begins], outer.lasts[np.append(begins[1:], True)]
+    at = np.searchsorted(lows, inner.lows, side="right") - 1
+    return bool(((at >= 0) & (inner.lasts <= lasts[np.maximum(at, 0)])).all())

@@ -1,18 +1,18 @@
 """Compaction: chooses the segments of a slot to merge (a range of segments), and merges them.
 
-Both are pure functions. The rules of C2: the chosen segments are contiguous in the order of last
-epochs, and include all entries of an equal last epoch or none of them. The result covers the hull
-of the range, has its largest last epoch, and replaces it. Tombstones and expired rows are dropped
-only if no older segment overlaps the hull. A large range is merged in pieces of its hull, so that
-no merge needs more memory than one piece. The pieces have the same last epoch, so a later merge
-takes all of them together.
+Both are pure functions. The rules of C2 and J5: the chosen segments are contiguous in the order of
+last epochs, and include all entries of an equal last epoch or none of them. Each is read only in
+the classes where it counts. The result has the largest last epoch, and replaces the range.
+Tombstones and expired rows are dropped only if the slot has no older segment. A large range is
+merged in pieces of the key space, so that no merge needs more memory than one piece. The pieces
+have the same last epoch, so a later merge takes all of them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,12 @@ import pyarrow.compute as pc
 
 from headrace.limits import LIMITS, Limits
 from headrace.model.values.arrow import one_batch
+from headrace.model.values.keys import HASH_SPACE
 from headrace.model.values.time import BEGINNING, END
-from headrace.plan.epoch import SegmentSlice
-from headrace.plan.rings.ring import KeyInterval
+from headrace.plan.rings.classes import SegmentSlice, SlotClass
+from headrace.plan.rings.ring import KeyInterval, SlotRecords
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment, encode_batch
+from headrace.state.view import Counting
 from headrace.store.store import Store
 
 GROWTH = 4
@@ -91,87 +93,107 @@ def total_bytes(entries: Iterable[SegmentSlice]) -> int:
     return sum({entry.segment: entry.bytes for entry in entries}.values())
 
 
-def pieces(
-    run: Sequence[SegmentSlice], segments: Mapping[str, Segment], limits: Limits = LIMITS
-) -> list[KeyInterval]:
-    """The hull of a range of segments, cut into pieces of about equal size.
+def pieces(parts: Sequence[SegmentPart], limits: Limits = LIMITS) -> list[KeyInterval]:
+    """The key space, cut into pieces that hold about equally much of some segments.
 
     A key is never cut. If one key is larger than a piece, its piece is larger too.
     """
-    hull = hull_of(run)
-    if total_bytes(run) <= limits.merge_piece_bytes:
-        return [hull]
+    whole = KeyInterval.between(0, HASH_SPACE)
+    if sum({part.segment.name: part.bytes for part in parts}.values()) <= limits.merge_piece_bytes:
+        return [whole]
     samples = []
-    for entry in run:
-        segment = segments[entry.segment]
-        low, high = segment.between(entry.interval.low, entry.interval.high)
-        share = entry.bytes * (high - low) // max(len(segment.hashes), 1)
-        samples_of = 1 + share // limits.merge_sample_bytes
-        rows = np.linspace(low, high, samples_of, endpoint=False).astype(np.int64)
-        samples.append(segment.hashes[rows] if low < high else segment.hashes[:0])
+    for part in parts:
+        hashes = part.segment.hashes
+        for low, high in zip(part.lows.tolist(), part.highs.tolist(), strict=True):
+            share = part.bytes * (high - low) // max(len(hashes), 1)
+            samples_of = 1 + share // limits.merge_sample_bytes
+            rows = np.linspace(low, high, samples_of, endpoint=False).astype(np.int64)
+            samples.append(hashes[rows])
+    if not samples:
+        return [whole]
     hashes = np.sort(np.concatenate(samples))
     step = limits.merge_piece_bytes // limits.merge_sample_bytes
-    cuts = sorted({*hashes[step::step].tolist()} - {hull.low})
-    return [KeyInterval.between(low, high) for low, high in pairwise([hull.low, *cuts, hull.high])]
+    cuts = sorted({*hashes[step::step].tolist()} - {0})
+    return [KeyInterval.between(low, high) for low, high in pairwise([0, *cuts, HASH_SPACE])]
 
 
 def is_bottom(run: Sequence[SegmentSlice], entries: Sequence[SegmentSlice]) -> bool:
-    """Whether no older segment overlaps the hull of the range."""
-    hull = hull_of(run)
+    """Whether the slot has no older segment than those of the range."""
     oldest = min(e.last_epoch for e in run)
-    return not any(
-        e.last_epoch < oldest and e.interval.overlap(hull) is not None
-        for e in entries
-        if e not in run
-    )
+    return not any(e.last_epoch < oldest for e in entries)
 
 
-def hull_of(run: Sequence[SegmentSlice]) -> KeyInterval:
-    """The smallest interval that contains a range of segments."""
-    return KeyInterval(min(e.interval.low for e in run), max(e.interval.last for e in run))
+def later_classes(run: Sequence[SegmentSlice], classes: Sequence[SlotClass]) -> tuple[int, ...]:
+    """The classes that began after the range, and in which one of its segments counts (J5)."""
+    last = max(e.last_epoch for e in run)
+    named = {e.of for e in run}
+    return tuple(one.id for one in classes if one.since > last and one.id in named)
+
+
+class SegmentPart(NamedTuple):
+    """A segment of a range, and the ranges of its rows that count in the slot."""
+
+    segment: Segment
+    lows: Any
+    highs: Any
+    bytes: int
+
+
+def parts_of(
+    store: Store,
+    run: Sequence[SegmentSlice],
+    records: SlotRecords,
+    classes: Sequence[SlotClass],
+) -> list[SegmentPart]:
+    """Opens the segments of a range, newest first, each where it counts (J5)."""
+    counting = Counting(records, classes)
+    opened: dict[str, Segment] = {}
+    found: list[SegmentPart] = []
+    for entry in _newest_first(run):
+        if entry.segment not in opened:
+            opened[entry.segment] = Segment.open(store, entry.segment, entry.at)
+        segment = opened[entry.segment]
+        found.append(SegmentPart(segment, *counting.rows(entry, segment), entry.bytes))
+    return found
 
 
 class Merged(NamedTuple):
-    """A merged piece of a hull, as a file that is not written yet."""
+    """A merged piece of the key space, as a file that is not written yet."""
 
-    interval: KeyInterval
     data: bytes
     rows: int
 
 
 def merge_run(
-    store: Store,
-    run: Sequence[SegmentSlice],
-    *,
-    bottom: bool,
-    expired_before: int,
-    limits: Limits = LIMITS,
+    parts: Sequence[SegmentPart], *, bottom: bool, expired_before: int, limits: Limits = LIMITS
 ) -> Iterator[Merged]:
     """Merges segments, given newest first, in pieces. Only the very last piece may have no rows."""
-    segments = {entry.segment: Segment.open(store, entry.segment, entry.at) for entry in run}
-    intervals = pieces(run, segments, limits)
+    intervals = pieces(parts, limits)
     some = False
     for number, interval in enumerate(intervals, 1):
-        parts = [
-            (segments[entry.segment], shared)
-            for entry in run
-            if (shared := entry.interval.overlap(interval)) is not None
-        ]
-        batch = merge(parts, bottom=bottom, expired_before=expired_before)
+        inside = [_clipped(part, interval) for part in parts]
+        batch = merge(inside, bottom=bottom, expired_before=expired_before)
         if not batch.num_rows and (some or number < len(intervals)):
             continue  # skip an empty piece: one entry is enough to replace the range
         some = True
-        yield Merged(interval, encode_batch(batch), batch.num_rows)
+        yield Merged(encode_batch(batch), batch.num_rows)
+
+
+def _clipped(part: SegmentPart, interval: KeyInterval) -> SegmentPart:
+    """A part inside an interval of hashes."""
+    low, high = part.segment.between(interval.low, interval.high)
+    lows, highs = np.maximum(part.lows, low), np.minimum(part.highs, high)
+    some = lows < highs
+    return SegmentPart(part.segment, lows[some], highs[some], part.bytes)
 
 
 def merge_without(
-    store: Store, entries: Sequence[SegmentSlice], keys: set[bytes]
+    parts: Sequence[SegmentPart], keys: set[bytes]
 ) -> tuple[bytes, int, dict[bytes, int]]:
     """Merges all segments of a slot (newest first) into one file without some keys.
 
     Returns the file, its number of rows, and the number of live cells of each removed key.
     """
-    parts = [(Segment.open(store, e.segment, e.at), e.interval) for e in entries]
     # There is no older segment, so tombstones need not be kept.
     merged = merge(parts, bottom=True, expired_before=BEGINNING)
     named = pc.is_in(merged.column("key"), pa.array(sorted(keys), pa.binary()))
@@ -190,20 +212,20 @@ _WIDE = pa.schema(
 """During a merge a column may be larger than 2 GiB, the limit of a segment's column."""
 
 
-def merge(
-    parts: Sequence[tuple[Segment, KeyInterval]], *, bottom: bool, expired_before: int
-) -> pa.RecordBatch:
+def merge(parts: Sequence[SegmentPart], *, bottom: bool, expired_before: int) -> pa.RecordBatch:
     """The newest version of every cell of `parts` (newest first), sorted.
 
     With `bottom`, tombstones and rows that expired before `expired_before` are dropped.
     """
     tables = []
-    for age, (segment, interval) in enumerate(parts):
-        low, high = segment.between(interval.low, interval.high)
-        batch = segment.batch.slice(low, high - low)
-        ages = pa.array(np.full(high - low, age, np.int32))
-        arrays = [*batch.columns, ages]
-        tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]).cast(_WIDE))
+    for age, part in enumerate(parts):
+        for low, high in zip(part.lows.tolist(), part.highs.tolist(), strict=True):
+            batch = part.segment.batch.slice(low, high - low)
+            ages = pa.array(np.full(high - low, age, np.int32))
+            arrays = [*batch.columns, ages]
+            tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]).cast(_WIDE))
+    if not tables:
+        return one_batch(SCHEMA.empty_table())
     everything = pa.concat_tables(tables)
     table = everything.drop_columns(["value"])  # values are copied only for the rows that remain
     order = pc.sort_indices(

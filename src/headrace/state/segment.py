@@ -27,6 +27,7 @@ import pyarrow as pa
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log.content import map_named, verify
 from headrace.model.values.time import END
+from headrace.plan.rings.ring import SlotRecords
 from headrace.state.bloom import Bloom
 from headrace.store.store import Store
 
@@ -165,6 +166,18 @@ class Segment:
         if high >= 2**64:
             return first, len(self.hashes)
         return first, int(np.searchsorted(self.hashes, np.uint64(high), "left"))
+
+    def inside(self, records: SlotRecords) -> tuple[Any, Any]:
+        """The rows whose hash lies in some intervals, as ranges: from rows, to rows."""
+        lows = np.searchsorted(self.hashes, records.lows, "left")
+        highs = np.searchsorted(self.hashes, records.lasts, "right")
+        some = highs > lows
+        lows, highs = lows[some], highs[some]
+        if len(lows) < 2:
+            return lows, highs
+        # Between two intervals of the slot there are often no rows: then they are one range.
+        begins = np.concatenate(([True], lows[1:] > highs[:-1]))
+        return lows[begins], highs[np.append(begins[1:], True)]
 
     def identity(self, row: int) -> tuple[bytes, int, str, bytes]:
         """(key, kind, field, entry) of a row."""

@@ -9,7 +9,7 @@ reading the other cells.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.state.view import CellId
 
@@ -79,6 +79,19 @@ class TimeIndex:
             heapq.heappush(self._by_time, (timed[0], cell))
             heapq.heappush(self._by_hold, (timed[1], cell))
         if len(self._by_time) > 2 * self._size + 64:
+            self._rebuild()
+
+    def keys(self) -> list[bytes]:
+        """The keys that have cells."""
+        return list(self._keys)
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Removes all cells of some keys."""
+        gone = 0
+        for key in keys:
+            gone += len(self._keys.pop(key, ()))
+        if gone:
+            self._size -= gone
             self._rebuild()
 
     def due(self, limit: int) -> list[tuple[int, CellId]]:

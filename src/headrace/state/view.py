@@ -1,4 +1,4 @@
-"""A slot's state at one epoch: its segments, newest first, cut to their intervals.
+"""A slot's state at one epoch: its segments, newest first, each where it counts.
 
 Reads are multi-gets: all keys that a task will touch are looked up at once. The hash only finds
 candidates; every candidate is checked by the key's bytes.
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.plan.epoch import SegmentSlice
-from headrace.plan.rings.ring import KeyInterval
+from headrace.plan.rings.classes import SegmentSlice, SlotClass, counting_in
+from headrace.plan.rings.ring import SlotRecords
 from headrace.state.backend import Entries, Hashes, StateView, Stored
 from headrace.state.segment import ENTRY, FIELD, TIMER, WAITING, Segment
 from headrace.store.store import Store
@@ -52,30 +52,52 @@ class SlotView(StateView):
     def __init__(
         self,
         entries: Sequence[SegmentSlice],
-        intervals: Sequence[KeyInterval],
+        records: SlotRecords,
+        classes: Sequence[SlotClass],
         segments: dict[str, Segment],
     ) -> None:
-        self.parts: list[tuple[Segment, int, int]] = []
+        """`records`: the intervals of the slot. Segments count by the classes of these (J2)."""
+        self._segments: list[tuple[Segment, Any, Any]] = []
+        """Each segment with the ranges of its rows that count, as arrays."""
+        self._parts: list[tuple[Segment, int, int]] | None = None
+        counting = Counting(records, classes)
         for entry in sorted(entries, key=lambda e: -e.last_epoch):
             segment = segments[entry.segment]
-            for interval in intervals:
-                shared = entry.interval.overlap(interval)
-                if shared is not None:
-                    low, high = segment.between(shared.low, shared.high)
-                    if low < high:
-                        self.parts.append((segment, low, high))
+            lows, highs = counting.rows(entry, segment)
+            if len(lows):
+                self._segments.append((segment, lows, highs))
+
+    @property
+    def parts(self) -> list[tuple[Segment, int, int]]:
+        """Ranges of rows that count, newest segment first."""
+        if self._parts is None:
+            self._parts = [
+                (segment, low, high)
+                for segment, lows, highs in self._segments
+                for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+            ]
+        return self._parts
+
+    def join(self, other: SlotView) -> None:
+        """Adds the segments of another slot of the same computation."""
+        self._segments += other._segments
+        self._parts = None
 
     def ranges(self, hashes: Hashes) -> Iterator[tuple[Segment, Any, Any, Any]]:
         """The rows of these hashes, newest segment first: (index of the hash, from row, to row)."""
-        for segment, first, last in self.parts:
+        for segment, firsts, lasts in self._segments:
             candidates = np.flatnonzero(segment.bloom.may_have(hashes))
             if not len(candidates):
                 continue
             wanted = hashes[candidates]
-            window = segment.hashes[first:last]
+            first = int(firsts[0])
+            window = segment.hashes[first : int(lasts[-1])]
             lows = np.searchsorted(window, wanted, "left") + first
             highs = np.searchsorted(window, wanted, "right") + first
-            present = np.flatnonzero(highs > lows)
+            found = highs > lows
+            if len(firsts) > 1:  # rows of one hash all count, or none does
+                found &= lows < lasts[np.searchsorted(firsts, lows, "right") - 1]
+            present = np.flatnonzero(found)
             if len(present):
                 yield segment, candidates[present], lows[present], highs[present]
 
@@ -236,12 +258,31 @@ class MapCells:
                 yield entry, cell
 
 
+class Counting:
+    """Where the segments of a slot count, by its intervals and their classes."""
+
+    def __init__(self, records: SlotRecords, classes: Sequence[SlotClass]) -> None:
+        self._records, self._classes = records, classes
+        self._known: dict[tuple[int, ...], SlotRecords] = {}
+
+    def rows(self, entry: SegmentSlice, segment: Segment) -> tuple[Any, Any]:
+        """The ranges of rows of a segment that count: from rows, to rows."""
+        ids = tuple(counting_in(entry, self._classes))
+        if ids not in self._known:
+            every = sum(len(one.ids) for one in self._classes) == len(ids)
+            self._known[ids] = self._records if every else self._records.of(ids)
+        return segment.inside(self._known[ids])
+
+
 def open_view(
-    store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval]
+    store: Store,
+    entries: Sequence[SegmentSlice],
+    records: SlotRecords,
+    classes: Sequence[SlotClass],
 ) -> SlotView:
-    """Opens the segments of a manifest as a view of the cells inside the intervals."""
+    """Opens the segments of a slot's manifest as a view of its cells."""
     segments = {entry.segment: Segment.open(store, entry.segment, entry.at) for entry in entries}
-    return SlotView(entries, intervals, segments)
+    return SlotView(entries, records, classes, segments)
 
 
 def _rows_and_owners(owners: Any, lows: Any, highs: Any) -> tuple[Any, Any]:

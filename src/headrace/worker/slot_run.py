@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.log.rings import ring_of
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.parcel import Parcel
@@ -79,6 +80,8 @@ class SlotRun:
     """Key -> its watermark before the epoch, if that was below `before`: records were carried."""
     held_now: dict[bytes, int] = field(default_factory=dict)
     """Key -> its watermark in this epoch, if that is below `now`: records are carried (P3)."""
+    number: int = 0
+    """The slot's number."""
     carried_hold: int | None = None
     """Keeps the output watermark back for the records that the slot carries over (P3)."""
 
@@ -110,13 +113,13 @@ def open_slot_run(emitter: Emitter, node: Node, slot: int, *, now: int) -> SlotR
         node.name,
         slot,
         order.bases[node.name][slot],
-        order.plan.rings[node.name].intervals(slot),
+        ring_of(runtime.store, order, node.name).records(slot),
     )
     before = order.ins.get(node.name, 0)
     timers = TimerChanges(opened.indexes)
     state = runtime.backend.open(node.name, opened.view)
     live = runtime.live(node)
-    return SlotRun(emitter, live, opened, state, before=before, now=now, timers=timers)
+    return SlotRun(emitter, live, opened, state, before=before, now=now, timers=timers, number=slot)
 
 
 def due_events(run: SlotRun) -> list[tuple[int, CellId]]:

@@ -7,6 +7,7 @@ both are limited. Hooks write down what they see, and `Checks` knows what arrive
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.next_step import Finish, Run
 from headrace.plan.epoch import Plan
 from headrace.plan.options import Options
-from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.wanted import Move, Wanted
 from headrace.sinks.memory import Memory
 from headrace.store.memory import MemoryStore
 from headrace.testing.simulator.workloads.source import SimulatedSource
@@ -201,19 +202,19 @@ class Schedule:
         raise Broken("it does not end")
 
     def _disturb(self, wild: bool) -> None:
-        random, settings = self.random, self.driver.settings
-        rings = dict(settings.rings)
+        random, settings, ledger = self.random, self.driver.settings, self.driver.ledger
         limited: dict[str, int] = {}
         if wild:
-            for name in rings:
+            for name in ledger.slots:
                 if random.random() < 0.3:
-                    lows = tuple(HASH_SPACE * i // 4 for i in range(4))
-                    rings[name] = Ring(lows, tuple(random.randrange(3) for _ in lows))
-                for slot in rings[name].slots:
+                    lows = [HASH_SPACE * i // 4 for i in range(5)]
+                    moves = [Move(a, b - 1, random.randrange(3)) for a, b in pairwise(lows)]
+                    ledger.wanted[name] = Wanted(moves=tuple(moves))
+                for slot in range(3):
                     limit = random.choice((None, None, 0, 1, 2, 5))
                     if limit is not None:
                         limited[f"{name}/{slot}"] = limit
-        self.driver.settings = msgspec.structs.replace(settings, rings=rings, limited=limited)
+        self.driver.settings = msgspec.structs.replace(settings, limited=limited)
 
     def _arrive(self, plan: Plan, before: int) -> None:
         """Notes what an epoch has read; `before` is in(e-1)."""

@@ -40,7 +40,7 @@ def files(store: MemoryStore, directory: str) -> set[str]:
 
 
 def named_by_the_window(driver: Driver) -> set[str]:
-    found = set().union(*driver.history.segments)
+    found = set(driver.history.files())
     for _, commit in driver.history.commits:
         found |= {f"{paths.staged_directory(f.sink)}/{f.name}" for f in commit.staged}
         found |= {f"{paths.OUTBOX}/{f.name}" for f in commit.outbox}

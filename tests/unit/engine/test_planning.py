@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.rings import ring_of
 
 from headrace import Computation
 from headrace.limits import LIMITS
@@ -22,7 +23,6 @@ from headrace.plan.decisions.next_step import (
 from headrace.plan.epoch import OutboxFile, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.manifest import SlotLedger
-from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
 
@@ -47,7 +47,7 @@ def topology(*, loop: bool = False, **timing) -> Topology:
 
 
 def settings(until: str | None = "end", readers: int = 2) -> Settings:
-    return Settings(until, readers, {"A": Ring.even(2)}, "print", 1000)
+    return Settings(until, readers, {"A": 2}, "print", 1000)
 
 
 def begun(**splits: SplitState) -> Ledger:
@@ -82,6 +82,7 @@ def next_step(
         ledger,
         {"s": offer},
         settings(until, readers),
+        ring_of=lambda name: ring_of(ledger, name),
         wall=wall,
         seed=1,
         final_rounds=rounds,
@@ -256,7 +257,10 @@ def test_all_sources_must_have_ended() -> None:
     ledger = begun(a=split(50, finished=True))
     ledger.outs["t"] = 0
     offers = {"s": ENDED, "t": QUIET}
-    step = decide(pipeline.freeze(), ledger, offers, settings(), wall=NOW, seed=1, final_rounds=0)
+    step = decide(
+        pipeline.freeze(), ledger, offers, settings(),
+        ring_of=lambda name: ring_of(ledger, name), wall=NOW, seed=1, final_rounds=0,
+    )  # fmt: skip
     assert step == Wait(None)
 
 

@@ -51,7 +51,7 @@ def test_recovery_from_a_snapshot_equals_the_fold_of_the_whole_log(epochs: int) 
     found, whole = recovered(driver.store), folded(driver.store)
     assert found.ledger == whole.ledger == driver.ledger
     assert found.commits == whole.commits == driver.history.commits
-    assert found.segments == whole.segments == driver.history.segments
+    assert found.files() == whole.files() == driver.history.files()
     assert found.marks == whole.marks
 
 

@@ -10,7 +10,7 @@ from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, Pipeline, sinks, sources, state, tumbling
 from headrace.engine.driver.local import run_epoch
-from headrace.engine.driver.takeover import rings_for
+from headrace.engine.driver.takeover import first_slots
 from headrace.plan.decisions.rehearsal import rehearsal
 from headrace.state.cache import WorkerCache
 from headrace.store.disk import DiskStore
@@ -72,8 +72,8 @@ def test_a_rehearsal_goes_through_every_slot_and_leaves_no_trace(
     run(driver, epochs)
     before = files(tmp_path)
     ledger = driver.ledger
-    rings = rings_for(topology, ledger, None, 2)
-    task = rehearsal(topology, ledger, driver.checkpoint, rings, tasks=2, short=short)
+    slots = first_slots(topology, None, 2)
+    task = rehearsal(topology, ledger, driver.checkpoint, slots, tasks=2, short=short)
     assert task is not None
     reports = run_epoch(Runtime(topology, store, WorkerCache()), task)
     keyed = {report.label for report in reports}
@@ -91,5 +91,5 @@ def test_a_pipeline_that_has_ended_is_not_rehearsed(tmp_path: Path) -> None:
     driver = driver_of(topology, DiskStore(str(tmp_path / "checkpoint")))
     run(driver)
     ledger = driver.ledger
-    rings = rings_for(topology, ledger, None, 2)
-    assert rehearsal(topology, ledger, "id", rings, tasks=2, short=True) is None
+    slots = first_slots(topology, None, 2)
+    assert rehearsal(topology, ledger, "id", slots, tasks=2, short=True) is None

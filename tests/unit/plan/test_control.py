@@ -26,15 +26,20 @@ from headrace.plan.decisions.effects import (
 from headrace.plan.deploy.code import CANDIDATE, GUARD, STANDBY, START, GenerationBody
 from headrace.plan.entries import ControlBody
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.manifest import first_slot
+from headrace.plan.rings.refs import RingRef
 
 FACTS = LeaderFacts("id", "code", ("Count",))
 PERSON = GenerationBody(9, START, "code")
 
 
 def ledger(**fields):
-    made = Ledger(epoch=5, rings={"Count": Ring.even(2)}, wall=100)
+    made = Ledger(epoch=5, rings={"Count": RingRef.even(2)}, slots=slots_of(2), wall=100)
     return msgspec.structs.replace(made, **fields)
+
+
+def slots_of(number):
+    return {"Count": {slot: first_slot(slot) for slot in range(number)}}
 
 
 def request(verb="pause", nonce="n1", **fields):
@@ -140,7 +145,7 @@ def test_a_rescale_is_wanted_until_its_ring_is_committed():
     decided(known, rescale(8))
     fold_done(known)
     assert known.wanted["Count"].slots == 8 and not known.control.outcomes[0].done
-    known.wanted, known.rings, known.epoch = {}, {"Count": Ring.even(8)}, 6
+    known.wanted, known.slots, known.epoch = {}, slots_of(8), 6
     fold_done(known)
     assert known.control.outcomes[0].done == "Count has 8 slots since epoch 6"
 

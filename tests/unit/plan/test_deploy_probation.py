@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.rings import lead
 
 from headrace import IncompatibleState
 from headrace.plan.counters import Counters
@@ -31,7 +32,6 @@ from headrace.plan.deploy.handover import judge_wish, next_move
 from headrace.plan.deploy.roles import LeadingRole, NotInForce, generation_of
 from headrace.plan.epoch import Commit, OutboxFile, SlotDelta, SplitState
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark
 
 A, B = Contract("p"), Contract("p", feedback=("x",))
@@ -50,10 +50,10 @@ def commit(ledger: Ledger, segment: str, **more: Any) -> None:
     given = {
         "ins": {"C": epoch}, "outs": {"C": epoch}, "outbox": [], "staged": [],
         "splits": {"in": {"s": SplitState(epoch * 10, Mark(epoch, epoch))}},
-        "counters": Counters(records=10), "newest": epoch, "rings": {"C": Ring.even(1)},
+        "counters": Counters(records=10), "newest": epoch, "rings": {"C": 1},
         "deltas": {"C": {0: SlotDelta(segment, 1, 10)}}, **more,
     }  # fmt: skip
-    ledger.committed(Commit(epoch=epoch, **given), epoch)
+    lead(ledger, Commit(epoch=epoch, **given), epoch)
     fold.committed(ledger, None)
 
 

@@ -21,10 +21,9 @@ from headrace.plan.epoch import (
     WatermarkBound,
 )
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import Ring
 from headrace.plan.watermarks import Mark
 
-RING = {"C": Ring.even(1)}
+RING = {"C": 1}
 
 DETERMINANTS_EPOCHS = LIMITS.determinants_epochs
 
@@ -49,6 +48,7 @@ def plan(
     return Plan(
         ledger.epoch + 1, wall, 0, "", reads, injectors, RING,
         final=final, determinants=where, bounds=reach,
+        ring_bases={} if ledger.rings else {"C": "even/1"},
     )  # fmt: skip
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from tests.unit.rings import FIRST, WHOLE
 
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
-from headrace.plan.epoch import SegmentSlice
-from headrace.plan.rings.ring import WHOLE, KeyInterval
+from headrace.plan.rings.classes import SegmentSlice, SlotClass
+from headrace.plan.rings.ring import SlotRecords
 from headrace.state.segment import FIELD, TIMER, Cell, encode_segment
 from headrace.state.view import SegmentStored, SlotView, open_view
 from headrace.store.store import Store
@@ -41,7 +42,7 @@ def written(
     cells: Iterable[Cell],
     epoch: int,
     *,
-    interval: KeyInterval = WHOLE,
+    of: int | None = None,
     last_epoch: int | None = None,
     label: str = "C/0",
 ) -> SegmentSlice:
@@ -51,14 +52,17 @@ def written(
     file = paths.content_name(epoch, label, digest_of(data), ".arrow")
     name = f"{paths.state_directory('C')}/{file}"
     store.write(name, data)
-    return SegmentSlice(name, interval, last_epoch or epoch, len(cells), len(data))
+    return SegmentSlice(name, last_epoch or epoch, len(cells), len(data), of=of)
 
 
 def view_of(
-    store: Store, entries: Sequence[SegmentSlice], intervals: Sequence[KeyInterval] = (WHOLE,)
+    store: Store,
+    entries: Sequence[SegmentSlice],
+    records: SlotRecords = WHOLE,
+    classes: Sequence[SlotClass] = FIRST,
 ) -> SlotView:
     """A view over entries."""
-    return open_view(store, entries, intervals)
+    return open_view(store, entries, records, classes)
 
 
 def fetched(view: SlotView, *keys: object, maps: bool = False) -> list[SegmentStored]:

@@ -5,33 +5,44 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.rings import FIRST, WHOLE, lead, plan_of, ring_of, to
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.limits import LIMITS
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.plan.epoch import SegmentSlice
-from headrace.plan.rings.manifest import SlotLedger, recut
-from headrace.plan.rings.ring import WHOLE, KeyInterval, Ring
-from headrace.state.compaction import choose, choose_old_riders, hull_of, is_bottom, merge
+from headrace.plan.counters import Counters
+from headrace.plan.epoch import Adoption, Commit, SlotDelta
+from headrace.plan.ledger import Ledger
+from headrace.plan.rings.classes import SegmentSlice, SlotClass
+from headrace.plan.rings.manifest import SlotLedger, adopts, with_adoption
+from headrace.state.compaction import (
+    SegmentPart,
+    choose,
+    choose_old_riders,
+    is_bottom,
+    later_classes,
+    merge,
+    parts_of,
+)
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
 from headrace.store.memory import MemoryStore
 
 RUN_MIN = LIMITS.merge_segments_min
 
 
-def entry(epoch: int, size: int, interval: KeyInterval = WHOLE, at: int = 0) -> SegmentSlice:
-    return SegmentSlice(f"s{epoch}-{interval.low}", interval, epoch, 1, size, at=at)
+def entry(epoch: int, size: int, part: int = 0, at: int = 0) -> SegmentSlice:
+    return SegmentSlice(f"s{epoch}-{part}", epoch, 1, size, at=at)
 
 
 def merged(
     store: MemoryStore, run: list[SegmentSlice], entries: list[SegmentSlice], expired: int = 0
 ) -> SegmentSlice:
     """The entry that takes a run's place."""
-    parts = [(Segment.open(store, e.segment), e.interval) for e in run]
+    parts = parts_of(store, run, WHOLE, FIRST)
     batch = merge(parts, bottom=is_bottom(run, entries), expired_before=expired)
     cells = [Cell(*row.values()) for row in batch.to_pylist()]
     last = max(e.last_epoch for e in run)
-    return written(store, cells, 99, interval=hull_of(run), last_epoch=last, label="C/0~")
+    return written(store, cells, 99, last_epoch=last, label="C/0~")
 
 
 @pytest.mark.parametrize("size", [1, 1000, 2 << 20, 500 << 20])
@@ -42,14 +53,11 @@ def test_segments_of_like_size_are_merged_however_large_they_are(size: int) -> N
 
 
 def test_a_run_takes_all_entries_of_equal_last_epoch_or_none() -> None:
-    halves = Ring.even(2)
-    entries = [
-        entry(epoch, 10, halves.intervals(slot)[0]) for epoch in range(1, 30) for slot in (0, 1)
-    ]
-    huge = [entry(0, 1 << 40, halves.intervals(slot)[0]) for slot in (0, 1)]
-    one_huge = [entry(5, 1 << 40, halves.intervals(0)[0])]
+    entries = [entry(epoch, 10, slot) for epoch in range(1, 30) for slot in (0, 1)]
+    huge = [entry(0, 1 << 40, slot) for slot in (0, 1)]
+    one_huge = [entry(5, 1 << 40, 0)]
     for given in (entries, entries + huge, [e for e in entries if e.last_epoch > 5] + one_huge
-                  + [entry(5, 10, halves.intervals(1)[0])]):  # fmt: skip
+                  + [entry(5, 10, 1)]):  # fmt: skip
         run = choose(given)
         assert len(run) >= RUN_MIN
         epochs = {e.last_epoch for e in run}
@@ -73,10 +81,9 @@ def test_what_rides_too_far_back_is_merged_with_what_rides_beside_it() -> None:
 
 def test_what_rides_is_merged_as_a_valid_run() -> None:
     dice = random.Random(4)
-    halves = Ring.even(2)
     for _ in range(300):
         entries = [
-            entry(epoch, 10, halves.intervals(slot)[0], at=dice.choice((0, epoch + 10)))
+            entry(epoch, 10, slot, at=dice.choice((0, epoch + 10)))
             for epoch in dice.sample(range(1, 30), dice.randrange(1, 12))
             for slot in dice.choice(((0,), (1,), (0, 1)))
         ]
@@ -113,7 +120,7 @@ def test_over_two_thousand_epochs_segments_stay_few_and_rows_are_rewritten_seldo
             rewritten += total
             last = max(e.last_epoch for e in run)
             kept = [e for e in entries if e not in run]
-            merge_result = SegmentSlice(f"m{epoch}", WHOLE, last, 1, total)
+            merge_result = SegmentSlice(f"m{epoch}", last, 1, total)
             entries = sorted([*kept, merge_result], key=lambda e: -e.last_epoch)
         most = max(most, len(entries))
     assert most <= 24
@@ -133,11 +140,9 @@ def test_columns_that_together_exceed_two_gib_are_merged_where_their_newest_rows
             values = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, zeros])
             self.batch = file.get_batch(0).set_column(5, SCHEMA.field(5), values)
 
-        def between(self, low: int, high: int) -> tuple[int, int]:
-            return 0, rows
-
-    parts = [(Large(True), WHOLE), (Large(False), WHOLE)]
-    assert merge(parts, bottom=True, expired_before=0).num_rows == 0  # type: ignore[arg-type]
+    every = (np.array([0]), np.array([rows]), 0)
+    parts = [SegmentPart(Large(gone), *every) for gone in (True, False)]  # type: ignore[arg-type]
+    assert merge(parts, bottom=True, expired_before=0).num_rows == 0
 
 
 def test_a_bottom_merge_drops_tombstones_and_expired_rows_and_no_other_merge_does() -> None:
@@ -177,39 +182,66 @@ def test_an_expired_row_that_is_dropped_uncovers_nothing() -> None:
     assert fetched(view_of(store, manifest), "a")[0].fields["n"] == (b"x", 5)
 
 
-def cell_in(low: int, name: str, value: bytes | None) -> Cell:
-    return Cell(low, b"key", 0, name, b"", value or b"", 0, tombstone=value is None)
-
-
 def test_a_deleted_key_stays_deleted_after_split_compaction_of_one_side_and_merge() -> None:
     """[Split, compact away a tombstone on one side, merge: the deleted key was alive again.]"""
-    store = MemoryStore()
-    key = encode_key("k")
-    where = hash_key(key)
-    one, two = Ring((0,), (0,)), Ring((0, where // 2), (0, 1))
-    written_first = written(store, [field("k", "n", b"alive")], 1)
+    store, ledger = MemoryStore(), Ledger()
+    where = hash_key(encode_key("k"))
+    alive = written(store, [field("k", "n", b"alive")], 1)
     deleted = written(store, [field("k", "n", None)], 2)
-    slots = {0: SlotLedger((deleted, written_first))}
-    # Split: the key lies in slot 1.
-    slots = recut(slots, one, two)
+    lead(ledger, committed(1, {0: alive}), 1)
+    # Split: the key lies in slot 1, which deletes it.
+    split = plan_of(ledger, moves=to(ledger, {(where // 2, 2**64 - 1): 1}))
+    lead(ledger, committed(2, {0: None, 1: deleted}), 2, plan=split)
     # Compact slot 1 to its bottom: the tombstone and the value go.
-    entries = list(slots[1].entries)
-    assert is_bottom(entries, entries)
-    result = merged(store, entries, entries)
-    assert result.rows == 0
-    slots[1] = SlotLedger((result,))
-    # Merge: slot 0's entries are of the same files, but must not reach into slot 1's interval.
-    slots = recut(slots, two, one)
-    view = view_of(store, slots[0].entries, one.intervals(0))
+    state = ledger.slots["C"][1]
+    parts = parts_of(store, state.entries, ring_of(ledger).records(1), state.classes)
+    assert is_bottom(state.entries, state.entries)
+    assert merge(parts, bottom=True, expired_before=0).num_rows == 0
+    empty = written(store, [], 3, last_epoch=2, label="C/1~")
+    replaces = tuple((e.segment, e.of) for e in state.entries)
+    adoption = Adoption("C", 1, replaces, empty)
+    lead(ledger, committed(3, {0: None, 1: None}, adoption), 3)
+    assert [e.segment for e in ledger.slots["C"][1].entries] == [empty.segment]
+    # Merge: slot 0 still has the segment in which the key is alive.
+    back = plan_of(ledger, moves=to(ledger, {(where // 2, 2**64 - 1): 0}))
+    lead(ledger, committed(4, {0: None}), 4, plan=back)
+    (slot,) = ledger.slots["C"].values()
+    assert alive.segment in {e.segment for e in slot.entries}
+    view = view_of(store, slot.entries, ring_of(ledger).records(0), slot.classes)
     assert fetched(view, "k")[0].fields.get("n") is None
 
 
-def test_the_hull_of_a_run_is_never_wider_than_its_entries() -> None:
-    run = [entry(1, 1, KeyInterval(5, 10)), entry(2, 1, KeyInterval(8, 20))]
-    assert hull_of(run) == KeyInterval(5, 20)
-    assert is_bottom(run, [*run, entry(0, 1, KeyInterval(21, 30))])
-    assert not is_bottom(run, [*run, entry(0, 1, KeyInterval(20, 30))])
-    assert is_bottom(run, [*run, entry(3, 1)])
+def committed(epoch: int, slots: dict[int, SegmentSlice | None], *adoptions: Adoption) -> Commit:
+    deltas = {slot: SlotDelta(made.segment if made else None, 1, 9) for slot, made in slots.items()}
+    return Commit(epoch, {}, {}, {}, {}, {"C": deltas}, [], [], Counters(), 0, list(adoptions))
+
+
+def test_a_result_counts_as_own_and_under_the_later_classes_whose_segments_it_has() -> None:
+    """J5: [Only as own: what a slot had inherited and merged before its first delta was gone.]"""
+    old, new = SlotClass(0, 0), SlotClass(5, 9)
+    brought = [SegmentSlice(f"b{epoch}", epoch, 1, 1, of=5) for epoch in (8, 7)]
+    own = [SegmentSlice("o", 3, 1, 1)]
+    result = SegmentSlice("m", 8, 1, 1, True)
+    assert later_classes(brought, (old, new)) == (5,)
+    assert later_classes([*brought, SegmentSlice("n", 9, 1, 1)], (old, new)) == ()
+    slot = SlotLedger((*brought, *own), classes=(old, new))
+    adoption = Adoption("C", 0, (("b8", 5), ("b7", 5)), result, classes=(5,))
+    found = with_adoption(slot, adoption, 1)
+    assert [(e.segment, e.of) for e in found.entries] == [("m", None), ("m", 5), ("o", None)]
+    only_new = with_adoption(SlotLedger(tuple(brought), classes=(new,)), adoption, 1)
+    assert [(e.segment, e.of) for e in only_new.entries] == [("m", 5)]
+    gone = with_adoption(SlotLedger(tuple(own), classes=(old,)), adoption, 1)
+    assert [(e.segment, e.of) for e in gone.entries] == [("m", None), ("o", None)]
+
+
+def test_a_merge_is_adopted_unless_an_entry_of_a_class_that_lives_has_changed() -> None:
+    old, new = SlotClass(0, 0), SlotClass(5, 9)
+    own, brought = SegmentSlice("o", 3, 1, 1), SegmentSlice("b", 8, 1, 1, of=5)
+    run = (brought, own)
+    assert adopts(run, SlotLedger((brought, own), classes=(old, new)))
+    assert adopts(run, SlotLedger((own,), classes=(old,))), "its class has left"
+    assert not adopts(run, SlotLedger((brought,), classes=(old, new)))
+    assert not adopts(run, SlotLedger((own,), classes=(old, new)))
 
 
 def test_a_merge_of_nothing_is_an_empty_segment() -> None:

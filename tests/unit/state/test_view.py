@@ -1,11 +1,16 @@
-"""Reads: the newest version wins, inside its entry's interval only, key by key."""
+"""Reads: the newest version wins, in the classes it is for, key by key."""
+
+import random
+from bisect import bisect_right
 
 import numpy as np
 import pytest
+from tests.unit.rings import records
 from tests.unit.state.support import fetched, field, timer, view_of, written
 
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.plan.rings.ring import KeyInterval
+from headrace.plan.rings.classes import SlotClass
+from headrace.plan.rings.ring import Ring
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.store.memory import MemoryStore
 
@@ -55,13 +60,43 @@ def test_last_epochs_decide_and_not_the_order_of_entries(store: MemoryStore) -> 
         assert fetched(view_of(store, entries), "a")[0].fields["n"][0] == b"delta"
 
 
-def test_a_segment_counts_only_inside_its_entrys_interval(store: MemoryStore) -> None:
+def test_a_segment_counts_only_in_the_classes_that_it_is_for(store: MemoryStore) -> None:
+    """J2: own segments count from their class's `since` on, inherited ones in their class."""
     where = hash_key(encode_key("a"))
-    inside = written(store, [field("a", "n", b"1")], 1, interval=KeyInterval(where, where))
-    outside = written(store, [field("a", "n", b"2")], 2, interval=KeyInterval(where + 1, where + 9))
-    assert fetched(view_of(store, [inside, outside]), "a")[0].fields["n"][0] == b"1"
-    view = view_of(store, [inside], [KeyInterval(0, where - 1)])
-    assert fetched(view, "a")[0].fields == {}
+    ring = Ring([0, where, where + 1], [0, 0, 0], [0, 1, 0])
+    classes = (SlotClass(0, 0), SlotClass(1, 5))
+    stale = written(store, [field("a", "n", b"of a former ownership"), field("b", "n", b"b")], 4)
+    brought = written(store, [field("a", "n", b"1"), field("b", "n", b"not mine")], 3, of=1)
+    view = view_of(store, [stale, brought], ring.records(0), classes)
+    a, b = fetched(view, "a", "b")
+    assert a.fields["n"][0] == b"1" and b.fields["n"][0] == b"b"
+    assert sorted(key for _, key in view.scan()) == sorted(map(encode_key, ("a", "b")))
+    own = written(store, [field("a", "n", b"2")], 5)
+    view = view_of(store, [own, stale, brought], ring.records(0), classes)
+    assert fetched(view, "a")[0].fields["n"][0] == b"2"
+    view = view_of(store, [own], records((0, where - 1)))
+    assert fetched(view, "a")[0].fields == {} and list(view.scan()) == []
+
+
+def test_a_view_of_many_intervals_finds_what_a_plain_search_finds(store: MemoryStore) -> None:
+    dice = random.Random(5)
+    keys = [f"k{i}" for i in range(200)]
+    hashes = {key: hash_key(encode_key(key)) for key in keys}
+    entries = [
+        written(store, [field(key, "n", b"%d" % epoch) for key in dice.sample(keys, 90)], epoch)
+        for epoch in (1, 2, 3)
+    ]
+    lows = [0, *sorted(dice.sample(list(hashes.values()), 60))]
+    ring = Ring(lows, [dice.randrange(2) for _ in lows], [dice.randrange(3) for _ in lows])
+    classes = tuple(SlotClass(i, i) for i in range(3))
+    view = view_of(store, entries, ring.records(0), classes)
+    found = fetched(view, *keys)
+    for key, stored in zip(keys, found, strict=True):
+        at = bisect_right(lows, hashes[key]) - 1
+        newest = [e for e in reversed(entries) if e.last_epoch >= ring.classes[at]]
+        plain = [fetched(view_of(store, [e]), key)[0].fields.get("n") for e in newest]
+        plain = [cell for cell in plain if cell] if ring.owners[at] == 0 else []
+        assert stored.fields.get("n") == (plain[0] if plain else None), key
 
 
 def colliding(key: bytes, name: str, value: bytes | None, kind: int = FIELD) -> Cell:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -100,8 +99,7 @@ def _alive(job: Job) -> bool:
 
 
 def _slots(job: Job) -> int:
-    ring: Any = job._follower.ledger.rings[COMPUTATION]
-    return len(ring.slots)
+    return len(job._follower.ledger.slots[COMPUTATION])
 
 
 def _worst_ratio(epochs: list[EpochSeen]) -> float:

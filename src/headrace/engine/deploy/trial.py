@@ -48,9 +48,8 @@ def try_epochs(follower: Follower, former: Mapping[str, str], count: int) -> Ite
             why = "their files are not kept any more"
             continue
         with readable_sources(topology, store, prepared=False):
-            reports = run_epoch(
-                Runtime(topology, overlay, WorkerCache()), work_order(follower.checkpoint, past)
-            )
+            order = work_order(overlay, follower.checkpoint, past)
+            reports = run_epoch(Runtime(topology, overlay, WorkerCache()), order)
         failed = next((report for report in reports if report.error is not None), None)
         if failed is None:
             tried.append(epoch)
@@ -80,11 +79,12 @@ def _answers_are_closed(past: Past, follower: Follower) -> bool:
 def _adapted(past: Past, topology: Topology, former: Mapping[str, str]) -> Past:
     """The epoch as a plan for the new code; IncompatibleState if it has other computations."""
     ledger, plan = past.ledger, past.plan
-    rings = dict(plan.rings)
+    rings, moves, bases = dict(plan.rings), dict(plan.moves), dict(plan.ring_bases)
     for name, old in former.items():
         ledger.rename(old, name)
-        if old in rings:
-            rings[name] = rings.pop(old)
+        for mapping in (rings, moves, bases):
+            if old in mapping:
+                mapping[name] = mapping.pop(old)  # type: ignore[attr-defined]
     if new := sorted(set(topology.keyed) - set(rings)):
         raise IncompatibleState(f"{', '.join(new)} took no part in it")
     streams = topology.graph.injectors
@@ -94,5 +94,7 @@ def _adapted(past: Past, topology: Topology, former: Mapping[str, str]) -> Past:
     }
     outbox = {name: files for name, files in ledger.outbox.items() if name in topology.keyed}
     ledger.outbox = outbox
-    adapted = msgspec.structs.replace(plan, rings=rings, reads=reads, injectors=injectors)
+    adapted = msgspec.structs.replace(
+        plan, rings=rings, moves=moves, ring_bases=bases, reads=reads, injectors=injectors
+    )
     return msgspec.structs.replace(past, plan=adapted)

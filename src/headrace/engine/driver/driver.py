@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 
 import msgspec
 
@@ -30,9 +31,10 @@ from headrace.engine.driver.takeover import (
     settings_for,
 )
 from headrace.engine.history.recovery import History
+from headrace.engine.history.rings import Rings
 from headrace.engine.jobs.attempts import Attempts
 from headrace.engine.upkeep.collection import Collector, needed_by
-from headrace.engine.upkeep.compactor import Compactor
+from headrace.engine.upkeep.compactor import Compactor, changed_slots
 from headrace.engine.upkeep.determinants import make_ready
 from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
@@ -92,8 +94,9 @@ class Driver:
         self._renamed = adopt_names(self.topology, self.ledger)
         known = self.ledger.keys
         self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
-        self._elastic = Elastic(setup, self.ledger, listeners)
-        self.settings = settings_for(setup, self.ledger, self._elastic.report_every)
+        self._rings = Rings(self.store, self.ledger)
+        self._elastic = Elastic(setup, self.ledger, self._rings.ring_of, listeners)
+        self.settings = settings_for(setup, self._elastic.report_every)
         self._injectors = Injectors(self.topology, self.store, self.substrate.spark)
         self._deliverer = Deliverer(
             self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
@@ -103,6 +106,7 @@ class Driver:
         self._compactor = Compactor(
             self.store,
             self.topology,
+            self._rings.ring_of,
             background=self.options.background,
             choose_run=setup.choose_run,
         )
@@ -220,15 +224,17 @@ class Driver:
         offers = self._injectors.offers(
             self.ledger, self._pace.next(), self.ledger.tasks or self.settings.tasks, wall
         )
-        return decide(
+        decision = decide(
             self.topology,
             self.ledger,
             offers,
             self.settings,
+            ring_of=self._rings.ring_of,
             wall=wall,
             seed=self._seeds(),
             final_rounds=self._final_rounds,
         )
+        return Run(self._rings.prepare(decision.plan)) if isinstance(decision, Run) else decision
 
     def _run(self, plan: Plan) -> None:
         began = time.perf_counter()
@@ -243,7 +249,7 @@ class Driver:
         self._pace.took(commit.counters.records, seconds)
         if not self.deploy.holds:
             self._injectors.settle(self.ledger, self.history.released)
-        self._compactor.consider(self.history)
+        self._compactor.consider(self.history, changed_slots(commit))
         if commit.epoch % self._limits.collect_every_epochs == 0:
             self._waiter.through(self._collect)
         self._figures.report(commit, seconds)
@@ -262,15 +268,16 @@ class Driver:
         cause: Exception | None = None
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
-            self._compactor.begin(plan, self.ledger)
+            self._compactor.begin(plan, partial(self._rings.slot, plan))
             self.control.listen_beside()
             done = self._attempts.attempt(order)
             if isinstance(done.verdict, Commit):
-                adoptions = self._compactor.adoptions(plan, self.ledger)
+                adoptions = self._compactor.adoptions(plan, partial(self._rings.slot, plan))
+                steps = {name: each.step for name, each in self._rings.changes(plan).items()}
                 sealed = self._waiter.through(lambda: self._injectors.seal(plan.epoch, self.ledger))
                 link = self.history.link(self.store.system.token_hex(8))
                 commit = msgspec.structs.replace(
-                    done.verdict, adoptions=adoptions, sealed=sealed, **link
+                    done.verdict, adoptions=adoptions, sealed=sealed, steps=steps, **link
                 )
                 return commit, done.riders | self._compactor.riders
             if not isinstance(done.verdict, RunAgain):
@@ -302,12 +309,14 @@ class Driver:
 
     def work_order(self, plan: Plan) -> WorkOrder:
         """What every task must know: the plan, and the state that it starts from."""
+        changes = self._rings.changes(plan)
         return WorkOrder(
             plan=plan,
             checkpoint=self.checkpoint,
             ins=self.ledger.ins,
             outs=self.ledger.outs,
-            bases=self.ledger.bases(plan.rings),
+            rings=self.ledger.refs(plan, changes),
+            bases=self.ledger.bases(plan, changes),
             outbox=self.ledger.outbox,
         )
 
@@ -322,19 +331,19 @@ class Driver:
         if self._renamed or self._keys:  # the next driver reads it from the log
             commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
             self._renamed, self._keys = {}, {}
-        self.history.committed(commit, position)
+        shards = self.history.committed(commit, position, self._rings.changes(plan))
         if not plan.final:
             self._final_rounds = 0
         elif not carried_rows(self.ledger):  # a limited slot takes as many epochs as it needs
             self._final_rounds += 1
         self._voids = 0
-        body = CommitBody(commit, retain=self.history.retain)
+        body = CommitBody(commit, retain=self.history.retain, shards=shards)
         body.load, body.decided = self._elastic.committed(plan, self.ledger)
         body.confirms = self.deploy.confirms_with_commit()
         body.outcomes = self.control.ride()
         body.next = self._following()
         if commit.epoch % self._limits.snapshot_every_epochs == 0:
-            body.snapshot = self.ledger
+            body.snapshot = msgspec.structs.replace(self.ledger, slots={})
             self.history.snapshotted(position)
         reach("before-commit-write")
         self.log.append(COMMIT, body, riders)

@@ -6,7 +6,7 @@ pipeline: rings then stay as they are, and the run says so once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import tasks_for
@@ -31,17 +31,25 @@ from headrace.plan.rings.ring import Ring
 class Elastic:
     """The meter of one leader, and what its run lets the balancer and the scaler do."""
 
-    def __init__(self, setup: Setup, ledger: Ledger, listeners: Listeners) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        ledger: Ledger,
+        ring_of: Callable[[str], Ring],
+        listeners: Listeners,
+    ) -> None:
+        """`ring_of` gives the ring that a computation has now."""
         substrate, options = setup.substrate, setup.options
         self.settings = elasticity(
             options, substrate.parallelism, tasks_for(setup), grows=substrate.grows
         )
-        slots = sum(len(ring.slots) for ring in ledger.rings.values())
+        slots = sum(map(len, ledger.slots.values()))
         self.report_every = report_every(options, setup.store.system.limits, slots)
         self._substrate = substrate
         self._listeners = listeners
         self._meter = LoadMeter()
-        self._rings: dict[str, Ring] = dict(ledger.rings)
+        self._rings = dict(ledger.rings)
+        self._ring_of = ring_of
         self._loads: dict[str, dict[int, SlotLoad]] = {}
         self._failed = False
 
@@ -62,9 +70,9 @@ class Elastic:
         if not plan.sketch or not self.settings.is_on:
             return None, None
         try:
-            load = report_of(self._meter, ledger, self._loads, self.settings)
+            load = report_of(self._meter, ledger, self._loads, self.settings, self._ring_of)
             fold_report(ledger, load, None)
-            decided = rings_wanted(ledger, self.settings)
+            decided = rings_wanted(ledger, self.settings, self._ring_of)
         except Exception as error:
             if not self._failed:
                 self._failed = True

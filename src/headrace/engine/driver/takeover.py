@@ -13,7 +13,6 @@ from headrace.plan.decisions.next_step import Settings
 from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.epoch import CARRIED
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
 
 
@@ -26,6 +25,7 @@ def make_directories(store: Store, topology: Topology) -> None:
     store.make_directory(paths.OUTBOX)
     store.make_directory(paths.WORK)
     store.make_directory(paths.MERGED)
+    store.make_directory(paths.RINGS)
     store.make_directory(paths.log_directory(1, store.system.limits))
 
 
@@ -57,13 +57,14 @@ def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
                 )
 
 
-def settings_for(setup: Setup, ledger: Ledger, report_every: int) -> Settings:
+def settings_for(setup: Setup, report_every: int) -> Settings:
     """What all plans of a run have in common."""
     options, parallelism = setup.options, setup.substrate.parallelism
     return Settings(
         until=options.until,
         tasks=tasks_for(setup),
-        rings=rings_for(setup.topology, ledger, options.slots, parallelism),
+        slots=first_slots(setup.topology, options.slots, parallelism),
+        configured=configured_slots(setup.topology, options.slots),
         fingerprint=setup.fingerprint,
         short_records_max=options.short_records_max,
         report_every=report_every,
@@ -84,19 +85,16 @@ def tasks_for(setup: Setup) -> int:
     return max([substrate.parallelism, *asked])
 
 
-def rings_for(
-    topology: Topology, ledger: Ledger, slots: int | None, parallelism: int
-) -> dict[str, Ring]:
-    """The existing rings, or even rings if another number of slots is wanted."""
-    rings: dict[str, Ring] = {}
-    for node in topology.keyed.values():
-        wanted = node.slots or slots
-        known = ledger.rings.get(node.name)
-        if known is not None and (wanted is None or len(known.slots) == wanted):
-            rings[node.name] = known
-        else:
-            rings[node.name] = Ring.even(wanted or parallelism)
-    return rings
+def first_slots(topology: Topology, slots: int | None, parallelism: int) -> dict[str, int]:
+    """How many slots the first ring of each computation has."""
+    given = configured_slots(topology, slots)
+    return {name: given.get(name, parallelism) for name in topology.keyed}
+
+
+def configured_slots(topology: Topology, slots: int | None) -> dict[str, int]:
+    """Computation -> how many slots this start asks for; others keep what they have."""
+    wanted = {name: node.slots or slots for name, node in topology.keyed.items()}
+    return {name: number for name, number in wanted.items() if number}
 
 
 def remember_changes(log: EpochLog, ledger: Ledger, found: Compared) -> list[str]:

@@ -1,8 +1,13 @@
-"""Recovery of the ledger from the log: read back to a snapshot, then apply the later entries."""
+"""Recovery of the ledger from the log: read back to a snapshot, then apply the later entries.
+
+A snapshot of the ledger has no manifests. It says where the newest snapshot of each shard of them
+is, somewhat further back; each shard is folded from there on its own (J12).
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -36,6 +41,10 @@ from headrace.plan.elastic.fold import fold_report
 from headrace.plan.entries import AcceptBody, CommitBody, ControlBody, RestoreBody, VoidBody
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.changes import RingChange
+from headrace.plan.rings.folding import SlotManifests
+from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.shards import ShardIndex, Shards, first_position, shard_of
 
 _READS_MAX = 3
 
@@ -50,13 +59,15 @@ class History:
         self.ledger = Ledger()
         self.retain = max(retain, 1)
         self.commits: deque[tuple[int, Commit]] = deque()
-        self.segments: deque[set[str]] = deque()
+        self._left: deque[tuple[int, frozenset[str]]] = deque()
+        """(epoch, files that its commit took from manifests or records), in the window (J13)."""
         self.marks: deque[tuple[dict[str, int], int]] = deque()
         self._rides_from: deque[int | None] = deque()
         """For each commit, the first log position that holds bytes of its state (M1)."""
         self.retained = self.retain
         """No driver of the window can have collected files of this many last epochs."""
-        self._snapshots: list[int] = []
+        self._snapshots: list[tuple[int, int]] = []
+        """(log position of a snapshot, first position that a recovery from it reads)."""
         self.released: dict[str, dict[str, int]] = {}
         """Stream -> split -> the position before which no retained epoch reads.
 
@@ -72,7 +83,8 @@ class History:
         elif entry.kind == COMMIT:
             body = decode_body(position, entry, CommitBody)
             self.retained = min(self.retained, body.retain or 1)
-            self.committed(body.commit, position)
+            self._apply(body.commit, position, {}, body.shards)
+            ledger.carries(body.shards, position)
             fold_report(ledger, body.load, body.decided)
             if body.confirms:
                 deploys.confirmed(ledger)
@@ -91,7 +103,10 @@ class History:
         elif entry.kind == GENERATION:
             self.led(decode_body(position, entry, GenerationBody))
         elif entry.kind == HANDOVER:
-            deploys.handed_over(ledger, decode_body(position, entry, Handover))
+            handover = decode_body(position, entry, Handover)
+            before = self._named() if handover.dropped else set()
+            deploys.handed_over(ledger, handover)
+            self._note_left(before)
         elif entry.kind == CONFIRM:
             deploys.confirm(ledger, decode_body(position, entry, ConfirmBody))
         elif entry.kind == LAPSE:
@@ -107,21 +122,32 @@ class History:
         """Applies a generation. If it took a deploy back, epochs of the probation have no rows."""
         found, ledger = self.ledger.code.probation, self.ledger
         fold_generation(ledger, body)
+        before = self._named() if ledger.saved is not None else set()
         if not deploys.led(ledger, body) or found is None:
             return
+        ledger.shards = {}  # the next commit carries them all: epochs of the probation never were
+        self._note_left(before)
         for index, (position, commit) in enumerate(self.commits):
             if commit.epoch > found.epoch:
                 empty = msgspec.structs.replace(commit, staged=[], splits=ledger.splits)
                 self.commits[index] = (position, empty)
                 self.marks[index] = (dict(ledger.ins), self.marks[index][1])
 
-    def begin(self, position: int, body: CommitBody, snapshot: Ledger) -> None:
-        """Starts from a snapshot instead of an empty ledger."""
-        self.ledger = snapshot
-        if not snapshot.control.savepoints:
+    def begin(self, entries: Sequence[tuple[int, LogEntry]]) -> None:
+        """Starts from the snapshot in the last of these entries, instead of an empty ledger.
+
+        The entries go back to the oldest shard that the snapshot names.
+        """
+        position, entry = entries[-1]
+        body = decode_body(position, entry, CommitBody)
+        if body.snapshot is None:
+            raise CorruptCheckpoint(f"log position {position} has no snapshot")
+        self.ledger = body.snapshot
+        self.ledger.slots = fold_shards(entries, self.ledger.shards, self._limits)
+        if not self.ledger.control.savepoints:
             self.released = {
                 stream: {split: state.position for split, state in splits.items()}
-                for stream, splits in snapshot.splits.items()
+                for stream, splits in self.ledger.splits.items()
             }
         self.snapshotted(position)
         self.retained = min(self.retained, body.retain or 1)
@@ -134,13 +160,25 @@ class History:
         generation = max(self.ledger.generation, body.ledger.generation)
         self.ledger = body.ledger
         self.ledger.generation = generation
-        for window in (self.commits, self.segments, self.marks, self._rides_from):
+        self.ledger.shards = {}  # the next commit carries them all
+        for window in (self.commits, self.marks, self._rides_from, self._left):
             window.clear()
         self.released = {}
-        self._snapshots = [position]
+        self._snapshots = [(position, position)]
 
-    def committed(self, commit: Commit, position: int) -> None:
-        """Applies a commit."""
+    def committed(
+        self, commit: Commit, position: int, changes: Mapping[str, RingChange] | None = None
+    ) -> Shards:
+        """Applies a commit of the leader; returns the shards that its entry is to carry."""
+        changes = changes or {}
+        self._apply(commit, position, changes, {})
+        shards = self.ledger.carried(commit, changes, self._limits)
+        self.ledger.carries(shards, position)
+        return shards
+
+    def _apply(
+        self, commit: Commit, position: int, changes: Mapping[str, RingChange], shards: Shards
+    ) -> None:
         if commit.epoch != self.ledger.epoch + 1:
             raise CorruptCheckpoint(
                 f"log position {position} commits epoch {commit.epoch}, but the epoch before it "
@@ -153,10 +191,37 @@ class History:
                 "this checkpoint are mixed; restore the whole checkpoint from one of them"
             )
         plan = self.ledger.open_plan
-        self.ledger.committed(commit, position, self._limits)
+        replaced = {name for each in commit.sealed.values() for name in each.replaces}
+        bases = {ref.base for ref in self.ledger.rings.values()} if commit.steps else set()
+        self.ledger.committed(commit, position, self._limits, changes, shards)
         deploys.committed(self.ledger, plan)
         fold_done(self.ledger)
+        bases -= {ref.base for ref in self.ledger.rings.values()}
+        left = replaced | bases | set(self.ledger.tally.take_left())
+        if left:
+            self._left.append((commit.epoch, frozenset(left)))
         self._remember(position, commit)
+
+    def files(self) -> frozenset[str]:
+        """Segments, records of what was read and ring objects that a commit of the window needs.
+
+        A file that left with a commit is needed by the one before it.
+        """
+        oldest = self.commits[0][1].epoch if self.commits else 0
+        while self._left and self._left[0][0] <= oldest:
+            self._left.popleft()
+        return frozenset(self._named()).union(*(files for _, files in self._left))
+
+    def _named(self) -> set[str]:
+        """Every file that the ledger names."""
+        ledger = self.ledger
+        return {*ledger.tally.files, *ledger.tally.left} | ledger.records() | ledger.ring_objects()
+
+    def _note_left(self, before: set[str]) -> None:
+        """Notes which of these files the ledger no longer names, since an entry after a commit."""
+        left = frozenset(before - self._named())
+        if left:
+            self._left.append((self.ledger.epoch + 1, left))
 
     def link(self, nonce: str) -> dict[str, str]:
         """The link of the next commit: its nonce, and the nonce of the commit before it."""
@@ -174,7 +239,8 @@ class History:
 
         Recovery may begin there once the window has passed it.
         """
-        self._snapshots.append(position)
+        first = first_position(self.ledger.shards)
+        self._snapshots.append((position, position if first is None else min(first, position)))
 
     def needed_from(self) -> int:
         """The first position that must be kept: recovery of this window begins there.
@@ -182,22 +248,21 @@ class History:
         Segments and feedback of the window that ride in earlier entries keep those (M1). Rows that
         ride to a sink are in the commits of the window.
         """
-        oldest = self.commits[0][0] if self.commits else max(self._snapshots, default=0)
-        before = [position for position in self._snapshots if position <= oldest]
+        oldest = self.commits[0][0] if self.commits else max(self._snapshots, default=(0, 0))[0]
+        before = [each for each in self._snapshots if each[0] <= oldest]
         if len(before) > 1:
             self._snapshots = self._snapshots[len(before) - 1 :]
         riding = [position for position in self._rides_from if position is not None]
-        return min([before[-1] if before else 0, *riding])
+        return min([before[-1][1] if before else 0, *riding])
 
     def _remember(self, position: int, commit: Commit) -> None:
         self.commits.append((position, commit))
-        self.segments.append(self.ledger.segments() | self.ledger.records())
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
         self._rides_from.append(self.ledger.rides_from())
         held = self.ledger.code.held
         # In a probation that may go back to an epoch, that epoch and all after it stay (L6).
         while len(self.commits) > self.retain and (held is None or self.commits[0][1].epoch < held):
-            for kept in (self.commits, self.segments, self.marks, self._rides_from):
+            for kept in (self.commits, self.marks, self._rides_from):
                 kept.popleft()
         # A savepoint may be restored, and then its input is read again.
         keeps = held is not None or bool(self.ledger.control.savepoints)
@@ -233,35 +298,88 @@ def recover(log: EpochLog, retain: int) -> History:
 def _recover(log: EpochLog, history: History) -> History | None:
     tail: list[tuple[int, LogEntry]] = []
     commits = 0
-    base: tuple[int, CommitBody, Ledger] | None = None
+    reach: int | None = None
+    """The first position that a recovery from a snapshot before the window reads."""
     for position, entry in log.backwards():
         tail.append((position, entry))
         if entry.kind == RESTORE:
-            base = None  # the window begins here, and this entry says all that was before
-            break
-        if entry.kind == COMMIT:
+            break  # the window begins here, and this entry says all that was before
+        if entry.kind == COMMIT and reach is None:
             commits += 1
             body = decode_body(position, entry, CommitBody)
-            if body.snapshot is not None:
-                base = (len(tail), body, body.snapshot)
-                # Epochs that are perhaps undelivered lie before a snapshot in a probation.
-                if commits >= history.retain and body.snapshot.code.held is None:
-                    break
-    whole = bool(tail) and (tail[-1][0] == 1 or tail[-1][1].kind == RESTORE)
-    if base is None and tail and not whole:
+            first = begins_at(position, body)
+            # Epochs that are perhaps undelivered lie before a snapshot in a probation.
+            held = body.snapshot is not None and body.snapshot.code.held is not None
+            if first is not None and commits >= history.retain and not held:
+                reach = first
+        if reach is not None and position <= reach:
+            break
+    tail.reverse()
+    if not tail:
+        return history
+    newer = based(history, tail)
+    if newer is None:
         return None
-    if base is not None and not whole:
-        count, body, snapshot = base
-        history.begin(tail[count - 1][0], body, snapshot)
-        newer = tail[: count - 1]
-    else:
-        newer = tail
-    for position, entry in reversed(newer):
+    for position, entry in newer:
         history.fold(position, entry)
-    log.position = tail[0][0] if tail else 0
-    log.generation = max((entry.generation for _, entry in tail), default=0)
+    log.position = tail[-1][0]
+    log.generation = max(entry.generation for _, entry in tail)
     log.generation = max(log.generation, history.ledger.generation)
     return history
+
+
+def based(
+    history: History, entries: list[tuple[int, LogEntry]]
+) -> list[tuple[int, LogEntry]] | None:
+    """Starts a history from the first snapshot whose shards are all in these entries.
+
+    Returns the entries after it; all, if the log or a restored past begins with them; None if
+    there is no snapshot.
+    """
+    if not entries or entries[0][0] == 1 or entries[0][1].kind == RESTORE:
+        return entries
+    for place, (position, entry) in enumerate(entries):
+        if entry.kind != COMMIT:
+            continue
+        first = begins_at(position, decode_body(position, entry, CommitBody))
+        if first is not None and first >= entries[0][0]:
+            history.begin(entries[: place + 1])
+            return entries[place + 1 :]
+    return None
+
+
+def begins_at(position: int, body: CommitBody) -> int | None:
+    """The first position that a recovery from this commit's snapshot reads; None without one."""
+    if body.snapshot is None:
+        return None
+    first = first_position(body.snapshot.shards)
+    return position if first is None else min(first, position)
+
+
+def fold_shards(
+    entries: Sequence[tuple[int, LogEntry]], index: ShardIndex, limits: Limits
+) -> dict[str, dict[int, SlotLedger]]:
+    """The manifests after the last of these entries, each shard folded from its own snapshot."""
+    found = SlotManifests({name: {} for name in index})
+    begun: set[tuple[str, int]] = set()
+
+    def skip(name: str, slot: int) -> bool:
+        return (name, shard_of(slot, limits)) not in begun
+
+    epoch = 0
+    for position, entry in entries:
+        if entry.kind == COMMIT:
+            body = decode_body(position, entry, CommitBody)
+            epoch = body.commit.epoch
+            found.fold(body.commit, position, limits, skip)
+            for name, of_name in body.shards.items():
+                for number, content in of_name.items():
+                    if index.get(name, {}).get(number, position + 1) <= position:
+                        found.install(name, number, content, limits)
+                        begun.add((name, number))
+        elif entry.kind == DROP:
+            found.dropped(decode_body(position, entry, Drop), epoch, position, skip)
+    return found.slots
 
 
 def decode_body(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:

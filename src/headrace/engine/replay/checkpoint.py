@@ -16,13 +16,13 @@ from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
+from headrace.log.rings import resolve
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key, encode_key, hash_key
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import WHOLE
 from headrace.state.backend import SegmentBackend, StateView, Stored
-from headrace.state.view import open_view
+from headrace.state.view import SlotView, open_view
 from headrace.store.location import checkpoint_store, no_checkpoint
 from headrace.store.store import Store
 
@@ -86,8 +86,11 @@ class Checkpoint:
             raise IncompatibleState(
                 f"there is no computation {computation!r} here; there are: {have}"
             )
-        entries = [entry for slot in slots.values() for entry in slot.entries]
-        return SegmentBackend().open(computation, open_view(self._store, entries, [WHOLE]))
+        ring = resolve(self._store, self._ledger.rings[computation])
+        view = SlotView([], ring.records(ring.slots[0]), [], {})
+        for slot, state in slots.items():
+            view.join(open_view(self._store, state.entries, ring.records(slot), state.classes))
+        return SegmentBackend().open(computation, view)
 
     def stored(self, computation: str, key: Any) -> Stored:
         """The cells of one key."""

@@ -32,11 +32,13 @@ from headrace.log.content import digest_of
 from headrace.log.entry import DROP
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
+from headrace.log.rings import resolve
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.plan.epoch import Drop, SegmentSlice
-from headrace.plan.rings.manifest import SlotLedger
-from headrace.plan.rings.ring import KeyInterval
-from headrace.state.compaction import merge_without
+from headrace.plan.epoch import Drop
+from headrace.plan.rings.classes import SegmentSlice
+from headrace.plan.rings.manifest import SlotLedger, newest_first
+from headrace.plan.rings.ring import SlotRecords
+from headrace.state.compaction import later_classes, merge_without, parts_of
 from headrace.store.store import Store
 
 LEASE_DEFAULT_S = 3.0
@@ -111,7 +113,7 @@ def _without(
 ) -> tuple[Drop, DroppedState]:
     """The slots of some keys, rewritten without them."""
     ledger = history.ledger
-    ring = ledger.rings[computation]
+    ring = resolve(store, ledger.rings[computation])
     wanted: dict[int, dict[bytes, Any]] = {}
     for key in keys:
         encoded = encode_key(key)
@@ -122,8 +124,9 @@ def _without(
     cells = 0
     for slot, named in wanted.items():
         before = ledger.slots[computation][slot]
+        label = f"{computation}/{slot}"
         entries, gone = _rewritten(
-            store, ledger.epoch, f"{computation}/{slot}", ring.intervals(slot), before, set(named)
+            store, ledger.epoch, label, ring.records(slot), before, set(named)
         )
         missing += [key for encoded, key in named.items() if encoded not in gone]
         if gone:
@@ -138,15 +141,16 @@ def _rewritten(
     store: Store,
     epoch: int,
     label: str,
-    intervals: Sequence[KeyInterval],
+    records: SlotRecords,
     before: SlotLedger,
     gone: set[bytes],
 ) -> tuple[tuple[SegmentSlice, ...], dict[bytes, int]]:
     """The entries of a slot without some keys, and how many live cells each key had."""
-    entries = sorted(before.entries, key=lambda e: -e.last_epoch)
+    entries = newest_first(before.entries)
     if not entries:
         return (), {}
-    data, rows, counts = merge_without(store, entries, gone)
+    parts = parts_of(store, entries, records, before.classes)
+    data, rows, counts = merge_without(parts, gone)
     if not counts:
         return before.entries, {}
     if not rows:
@@ -156,6 +160,7 @@ def _rewritten(
     name = paths.content_name(epoch + 1, label, digest_of(data), ".arrow")
     segment = f"{os.path.dirname(entries[0].segment)}/{name}"
     store.write(segment, data)
-    last = entries[0].last_epoch
-    made = [SegmentSlice(segment, i, last, rows, len(data), True) for i in intervals]
-    return tuple(made), counts
+    made = SegmentSlice(segment, entries[0].last_epoch, rows, len(data), True)
+    later = later_classes(entries, before.classes)
+    own = [made] if any(one.since <= made.last_epoch for one in before.classes) else []
+    return (*own, *(msgspec.structs.replace(made, of=each) for each in later)), counts

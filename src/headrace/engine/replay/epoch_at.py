@@ -11,15 +11,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.engine.history.recovery import History, decode_body
+from headrace.engine.history.recovery import History, based, begins_at, decode_body
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.entry import COMMIT, PLAN, RESTORE, VOID, LogEntry
 from headrace.log.epochlog import EpochLog
-from headrace.plan.entries import CommitBody, RestoreBody, VoidBody
+from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.refs import even_slots
 from headrace.store.store import Store
 
 
@@ -40,7 +41,9 @@ class Past(msgspec.Struct):
 
     def files(self) -> set[str]:
         """Every file of the checkpoint that a replay reads, except the log and logged answers."""
-        return {name for name, at in self._reads() if not at}
+        found = {name for name, at in self._reads() if not at}
+        named = {base for base in self.plan.ring_bases.values() if even_slots(base) is None}
+        return found | named | self.ledger.ring_objects()
 
     def positions(self) -> set[int]:
         """The log positions whose entries hold segments or feedback that a replay reads (M1)."""
@@ -48,9 +51,10 @@ class Past(msgspec.Struct):
 
     def _reads(self) -> Iterator[tuple[str, int]]:
         """Name and log position of everything that is read, position 0 if it is a file."""
-        for slots in self.ledger.bases(self.plan.rings).values():
-            for base in slots.values():
-                yield from ((entry.segment, entry.at) for entry in base.entries)
+        # A move names the entries of slots as they are, so those before it are all there are.
+        for name in self.plan.rings:
+            for slot in self.ledger.slots.get(name, {}).values():
+                yield from ((entry.segment, entry.at) for entry in slot.entries)
         for files in self.ledger.outbox.values():
             yield from ((f"{paths.OUTBOX}/{file.name}", file.at) for file in files)
 
@@ -88,7 +92,11 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
         entries = _entries(EpochLog(store), 0)
     there = {
         f"{directory}/{name}"
-        for directory in [paths.OUTBOX, *(f"{paths.STATE}/{c}" for c in store.list(paths.STATE))]
+        for directory in [
+            paths.OUTBOX,
+            paths.RINGS,
+            *(f"{paths.STATE}/{c}" for c in store.list(paths.STATE)),
+        ]
         for name in store.list(directory)
     }
     kept: list[int] = []
@@ -106,16 +114,19 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
 
 
 def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
-    """The log, oldest entry first, back to a snapshot before `epoch` (0: the whole log)."""
+    """The log, oldest entry first, as far as a snapshot before `epoch` needs it (0: all of it)."""
     found: list[tuple[int, LogEntry]] = []
+    first: int | None = None
     for position, entry in log.backwards():
         found.append((position, entry))
         if entry.kind == RESTORE:
             break  # what was before it is another past
-        if entry.kind == COMMIT:
+        if entry.kind == COMMIT and first is None:
             body = decode_body(position, entry, CommitBody)
-            if body.snapshot is not None and body.commit.epoch < epoch:
-                break
+            if body.commit.epoch < epoch:
+                first = begins_at(position, body)
+        if first is not None and position <= first:
+            break
     found.reverse()
     return found
 
@@ -123,20 +134,9 @@ def _entries(log: EpochLog, epoch: int) -> list[tuple[int, LogEntry]]:
 def _based(
     entries: list[tuple[int, LogEntry]], limits: Limits
 ) -> tuple[History, list[tuple[int, LogEntry]]]:
-    """A history, empty or from the first snapshot, and the entries after it."""
+    """A history, empty or from the first usable snapshot, and the entries after it."""
     history = History(1, limits)
-    if not entries or entries[0][0] == 1:
-        return history, entries
-    for place, (position, entry) in enumerate(entries):
-        if entry.kind == RESTORE:
-            history.restored(position, decode_body(position, entry, RestoreBody))
-            return history, entries[place + 1 :]
-        if entry.kind == COMMIT:
-            body = decode_body(position, entry, CommitBody)
-            if body.snapshot is not None:
-                history.begin(position, body, body.snapshot)
-                return history, entries[place + 1 :]
-    return history, []
+    return history, based(history, entries) or []
 
 
 def _found(entries: list[tuple[int, LogEntry]], epoch: int, limits: Limits) -> Past | None:

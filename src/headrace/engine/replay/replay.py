@@ -23,6 +23,7 @@ import msgspec
 
 from headrace.causal.journal import is_closed
 from headrace.engine.driver.local import run_epoch
+from headrace.engine.history.rings import changes_of
 from headrace.engine.replay.difference import Difference, differences, first_unlike
 from headrace.engine.replay.epoch_at import Past, not_kept, past_epoch
 from headrace.engine.upkeep.pins import pinned
@@ -117,7 +118,7 @@ def replay_epoch(
     warnings = _warnings(topology, past)
     _refuse_other_wiring(topology, past)
     alone = one_at_a_time(topology)
-    order = work_order(identity.id, past)
+    order = work_order(store, identity.id, past)
     observer = Observer(computation, key, debug=debug)
     seconds = DEBUG_PIN_S if debug else PIN_S
     with (
@@ -198,15 +199,17 @@ def _explain(
         first.call, first.other = found_in
 
 
-def work_order(checkpoint: str, past: Past) -> WorkOrder:
+def work_order(store: Store, checkpoint: str, past: Past) -> WorkOrder:
     """What the tasks of a past epoch are given."""
     ledger, plan = past.ledger, past.plan
+    changes = changes_of(store, ledger, plan)
     return WorkOrder(
         plan=plan,
         checkpoint=checkpoint,
         ins=ledger.ins,
         outs=ledger.outs,
-        bases=ledger.bases(plan.rings),
+        rings=ledger.refs(plan, changes),
+        bases=ledger.bases(plan, changes),
         outbox=ledger.outbox,
         answers=past.commit.determinants,
     )

@@ -28,6 +28,7 @@ from headrace.engine.spark.segment_copies import NearStore, near_directory
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.content import verify
+from headrace.log.rings import ring_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import WorkOrder
@@ -265,8 +266,8 @@ def _stand_by(runtime: Runtime, task: WorkOrder, level: int, guarded: int) -> No
         for slot in slots_of_task(task, name, guarded):
             base = task.bases[name][slot]
             try:
-                intervals = task.plan.rings[name].intervals(slot)
-                runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, intervals)
+                records = ring_of(runtime.store, task, name).records(slot)
+                runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, records)
             except (OSError, HeadraceError):
                 continue  # the executor that takes over reads the store and reports the error
 

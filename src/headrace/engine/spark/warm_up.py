@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.takeover import rings_for, tasks_for
+from headrace.engine.driver.takeover import first_slots, tasks_for
 from headrace.engine.spark.substrate import SparkSubstrate
 from headrace.plan.decisions.rehearsal import rehearsal
 
@@ -15,13 +15,13 @@ _logger = logging.getLogger("headrace.standby")
 def warm(follower: Follower, substrate: SparkSubstrate, slots: int | None) -> None:
     """Runs one rehearsal of each way through an epoch. A failed rehearsal is only logged."""
     ledger = follower.ledger
-    rings = rings_for(follower.topology, ledger, slots, substrate.parallelism)
+    first = first_slots(follower.topology, slots, substrate.parallelism)
     for short in (True, False):
         order = rehearsal(
             follower.topology,
             ledger,
             follower.checkpoint,
-            rings,
+            first,
             tasks=ledger.tasks or tasks_for(follower.setup),
             short=short,
         )

@@ -42,7 +42,7 @@ class Needed:
     merging_since: int
     """The epoch in which the oldest running merge began."""
     files: frozenset[str]
-    """Segments, and records of what was read."""
+    """Segments, records of what was read, and ring objects."""
     staged: frozenset[str]
     outbox: frozenset[str]
     determinants: int
@@ -66,7 +66,7 @@ def needed_by(
         oldest=commits[0].epoch if commits else 0,
         acknowledged=acknowledged,
         merging_since=ledger.epoch + 1 if merging_since is None else merging_since,
-        files=frozenset().union(*history.segments, ledger.segments(), ledger.records()),
+        files=history.files(),
         staged=frozenset(file.name for commit in commits for file in commit.staged),
         outbox=frozenset(file.name for commit in commits for file in commit.outbox),
         determinants=ledger.determinants,
@@ -136,7 +136,7 @@ def collect(store: Store, log: EpochLog, needed: Needed) -> int:
     gone = 0
     states = [f"{d}/{c}" for d in (paths.STATE, paths.READ) for c in store.list(d)]
     # Orphans of savepoints wait for the next savepoint: each listing is a request.
-    for directory in [*states, *([paths.SAVEPOINTS] if needed.saved else [])]:
+    for directory in [*states, paths.RINGS, *([paths.SAVEPOINTS] if needed.saved else [])]:
         found = _listed(store, directory)
         old = [name for name, epoch in found if epoch <= needed.closed and name not in kept]
         gone += _delete(store, old)

@@ -4,8 +4,10 @@
 2. While the job of an epoch runs, a finished result is copied to the content name of that epoch
    (protocol C2): collection never deletes a file whose epoch is open.
 3. The commit of that epoch adopts the copy, if it was complete in time and the merged segments are
-   unchanged. A copy that is late is made again for a later epoch, each time with more epochs
-   ahead, so that results are adopted however short the epochs are.
+   unchanged. A ring change does not cancel a merge: what left took the segments with it, and what
+   came is in a later class, where the result does not count (J5). A copy that is late is made again
+   for a later epoch, each time with more epochs ahead, so that results are adopted however short
+   the epochs are.
 4. The first file is deleted when its result is adopted or discarded. What a crash leaves in
    `merged/` is swept by collection, up to the epoch in which the oldest merge here began.
 
@@ -19,7 +21,7 @@ the next reader of that segment would fail as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -33,9 +35,10 @@ from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Adoption, Plan, SegmentSlice
-from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import KeyInterval
+from headrace.plan.epoch import Adoption, Commit, Plan
+from headrace.plan.rings.classes import SegmentSlice, SlotClass
+from headrace.plan.rings.manifest import SlotLedger, adopts
+from headrace.plan.rings.ring import Ring, SlotRecords
 from headrace.state import compaction
 from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store
@@ -47,11 +50,25 @@ _COPIES = 2
 _Given = TypeVar("_Given")
 _logger = logging.getLogger("headrace.compaction")
 
+SlotsOfPlan = Callable[[str, int], SlotLedger | None]
+"""The manifest of a slot under the rings of the open plan, before its commit."""
+
+
+def changed_slots(commit: Commit) -> list[tuple[str, int]]:
+    """The slots whose segments a commit has changed."""
+    found = {
+        (name, slot): None
+        for name, deltas in commit.deltas.items()
+        for slot, delta in deltas.items()
+        if delta.segment is not None
+    }
+    found.update({(each.computation, each.slot): None for each in commit.adoptions})
+    return list(found)
+
 
 class MergePiece(msgspec.Struct, frozen=True):
-    """One output segment of a merge: a part of the hash interval that the merged segments cover."""
+    """One output segment of a merge: a part of the key space."""
 
-    interval: KeyInterval
     file: str
     """The file in `merged/`; "" if it rides in the commit that adopts it."""
     digest: str
@@ -69,6 +86,8 @@ class MergeResult(msgspec.Struct, frozen=True):
     run: tuple[SegmentSlice, ...]
     pieces: tuple[MergePiece, ...]
     bottom: bool
+    classes: tuple[int, ...] = ()
+    """Later classes in which a segment of the run counted."""
 
 
 @dataclass
@@ -95,11 +114,16 @@ class Compactor:
         self,
         store: Store,
         topology: Topology,
+        ring_of: Callable[[str], Ring],
         *,
         background: bool,
         choose_run: compaction.ChooseRun | None = None,
     ) -> None:
-        """`choose_run` chooses which segments of a slot to merge; default: `compaction.choose`."""
+        """`choose_run` chooses which segments of a slot to merge; default: `compaction.choose`.
+
+        `ring_of` gives the ring that a computation has now.
+        """
+        self._ring_of = ring_of
         self._store = store
         self._limits = limits = store.system.limits
         self._choose_run = choose_run or partial(
@@ -116,30 +140,36 @@ class Compactor:
         self.riders: dict[str, bytes] = {}
         """Results of the last adoptions that are to ride in the commit: name -> bytes."""
 
-    def consider(self, history: History) -> None:
-        """Starts a merge for each slot that has accumulated enough segments."""
-        for name, slots in history.ledger.slots.items():
-            for slot, state in slots.items():
-                place = (name, slot)
-                if place in self._merges:
-                    continue
-                if history.ledger.epoch < self._not_before.get(place, 0):
-                    continue
-                before = history.ledger.commit_position - self._limits.ride_entries_max
-                run = compaction.choose_old_riders(state.entries, before)
-                run = run or self._choose_run(state.entries)
-                if run:
-                    bottom = compaction.is_bottom(run, state.entries)
-                    self._start(place, history, tuple(run), bottom)
+    def consider(self, history: History, places: Iterable[tuple[str, int]]) -> None:
+        """Starts a merge for each of these slots that has accumulated enough segments.
 
-    def begin(self, plan: Plan, ledger: Ledger) -> None:
+        All slots are looked at where a segment has been riding for too long.
+        """
+        ledger = history.ledger
+        before = ledger.commit_position - self._limits.ride_entries_max
+        riding = ledger.tally.rides_from()
+        if riding is not None and riding < before:
+            places = [(name, slot) for name, slots in ledger.slots.items() for slot in slots]
+        for place in places:
+            name, slot = place
+            if place in self._merges or ledger.epoch < self._not_before.get(place, 0):
+                continue
+            state = ledger.slots[name].get(slot)
+            if state is None or not state.entries:
+                continue
+            run = compaction.choose_old_riders(state.entries, before)
+            run = run or self._choose_run(state.entries)
+            if run:
+                self._start(place, history, tuple(run), state)
+
+    def begin(self, plan: Plan, slots: SlotsOfPlan) -> None:
         """Starts to copy finished results to their names, as the job of this epoch begins."""
         for place, merge in list(self._merges.items()):
             if merge.target >= plan.epoch or not merge.merging.done():
                 continue
             try:
                 result = merge.merging.result()
-                if not _still_there(result, plan, ledger):
+                if not _still_there(result, slots):
                     self._end(place, result)
                     continue
             except Exception as error:
@@ -148,7 +178,7 @@ class Compactor:
             merge.target = plan.epoch + merge.ahead
             merge.copying = _run(self._copies, partial(self._copy, result, merge.target))
 
-    def adoptions(self, plan: Plan, ledger: Ledger) -> list[Adoption]:
+    def adoptions(self, plan: Plan, slots: SlotsOfPlan) -> list[Adoption]:
         """Results that were copied in time and whose inputs are unchanged, for this commit."""
         found: list[Adoption] = []
         self.riders = {}
@@ -164,7 +194,7 @@ class Compactor:
             except Exception as error:
                 self._failed(place, plan.epoch, error)
                 continue
-            if _still_there(result, plan, ledger):
+            if _still_there(result, slots):
                 found += _adopted(result, plan.epoch)
                 self.riders.update(_riding(result, plan.epoch))
                 self.adopted += 1
@@ -206,13 +236,23 @@ class Compactor:
         place: tuple[str, int],
         history: History,
         run: tuple[SegmentSlice, ...],
-        bottom: bool,
+        state: SlotLedger,
     ) -> None:
         began = history.ledger.epoch + 1
+        name, slot = place
+        given = MergeResult(
+            name,
+            slot,
+            run,
+            (),
+            compaction.is_bottom(run, state.entries),
+            compaction.later_classes(run, state.classes),
+        )
+        records = self._ring_of(name).records(slot)
         expired = self._expired(history, place[0])
         slots = sum(len(each) for each in history.ledger.slots.values())
         room = min(self._limits.ride_bytes_max, self._limits.ride_total_max // slots)
-        merge = partial(self._merge, place, began, run, bottom, expired, room)
+        merge = partial(self._merge, given, records, state.classes, began, expired, room)
         merging = _run(self._pool, merge)
         self._merges[place] = _Merge(began, merging)
 
@@ -220,28 +260,29 @@ class Compactor:
 
     def _merge(
         self,
-        place: tuple[str, int],
+        given: MergeResult,
+        records: SlotRecords,
+        classes: tuple[SlotClass, ...],
         began: int,
-        run: tuple[SegmentSlice, ...],
-        bottom: bool,
         expired: int,
         room: int,
     ) -> MergeResult:
         found: list[MergePiece] = []
+        parts = compaction.parts_of(self._store, given.run, records, classes)
         merged = compaction.merge_run(
-            self._store, run, bottom=bottom, expired_before=expired, limits=self._limits
+            parts, bottom=given.bottom, expired_before=expired, limits=self._limits
         )
-        for interval, data, rows in merged:
+        for data, rows in merged:
             size, digest = len(data), digest_of(data)
             if size <= room:
                 room -= size
-                found.append(MergePiece(interval, "", digest, rows, size, data))
+                found.append(MergePiece("", digest, rows, size, data))
                 continue
             file = paths.merged(began, self._store.system.token_hex(6))
             self._store.write(file, data)
-            found.append(MergePiece(interval, file, digest, rows, size))
+            found.append(MergePiece(file, digest, rows, size))
         reach("after-merge-write")
-        return MergeResult(*place, run, tuple(found), bottom)
+        return msgspec.structs.replace(given, pieces=tuple(found))
 
     def _copy(self, result: MergeResult, epoch: int) -> None:
         for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
@@ -297,12 +338,12 @@ def _names(result: MergeResult, epoch: int) -> list[str]:
 def _adopted(result: MergeResult, epoch: int) -> list[Adoption]:
     """One adoption per piece; the first one removes the merged segments."""
     last = max(entry.last_epoch for entry in result.run)
-    replaces = tuple(dict.fromkeys(entry.segment for entry in result.run))
+    replaces = tuple((entry.segment, entry.of) for entry in result.run)
     found: list[Adoption] = []
     for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
-        entry = SegmentSlice(name, piece.interval, last, piece.rows, piece.size, result.bottom)
-        rides = not piece.file
-        found.append(Adoption(result.computation, result.slot, replaces, entry, rides))
+        entry = SegmentSlice(name, last, piece.rows, piece.size, result.bottom)
+        place = (result.computation, result.slot)
+        found.append(Adoption(*place, replaces, entry, not piece.file, result.classes))
         replaces = ()
     return found
 
@@ -313,15 +354,7 @@ def _riding(result: MergeResult, epoch: int) -> dict[str, bytes]:
     return {name: piece.data for name, piece in named if not piece.file}
 
 
-def _still_there(result: MergeResult, plan: Plan, ledger: Ledger) -> bool:
-    """Whether the merged entries are unchanged, also under the rings of the open epoch.
-
-    An epoch that changes the ring cuts entries before it adopts merges. The result would then
-    extend beyond its slot, and a later merge of slots would find it there.
-    """
-    name = result.computation
-    if name in plan.rings and plan.rings[name] != ledger.rings.get(name):
-        return False
-    slots = ledger.slots.get(name, {})
-    current = slots[result.slot].entries if result.slot in slots else ()
-    return all(entry in current for entry in result.run)
+def _still_there(result: MergeResult, slots: SlotsOfPlan) -> bool:
+    """Whether the merged entries are unchanged under the rings of the open epoch (J5)."""
+    state = slots(result.computation, result.slot)
+    return state is not None and adopts(result.run, state)

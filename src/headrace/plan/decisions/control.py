@@ -113,9 +113,9 @@ def _found(
         return facts.fingerprint
     if name == "epoch":
         return ledger.epoch
-    ring = ledger.rings.get(str(request.arguments.get("computation")))
-    if name == "slots" and ring is not None:
-        return len(ring.slots)
+    computation = str(request.arguments.get("computation"))
+    if name == "slots" and computation in ledger.slots:
+        return len(ledger.slots[computation])
     return None
 
 

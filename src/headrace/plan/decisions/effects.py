@@ -80,8 +80,7 @@ def fold_done(ledger: Ledger) -> None:
             continue
         wanted = ledger.wanted.get(each.about)
         if wanted is None or wanted.by != wanted_by(each):
-            ring = ledger.rings.get(each.about)
-            slots = len(ring.slots) if ring is not None else 0
+            slots = len(ledger.slots.get(each.about, ()))
             text = f"{each.about} has {slots} slots since epoch {ledger.epoch}"
             ledger.control = ledger.control.done(each.nonce, text)
 
@@ -112,8 +111,7 @@ def _rescale(ledger: Ledger, outcome: Outcome) -> None:
         if is_older and each.verdict == TAKEN and not each.done:
             text = "superseded by a later request"
             ledger.control = ledger.control.done(each.nonce, text)
-    ring = ledger.rings.get(name)
-    if ring is not None and len(ring.slots) == slots:
+    if len(ledger.slots.get(name, ())) == slots:
         ledger.wanted = {n: wanted for n, wanted in ledger.wanted.items() if n != name}
         ledger.control = ledger.control.done(outcome.nonce, f"{name} has {slots} slots already")
         return

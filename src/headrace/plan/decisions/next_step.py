@@ -5,7 +5,7 @@ The driver gathers the facts (`Offer`s), asks `decide`, and carries out the answ
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
@@ -17,7 +17,10 @@ from headrace.plan.decisions.stragglers import limits_of_plan
 from headrace.plan.decisions.watermark_bounds import watermark_bounds
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.refs import EVEN
 from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.towards import Moves, moves_towards
+from headrace.plan.rings.wanted import Wanted
 from headrace.plan.watermarks import Mark, feedback_input, merge
 
 
@@ -57,16 +60,19 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What all plans of a run have in common: some of its options, the rings, the code."""
+    """What all plans of a run have in common: some of its options, the code."""
 
     until: str | None
     tasks: int
     """How many tasks a level has, and at most read, if the ledger does not say (J10)."""
-    rings: dict[str, Ring]
+    slots: dict[str, int]
+    """Computation -> how many slots its first ring has."""
     fingerprint: str
     short_records_max: int
     report_every: int = 0
     """How many epochs one report of load covers; 0 for no reports."""
+    configured: dict[str, int] = {}
+    """Computation -> `slots=` of this start, where it is given."""
     services: bool = False
     """Whether any computation calls an external system."""
     limits: Limits = LIMITS
@@ -82,12 +88,14 @@ def decide(
     offers: Mapping[str, Offer],
     settings: Settings,
     *,
+    ring_of: Callable[[str], Ring],
     wall: int,
     seed: int,
     final_rounds: int,
 ) -> Run | Wait | Finish:
-    """Decides the next step."""
+    """Decides the next step. `ring_of` gives the ring that a computation has now."""
     wall = max(wall, ledger.wall + 1)
+    moves = _moves(topology, ledger, settings, ring_of)
     injectors = {
         name: _injector(topology, ledger, name, offer, wall) for name, offer in offers.items()
     }
@@ -98,6 +106,7 @@ def decide(
         or bool(ledger.outbox)
         or (due is not None and due <= wall)
         or _watermark_moves(topology, ledger, injectors)
+        or bool(moves)
     )
     ended = all(offer.ended for offer in offers.values())
     if settings.until == "end" and ended and not reading:
@@ -111,10 +120,12 @@ def decide(
                 name: msgspec.structs.replace(injector, final=True)
                 for name, injector in injectors.items()
             }
-            return Run(_plan(topology, ledger, settings, [], final, wall, seed, final=True))
+            plan = _plan(topology, ledger, settings, [], final, moves, wall, seed, final=True)
+            return Run(plan)
     if reason:
         reads = _assign(injectors, offers, ledger.tasks or settings.tasks)
-        return Run(_plan(topology, ledger, settings, reads, injectors, wall, seed, final=False))
+        plan = _plan(topology, ledger, settings, reads, injectors, moves, wall, seed, final=False)
+        return Run(plan)
     if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
         return Finish("caught_up")
     return Wait(due)
@@ -126,6 +137,7 @@ def _plan(
     settings: Settings,
     reads: list[list[ReadTask]],
     injectors: dict[str, InjectorPlan],
+    moves: dict[str, Moves],
     wall: int,
     seed: int,
     *,
@@ -133,6 +145,11 @@ def _plan(
 ) -> Plan:
     records = sum(read.range.records for task in reads for read in task)
     determinants = ledger.next_determinants(settings.limits) if settings.services else 0
+    slots = {
+        name: {*ledger.slots.get(name, range(settings.slots[name]))}
+        | {move.to for move in moves.get(name, ())}
+        for name in topology.keyed
+    }
     return Plan(
         epoch=ledger.epoch + 1,
         wall=wall,
@@ -140,7 +157,21 @@ def _plan(
         fingerprint=settings.fingerprint,
         reads=reads,
         injectors=injectors,
-        rings=settings.rings,
+        rings={
+            name: ledger.rings[name].version + (name in moves) if name in ledger.rings else 1
+            for name in topology.keyed
+        },
+        moves=moves,
+        ring_bases={
+            name: f"{EVEN}{settings.slots[name]}"
+            for name in topology.keyed
+            if name not in ledger.rings
+        },
+        configured={
+            name: number
+            for name, number in settings.configured.items()
+            if ledger.configured.get(name) != number
+        },
         short=records <= settings.short_records_max,
         final=final,
         based_on=ledger.commit_position,
@@ -149,9 +180,36 @@ def _plan(
         given_up=ledger.given_up if determinants == ledger.determinants else {},
         tasks=ledger.tasks or settings.tasks,
         sketch=bool(settings.report_every) and (ledger.epoch + 1) % settings.report_every == 0,
-        limits=limits_of_plan(ledger.limits, settings.limited, settings.rings),
+        limits=limits_of_plan(ledger.limits, settings.limited, slots),
         shed=settings.shed,
     )
+
+
+def _moves(
+    topology: Topology, ledger: Ledger, settings: Settings, ring_of: Callable[[str], Ring]
+) -> dict[str, Moves]:
+    """The moves that bring wanted rings (J1).
+
+    `slots=` of a start counts where it is not that of the last start: otherwise a driver that
+    takes over would take back what was rescaled since.
+    """
+    wanted = {
+        name: Wanted(slots=slots, by="start")
+        for name, slots in settings.configured.items()
+        if ledger.configured.get(name) != slots
+    }
+    found: dict[str, Moves] = {}
+    for name, each in {**wanted, **ledger.wanted}.items():
+        if name not in topology.keyed or name not in ledger.rings:
+            continue
+        if each.expects not in (0, ledger.rings[name].version):
+            continue
+        if not each.moves and each.slots == len(ledger.slots[name]):
+            continue
+        moves = moves_towards(ring_of(name), each)
+        if moves:
+            found[name] = moves
+    return found
 
 
 def _injector(

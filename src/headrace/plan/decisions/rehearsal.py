@@ -8,11 +8,13 @@ zero. So no hook runs, no output is made, and nothing is written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import InjectorPlan, Plan, WorkOrder
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.refs import EVEN
 from headrace.plan.watermarks import Mark
 
 _STILL = Mark(BEGINNING, BEGINNING)
@@ -22,12 +24,15 @@ def rehearsal(
     topology: Topology,
     ledger: Ledger,
     checkpoint: str,
-    rings: dict[str, Ring],
+    slots: Mapping[str, int],
     *,
     tasks: int,
     short: bool,
 ) -> WorkOrder | None:
-    """An empty epoch after the last known one; None if the pipeline has ended."""
+    """An empty epoch after the last known one; None if the pipeline has ended.
+
+    `slots` says how many slots a computation without a ring would have.
+    """
     if any(mark == END for mark in ledger.ins.values()):
         return None
     plan = Plan(
@@ -39,9 +44,13 @@ def rehearsal(
         injectors={
             name: InjectorPlan({"": _STILL}, BEGINNING) for name in topology.graph.injectors
         },
-        rings=rings,
+        rings={name: 0 for name in topology.keyed},
+        ring_bases={
+            name: f"{EVEN}{slots[name]}" for name in topology.keyed if name not in ledger.rings
+        },
         short=short,
         tasks=tasks,
     )
     # Without the committed output watermarks no input watermark can rise, not even in loops.
-    return WorkOrder(plan, checkpoint, ledger.ins, {}, ledger.bases(rings), {})
+    bases, rings = ledger.bases(plan, {}), ledger.refs(plan, {})
+    return WorkOrder(plan, checkpoint, ledger.ins, {}, bases, {}, rings)

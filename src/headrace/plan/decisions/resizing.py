@@ -6,7 +6,7 @@ see the ledger after the commit, without the next plan, so a new leader sees the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headrace.limits import Limits
 from headrace.plan.elastic.balancer import decide_rings
@@ -62,16 +62,17 @@ def report_of(
     ledger: Ledger,
     loads: dict[str, dict[int, SlotLoad]],
     settings: Elasticity,
+    ring_of: Callable[[str], Ring],
 ) -> LoadFigures:
     """What the commit of a report epoch says of load; the ledger has that commit already."""
-    slots = {name: ring.slots for name, ring in ledger.rings.items()}
-    intervals = {name: len(ring.lows) for name, ring in ledger.rings.items()}
+    slots = {name: tuple(sorted(each)) for name, each in ledger.slots.items()}
+    intervals = {name: len(ring_of(name)) for name in ledger.rings}
     return meter.report(ledger.epoch, ledger.load, loads, slots, intervals, settings)
 
 
-def rings_wanted(ledger: Ledger, settings: Elasticity) -> Decided:
+def rings_wanted(ledger: Ledger, settings: Elasticity, ring_of: Callable[[str], Ring]) -> Decided:
     """What to want after a report that the ledger has."""
-    rings = {name: view_of(ring) for name, ring in ledger.rings.items() if name in ledger.load.of}
+    rings = {name: view_of(ring_of(name)) for name in ledger.rings if name in ledger.load.of}
     return decide_rings(
         ledger.load.of,
         rings,
@@ -85,4 +86,4 @@ def rings_wanted(ledger: Ledger, settings: Elasticity) -> Decided:
 
 def view_of(ring: Ring) -> RingView:
     """A ring as policies see it."""
-    return RingView.of(ring.lows, ring.owners)
+    return RingView.of(ring.lows.tolist(), ring.owners.tolist())

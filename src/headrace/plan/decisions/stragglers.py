@@ -7,19 +7,18 @@ new driver plans alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.plan.overload import SlotLimit
-from headrace.plan.rings.ring import Ring
 from headrace.plan.units import slot_label
 
 
 def limits_of_plan(
-    known: Mapping[str, SlotLimit], limited: Mapping[str, int], rings: Mapping[str, Ring]
+    known: Mapping[str, SlotLimit], limited: Mapping[str, int], slots: Mapping[str, Iterable[int]]
 ) -> dict[str, int]:
-    """Label -> limit, for the slots that these rings have."""
+    """Label -> limit, for the slots that a plan has."""
     if not known and not limited:
         return {}
     wanted = {**{label: limit.records for label, limit in known.items()}, **limited}
-    labels = {slot_label(name, slot) for name, ring in rings.items() for slot in ring.slots}
+    labels = {slot_label(name, slot) for name, each in slots.items() for slot in each}
     return {label: wanted[label] for label in sorted(labels & wanted.keys())}

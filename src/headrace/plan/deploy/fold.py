@@ -28,8 +28,9 @@ def handed_over(ledger: Ledger, body: Handover) -> None:
     """Applies a hand-over. State that a person gives up by name leaves the ledger here."""
     saved = copy_of(ledger)
     for name in body.dropped:
-        for mapping in (ledger.slots, ledger.rings, ledger.outbox, ledger.keys):
+        for mapping in (ledger.outbox, ledger.keys):
             mapping.pop(name, None)
+        ledger.forget_ring(name)
     ledger.ins = {**ledger.ins, **body.starts}
     ledger.code = codes.handed_over(ledger.code, body)
     ledger.saved = saved if body.mode == RESTORE else None

@@ -1,7 +1,7 @@
-"""The manifest of a slot: which segments count, where their bytes lie, and the chain of deltas.
+"""The manifest of a slot: which segments count, in which classes, and the chain of deltas.
 
-All of it is pure. A manifest entry never counts outside its interval; a ring that changes cuts
-entries and never widens them (C1).
+All of it is pure, and every function sees one slot alone: so a driver that folds only some slots
+has the same manifests for them as the leader (J12).
 """
 
 from __future__ import annotations
@@ -11,17 +11,35 @@ from collections.abc import Iterable
 import msgspec
 import xxhash
 
-from headrace.plan.epoch import SegmentSlice, SlotDelta
-from headrace.plan.rings.ring import KeyInterval, Ring
+from headrace.plan.epoch import Adoption, SlotDelta
+from headrace.plan.rings.classes import (
+    Came,
+    SegmentSlice,
+    SlotBase,
+    SlotClass,
+    joined,
+)
 
 
 class SlotLedger(msgspec.Struct, frozen=True):
-    """A slot's manifest, its chain of deltas, its earliest timers."""
+    """A slot's manifest, its classes, its chain of deltas, its earliest timers."""
 
     entries: tuple[SegmentSlice, ...] = ()
+    """Newest first."""
     chains: tuple[tuple[int, str], ...] = ((0, ""),)
     next_event_timer: int | None = None
+    """A lower bound, like the next: after a move the report of the next epoch corrects it (J8)."""
     next_wall_timer: int | None = None
+    classes: tuple[SlotClass, ...] = ()
+
+    def base(self, came: tuple[Came, ...] = ()) -> SlotBase:
+        """What a task of this slot starts from."""
+        return SlotBase(self.entries, self.chains, self.classes, came)
+
+
+def first_slot(slot: int) -> SlotLedger:
+    """A slot of the first ring of a computation."""
+    return SlotLedger(classes=(SlotClass(slot, 0),))
 
 
 def next_chain(chain: str, segment: str | None) -> str:
@@ -29,50 +47,65 @@ def next_chain(chain: str, segment: str | None) -> str:
     return chain if segment is None else xxhash.xxh3_128_hexdigest(f"{chain}\n{segment}".encode())
 
 
+def entry_of(delta: SlotDelta, epoch: int, position: int) -> SegmentSlice | None:
+    """The manifest entry of a delta in a commit at a log position."""
+    if delta.segment is None:
+        return None
+    at = position if delta.rides else 0
+    return SegmentSlice(delta.segment, epoch, delta.rows, delta.bytes, at=at)
+
+
 def with_delta(
-    slot: SlotLedger,
-    delta: SlotDelta,
-    epoch: int,
-    position: int,
-    intervals: tuple[KeyInterval, ...],
-    chains_kept: int,
+    slot: SlotLedger, delta: SlotDelta, epoch: int, entry: SegmentSlice | None, chains_kept: int
 ) -> SlotLedger:
-    """A slot after the delta of a commit at a log position."""
+    """A slot after the delta of a commit."""
     entries, chains = slot.entries, slot.chains
-    if delta.segment is not None:
-        at = position if delta.rides else 0
-        new = tuple(
-            SegmentSlice(delta.segment, interval, epoch, delta.rows, delta.bytes, at=at)
-            for interval in intervals
-        )
-        entries = (*new, *entries)
-        chain = next_chain(chains[-1][1], delta.segment)
-        chains = (*chains, (epoch, chain))[-chains_kept:]
-    return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer)
+    if entry is not None:
+        entries = (entry, *entries)
+        chains = (*chains, (epoch, next_chain(chains[-1][1], entry.segment)))[-chains_kept:]
+    return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer, slot.classes)
 
 
-def recut(slots: dict[int, SlotLedger], old: Ring | None, new: Ring) -> dict[int, SlotLedger]:
-    """Manifests under another ring: entries are cut to the new intervals, never widened (C1)."""
-    if old == new:
-        return slots
-    if old is None:
-        return {slot: SlotLedger() for slot in new.slots}
-    entries = [entry for slot in slots.values() for entry in slot.entries]
-    event = earliest(slot.next_event_timer for slot in slots.values())
-    wall = earliest(slot.next_wall_timer for slot in slots.values())
-    epoch = max((slot.chains[-1][0] for slot in slots.values()), default=0)
-    found: dict[int, SlotLedger] = {}
-    for owner in new.slots:
-        mine: list[SegmentSlice] = []
-        for interval in new.intervals(owner):
-            for entry in entries:
-                shared = entry.interval.overlap(interval)
-                if shared is not None:
-                    mine.append(msgspec.structs.replace(entry, interval=shared))
-        mine.sort(key=lambda e: (-e.last_epoch, e.interval.low))
-        digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode([new, owner, mine]))
-        found[owner] = SlotLedger(tuple(mine), ((epoch, digest),), event, wall)
-    return found
+def adopts(run: Iterable[SegmentSlice], slot: SlotLedger) -> bool:
+    """Whether the merge of a run can still be adopted by a slot (J5).
+
+    Entries of a class that has left went with it; all others must be there, unchanged.
+    """
+    live = {one.id for one in slot.classes}
+    there = set(slot.entries)
+    return all(entry in there for entry in run if entry.of is None or entry.of in live)
+
+
+def with_adoption(slot: SlotLedger, adoption: Adoption, position: int) -> SlotLedger:
+    """A slot after a merge result has replaced a run of its entries (J5).
+
+    The result stands as own where some class has `since` up to its last epoch, and under every
+    later class in which an entry of the run counted.
+    """
+    result = adoption.entry
+    if adoption.rides:
+        result = msgspec.structs.replace(result, at=position)
+    replaced = set(adoption.replaces)
+    kept = [e for e in slot.entries if (e.segment, e.of) not in replaced]
+    if any(one.since <= result.last_epoch for one in slot.classes):
+        kept.append(result)
+    live = {one.id for one in slot.classes}
+    kept += [msgspec.structs.replace(result, of=c) for c in adoption.classes if c in live]
+    entries = newest_first(kept)
+    return msgspec.structs.replace(slot, entries=entries, classes=joined(slot.classes, entries))
+
+
+def with_entries(
+    slot: SlotLedger, entries: tuple[SegmentSlice, ...], epoch: int, why: str
+) -> SlotLedger:
+    """A slot whose entries a person has replaced; no cache of it stays valid."""
+    chain = next_chain(slot.chains[-1][1], why)
+    return msgspec.structs.replace(slot, entries=entries, chains=((epoch, chain),))
+
+
+def newest_first(entries: Iterable[SegmentSlice]) -> tuple[SegmentSlice, ...]:
+    """Entries in the order in which they are read."""
+    return tuple(sorted(entries, key=lambda e: -e.last_epoch))
 
 
 def earliest(times: Iterable[int | None]) -> int | None:

@@ -1,19 +1,28 @@
-"""The ring: which slot owns which interval of the key space.
+"""The ring: which slot owns which interval of the key space, and in which class it owns it.
 
 An interval is half-open, `[low, high)`, over 64-bit hashes. A ring is a sorted list of lower bounds
-that begins at 0, and the slot of each. It is data: a plan names the ring that an epoch runs under.
+that begins at 0, with the slot and the class of each. A class is what came to a slot in one ring
+change from one class of one slot (see `classes`).
+
+A ring is immutable. It knows neither its version nor where it is stored: see `refs`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from headrace.model.values.keys import HASH_SPACE
+from headrace.plan.rings.wanted import Move
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+_LAST = np.uint64(HASH_SPACE - 1)
+_ONE = np.uint64(1)
 
 
 class KeyInterval(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -36,42 +45,103 @@ class KeyInterval(msgspec.Struct, frozen=True, order=True, array_like=True):
         """The first hash after the interval."""
         return self.last + 1
 
-    def overlap(self, other: KeyInterval) -> KeyInterval | None:
-        """The interval that both share."""
-        low, last = max(self.low, other.low), min(self.last, other.last)
-        return KeyInterval(low, last) if low <= last else None
+
+class SlotRecords(NamedTuple):
+    """The intervals of one slot, in order, and the class of each."""
+
+    lows: Hashes
+    lasts: Hashes
+    classes: Numbers
+
+    def of(self, classes: Sequence[int]) -> SlotRecords:
+        """The intervals of some of the classes."""
+        chosen = np.isin(self.classes, classes)
+        return SlotRecords(self.lows[chosen], self.lasts[chosen], self.classes[chosen])
+
+    def have(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each hash lies in one of the intervals."""
+        if not len(self.lows):
+            return np.zeros(len(hashes), np.bool_)
+        at = np.searchsorted(self.lows, hashes, side="right") - 1
+        return (at >= 0) & (hashes <= self.lasts[np.maximum(at, 0)])
 
 
-WHOLE = KeyInterval.between(0, HASH_SPACE)
+class Ring:
+    """Lower bounds of the intervals, the slot that owns each, and its class there."""
 
+    __slots__ = ("_by_slot", "classes", "lows", "owners", "slots")
 
-class Ring(msgspec.Struct, frozen=True):
-    """Lower bounds of the intervals, and the slot that owns each."""
-
-    lows: tuple[int, ...]
-    owners: tuple[int, ...]
+    def __init__(self, lows: Any, owners: Any, classes: Any) -> None:
+        self.lows: Hashes = np.asarray(lows, np.uint64)
+        self.owners: Numbers = np.asarray(owners, np.int64)
+        self.classes: Numbers = np.asarray(classes, np.int64)
+        self.slots: tuple[int, ...] = tuple(np.unique(self.owners).tolist())
+        """The slots that own at least one interval, in order."""
+        self._by_slot: tuple[Numbers, Numbers] | None = None
 
     @staticmethod
     def even(slots: int) -> Ring:
-        """One interval of equal length for each slot."""
-        return Ring(tuple(HASH_SPACE * i // slots for i in range(slots)), tuple(range(slots)))
+        """One interval of equal length for each slot, in a class with the slot's number."""
+        lows = np.array([HASH_SPACE * i // slots for i in range(slots)], np.uint64)
+        return Ring(lows, range(slots), range(slots))
 
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """The slots that own at least one interval, in order."""
-        return tuple(sorted(set(self.owners)))
+    def __len__(self) -> int:
+        return len(self.lows)
 
-    def intervals(self, slot: int) -> tuple[KeyInterval, ...]:
-        """The intervals that a slot owns."""
-        highs = (*self.lows[1:], HASH_SPACE)
-        return tuple(
-            KeyInterval.between(low, high)
-            for low, high, owner in zip(self.lows, highs, self.owners, strict=True)
-            if owner == slot
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ring) and all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("lows", "owners", "classes")
         )
 
-    def place(self, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.int64]]:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Ring({len(self)} intervals, slots {list(self.slots)})"
+
+    @property
+    def lasts(self) -> Hashes:
+        """The last hash of each interval."""
+        return np.append(self.lows[1:] - _ONE, _LAST)
+
+    def records(self, slot: int) -> SlotRecords:
+        """The intervals that a slot owns."""
+        if self._by_slot is None:
+            order = np.argsort(self.owners, kind="stable")
+            self._by_slot = order, self.owners[order]
+        order, sorted_owners = self._by_slot
+        first, end = np.searchsorted(sorted_owners, (slot, slot + 1))
+        mine = order[first:end]
+        following = mine + 1
+        inside = following < len(self.lows)
+        lasts = np.full(len(mine), _LAST)
+        lasts[inside] = self.lows[following[inside]] - _ONE
+        return SlotRecords(self.lows[mine], lasts, self.classes[mine])
+
+    def place(self, hashes: Hashes) -> Numbers:
         """The slot of each hash."""
-        lows = np.array(self.lows, np.uint64)
-        owners = np.array(self.owners, np.int64)
-        return owners[np.searchsorted(lows, hashes, side="right") - 1]
+        return self.owners[np.searchsorted(self.lows, hashes, side="right") - 1]
+
+    def cut(self, moves: Sequence[Move]) -> tuple[Ring, Numbers]:
+        """The ring cut where moves begin and end, and for each interval where it is to go.
+
+        An interval that no move names goes to its own slot. Moves are in order and do not overlap.
+        """
+        starts = np.array([move.low for move in moves], np.uint64)
+        ends = np.array([move.last for move in moves], np.uint64)
+        to = np.array([move.to for move in moves], np.int64)
+        lows = np.unique(np.concatenate((self.lows, starts, ends[ends != _LAST] + _ONE)))
+        before = np.searchsorted(self.lows, lows, side="right") - 1
+        ring = Ring(lows, self.owners[before], self.classes[before])
+        goes = ring.owners.copy()
+        if len(moves):
+            at = np.searchsorted(starts, lows, side="right") - 1
+            inside = (at >= 0) & (lows <= ends[np.maximum(at, 0)])
+            goes[inside] = to[at[inside]]
+        return ring, goes
+
+    def with_classes(self, owners: Numbers, classes: Numbers) -> Ring:
+        """The same intervals with other owners and classes; equal neighbours become one."""
+        keep = np.ones(len(self.lows), np.bool_)
+        keep[1:] = (owners[1:] != owners[:-1]) | (classes[1:] != classes[:-1])
+        return Ring(self.lows[keep], owners[keep], classes[keep])

@@ -23,8 +23,8 @@ from headrace.errors import HeadraceError, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
+from headrace.log.rings import ring_of
 from headrace.model.sink import EncodedFile
-from headrace.model.values.arrow import ipc_bytes
 from headrace.model.values.rows import Rows, Timestamps
 from headrace.model.values.schema import Schema
 from headrace.model.values.shown import encodable
@@ -37,11 +37,13 @@ from headrace.plan.epoch import (
     pack_determinants,
 )
 from headrace.plan.parcel import Parcel
+from headrace.plan.rings.ring import Ring
 from headrace.plan.units import ride_bytes
 from headrace.plan.watermarks import Histogram, Mark
 from headrace.store.store import Store
 from headrace.worker.exchange.controls import EndOfUnit
 from headrace.worker.exchange.envelope import BLOB, Header
+from headrace.worker.exchange.outbox import encode_outbox
 from headrace.worker.runtime import Runtime
 
 
@@ -171,6 +173,10 @@ class Emitter:
         """How many bytes of records were sent to other slots."""
         return sum(len(blob) for _, blob in self._blobs)
 
+    def ring_of(self, node: Node) -> Ring:
+        """The ring of a consumer."""
+        return ring_of(self.runtime.store, self.order, node.name)
+
     def add_times(self, node: Node, timestamps: Timestamps) -> None:
         """Adds to the histogram of a consumer with a percentile watermark."""
         histogram = Histogram.of(timestamps)
@@ -239,8 +245,7 @@ class Emitter:
         """Puts feedback into the outbox, under its consumer, for the next epoch."""
         if not len(parcel.rows):
             return
-        batch = pa.RecordBatch.from_arrays([pa.array(list(parcel.blobs()), pa.binary())], ["blob"])
-        data = ipc_bytes(batch)
+        data, slots = encode_outbox(parcel, self.ring_of(node))
         name = paths.content_name(
             self.order.plan.epoch, f"{self.label}>{node.name}>{index}", digest_of(data), ".arrow"
         )
@@ -248,7 +253,9 @@ class Emitter:
         self._made.update(name.encode())
         oldest = int(parcel.rows.timestamps.min())
         self.outbox.append(
-            OutboxFile(name, node.name, stream, self.label, oldest, len(parcel.rows), rides)
+            OutboxFile(
+                name, node.name, stream, self.label, oldest, len(parcel.rows), rides, slots=slots
+            )
         )
 
 

@@ -13,9 +13,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow.compute as pc
 
-from headrace.log import paths
-from headrace.log.content import map_named, verify
-from headrace.model.values.arrow import ipc_batch
 from headrace.model.values.rows import Rows
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
@@ -26,6 +23,7 @@ from headrace.plan.units import host_mark, labels_of, saw_digest
 from headrace.plan.watermarks import FINAL, Histogram, Mark, feedback_input, merge
 from headrace.worker.exchange.controls import ControlRow, EndOfUnit, decode_control
 from headrace.worker.exchange.envelope import BLOB, CONTROL, Envelope
+from headrace.worker.exchange.outbox import files_for, read_outbox
 from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival
 
@@ -184,22 +182,15 @@ def _feedback(
     runtime: Runtime, order: WorkOrder, node: Node, stream: str, slot: int
 ) -> list[Parcel]:
     """The feedback records for this slot that the previous epoch put into the outbox."""
-    ring = order.plan.rings[node.name]
     before = order.ins.get(node.name, 0)
     found: list[Parcel] = []
-    for file in sorted(order.outbox.get(node.name, ()), key=lambda f: f.label):
+    for file in files_for(order, node.name, slot):
         if file.stream != stream or file.kind != FEEDBACK:
             continue
-        name = f"{paths.OUTBOX}/{file.name}"
-        data = map_named(runtime.store, name, file.at)
-        verify(name, data)
-        for blob in ipc_batch(data).column(0).to_pylist():
-            parcel = Parcel.read(blob)
-            mine = np.flatnonzero((ring.place(parcel.hashes()) == slot)[parcel.codes])
-            if len(mine):
-                rows = parcel.rows.take(mine)
-                # Feedback is never late (D6). After the end no record is late, so times stay (D2).
-                times = rows.timestamps if before == END else np.maximum(rows.timestamps, before)
-                rows = Rows(times, columns=rows.columns, packed=rows.packed, origins=rows.origins)
-                found.append(Parcel(parcel.keys, parcel.codes[mine], rows))
+        for parcel in read_outbox(runtime.store, order, file, slot):
+            rows = parcel.rows
+            # Feedback is never late (D6). After the end no record is late, so times stay (D2).
+            times = rows.timestamps if before == END else np.maximum(rows.timestamps, before)
+            rows = Rows(times, columns=rows.columns, packed=rows.packed, origins=rows.origins)
+            found.append(Parcel(parcel.keys, parcel.codes, rows))
     return found

@@ -38,7 +38,7 @@ def _route_to(
     if stream in emitter.runtime.topology.graph.feedback:
         emitter.post(stream, node, index, parcel)
         return
-    for slot, part in parts_by_slot(parcel, emitter.order.plan.rings[node.name]):
+    for slot, part in parts_by_slot(parcel, emitter.ring_of(node)):
         for blob in part.blobs():
             emitter.send(node, index, slot, blob)
 

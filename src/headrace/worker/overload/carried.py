@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from headrace.log import paths
 from headrace.log.content import digest_of, map_named, verify
+from headrace.log.rings import ring_of
 from headrace.model.values.arrow import ipc_batch, ipc_bytes
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import CARRIED, OutboxFile, WorkOrder
 from headrace.plan.parcel import Parcel
 from headrace.plan.watermarks import Histogram
+from headrace.worker.exchange.outbox import files_for
 from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival, ArrivedAt, SlotRun
 
@@ -40,13 +42,13 @@ Pieces = list[tuple[Parcel, ArrivedAt]]
 
 def waiting_of(runtime: Runtime, order: WorkOrder, node: Node, slot: int) -> list[Arrival]:
     """The carried records of a slot: by epoch of arrival, then in the order of B6."""
-    files = [file for file in order.outbox.get(node.name, ()) if file.kind == CARRIED]
+    files = [file for file in files_for(order, node.name, slot) if file.kind == CARRIED]
     if not files:
         return []
     graph = runtime.topology.graph
     streams = [given.stream for given in node.inputs]
     found: dict[tuple[int, int], Pieces] = {}
-    for file in sorted(files, key=lambda file: file.label):
+    for file in files:
         for parcel, arrived in _read(runtime, order, node, slot, file):
             place = (arrived.epoch, streams.index(file.stream))
             found.setdefault(place, []).append((parcel, arrived))
@@ -63,7 +65,7 @@ def _read(
     runtime: Runtime, order: WorkOrder, node: Node, slot: int, file: OutboxFile
 ) -> Iterable[tuple[Parcel, ArrivedAt]]:
     """What one file holds for this slot, by epoch of arrival."""
-    ring = order.plan.rings[node.name]
+    ring = ring_of(runtime.store, order, node.name)
     name = f"{paths.OUTBOX}/{file.name}"
     data = map_named(runtime.store, name, file.at)
     verify(name, data)
@@ -132,6 +134,7 @@ def _write(run: SlotRun, stream: str, index: int, rest: list[Arrival]) -> None:
             rides,
             kind=CARRIED,
             since=since,
+            slots=(run.number,),
             histogram=None if run.node.percentile is None else Histogram.of(times),
         )
     )

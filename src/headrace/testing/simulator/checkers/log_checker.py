@@ -1,13 +1,11 @@
 """Reads the epoch log as plain JSON and checks its invariants.
 
-It shares no code with the engine. Manifests are checked at 64 points of the key space: the
-intervals of a simulation's rings begin and end there, so a segment that counts at a point counts in
-the interval around it.
+It shares no code with the engine. Manifests are checked at 64 points of the key space, see
+`points`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +14,10 @@ import msgspec
 import pyarrow as pa
 
 from headrace.testing.simulator.checkers.control_checker import ControlChecker
+from headrace.testing.simulator.checkers.points import Points
 from headrace.testing.simulator.checkers.riders import Riders, WrongRiders, read_entry
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
-
-POINTS = 64
-_STEP = 2**64 // POINTS
 
 
 class LogChecker:
@@ -52,7 +48,7 @@ class LogChecker:
         self.plans: list[dict[str, Any]] = []
         self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
-        self._counting: dict[str, list[list[str]]] = {}
+        self._points: dict[str, Points] = {}
         self.riders = Riders()
         self.control = ControlChecker(self._disk, self._root)
         self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
@@ -181,38 +177,49 @@ class LogChecker:
             for name, mark in before.items():
                 if commit[which].get(name, mark) < mark:
                     raise Violation(f"the {which[:-1]} watermark of {name} went back at {epoch}")
-        self._open = None
+        plan, self._open = self._open, None
         self.commits.append(commit)
         self.committed_by.append(self.generation)
         self.note(f"epoch {epoch} is committed")
         for stream in self._finished.committed(commit):
             self.note(f"finished splits of {stream} leave the ledger")
+        self._turn(plan, commit)
         self._count(commit)
+
+    def _turn(self, plan: dict[str, Any], commit: dict[str, Any]) -> None:
+        """Changes rings as the plan says."""
+        epoch, bases = commit["epoch"], plan["ring_bases"]
+        if set(commit["steps"]) != set(plan["moves"]):
+            raise Violation(f"epoch {epoch}: other rings changed than were planned")
+        for name, base in bases.items():
+            if name not in self._points:
+                self._points[name] = Points(int(base.removeprefix("even/")))
+        for name, (moves, classes) in commit["steps"].items():
+            if moves != plan["moves"][name]:
+                raise Violation(f"epoch {epoch}: the ring of {name} moved otherwise than planned")
+            points = self._points[name]
+            points.move(moves, classes, epoch)
+            if name in bases and not self.away:
+                file = self._disk.find(f"{self._root}/{bases[name]}")
+                if not isinstance(file, File):
+                    raise Violation(f"epoch {epoch} names {bases[name]}, which is not there")
+                if not points.read(bytes(file.data)):
+                    raise Violation(f"epoch {epoch}: {bases[name]} is another ring than was made")
 
     def _count(self, commit: dict[str, Any]) -> None:
         """Updates which segments count at which points."""
-        owners = {name: _owners(ring) for name, ring in commit["rings"].items()}
+        epoch = commit["epoch"]
         for name, deltas in commit["deltas"].items():
-            counting = self._counting.setdefault(name, [[] for _ in range(POINTS)])
             for slot, delta in deltas.items():
-                if delta["segment"] is not None:
-                    for point in range(POINTS):
-                        if owners[name][point] == int(slot):
-                            counting[point].append(delta["segment"])
+                self._points[name].delta(int(slot), delta["segment"], epoch)
         for adoption in commit["adoptions"]:
-            name, entry = adoption["computation"], adoption["entry"]
+            name = adoption["computation"]
             self.note(f"a merge of {name} is adopted")
-            low, last = entry["interval"]
-            for point, segments in enumerate(self._counting[name]):
-                if owners[name][point] == adoption["slot"]:
-                    segments[:] = [s for s in segments if s not in adoption["replaces"]]
-                    if low <= point * _STEP <= last:
-                        segments.append(entry["segment"])
-        self._windows.append(
-            self._finished.named().union(
-                *(point for of_name in self._counting.values() for point in of_name)
-            )
-        )
+            lost = self._points[name].adopt(adoption)
+            if lost is not None:
+                raise Violation(f"epoch {epoch}: a merge of {name} loses what counted at {lost}")
+        named = (points.segments() for points in self._points.values())
+        self._windows.append(self._finished.named().union(*named))
 
     def check_own(self, position: int, generation: int) -> None:
         """A driver that relies on its entry at a position is right."""
@@ -326,9 +333,3 @@ class FinishedChecker:
             keys = [msgspec.msgpack.decode(key) for key in table.column("key").to_pylist()]
             self._rows_of[name] = frozenset(split for split, part in keys if not part)
         return self._rows_of[name]
-
-
-def _owners(ring: dict[str, Any]) -> list[int]:
-    """The slot of each point."""
-    lows, owners = ring["lows"], ring["owners"]
-    return [owners[bisect_right(lows, point * _STEP) - 1] for point in range(POINTS)]

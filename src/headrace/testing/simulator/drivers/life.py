@@ -15,8 +15,8 @@ from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
 from headrace.plan.elastic.settings import OFF
 from headrace.plan.options import Options
-from headrace.plan.rings.ring import Ring
-from headrace.testing.simulator.checkers.log_checker import POINTS
+from headrace.plan.rings.wanted import Move, Wanted
+from headrace.testing.simulator.checkers.points import POINTS
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.faults import kinds
@@ -178,15 +178,14 @@ class Life:
             self.waits_until = step.until or 0 if isinstance(step, Wait) else None
 
     def _change_ring(self, driver: Driver) -> None:
-        """Splits, merges or moves an interval of one computation, from the next plan on."""
-        chance = self._scene.chance
-        if not driver.settings.rings or not chance.strikes(kinds.RING_CHANGES, "step"):
+        """Wants another ring of one computation: a part of it moves, or its slots are others."""
+        chance, ledger = self._scene.chance, driver.ledger
+        if not ledger.rings or not chance.strikes(kinds.RING_CHANGES, "step"):
             return
-        name = chance.choice(sorted(driver.settings.rings))
-        how, ring = _changed(driver.settings.rings[name], chance)
-        chance.note(f"the ring of {name}: {how}; its slots are now {ring.slots}")
-        rings = {**driver.settings.rings, name: ring}
-        driver.settings = msgspec.structs.replace(driver.settings, rings=rings)
+        name = chance.choice(sorted(ledger.rings))
+        how, wanted = _wanted(chance)
+        chance.note(f"another ring of {name} is wanted: {how}")
+        ledger.wanted[name] = wanted
 
     def _change_tasks(self, driver: Driver) -> None:
         """Deals the slots of the next plan to another number of tasks (J10)."""
@@ -280,21 +279,17 @@ class Life:
         return isinstance(error, _EXCUSED) and disturbed
 
 
-def _changed(ring: Ring, chance: Chance) -> tuple[str, Ring]:
-    """A ring with one interval split, merged with its neighbour, or moved to another slot."""
-    lows, owners = list(ring.lows), list(ring.owners)
-    at = int(chance.random.random() * len(lows))
-    how = chance.choice(("split", "merge", "move"))
-    high = lows[at + 1] if at + 1 < len(lows) else HASH_SPACE
+def _wanted(chance: Chance) -> tuple[str, Wanted]:
+    """Another number of slots, or some moves of intervals that begin and end at points."""
+    dice = chance.random
+    if dice.random() < 0.3:
+        slots = dice.randint(1, 4)
+        return f"{slots} slots", Wanted(slots=slots)
     step = HASH_SPACE // POINTS
-    middle = (lows[at] + high) // 2 // step * step
-    if how == "merge" and len(lows) > 1:
-        del lows[at], owners[at]
-        lows[0] = 0
-    elif how == "split" and lows[at] < middle < high:
-        lows.insert(at + 1, middle)
-        owners.insert(at + 1, chance.random.randint(0, 3))
-    else:
-        how = "move"
-        owners[at] = chance.random.randint(0, 3)
-    return how, Ring(tuple(lows), tuple(owners))
+    moves = []
+    for _ in range(dice.randint(1, 3)):
+        first = dice.randrange(POINTS)
+        last = dice.randrange(first, min(POINTS, first + dice.choice((4, 16, 64))))
+        moves.append(Move(first * step, (last + 1) * step - 1, dice.randint(0, 3)))
+    told = ", ".join(f"{m.low // step} to {m.last // step} go to {m.to}" for m in moves)
+    return told, Wanted(moves=tuple(moves))

@@ -1,0 +1,123 @@
+"""Classes of a slot, and the manifest entries that count in them (J2 to J4).
+
+A class is a set of intervals that came to one slot in one ring change from one class of one slot.
+It knows the first epoch, `since`, that ran under this ownership. A segment is named once per slot,
+not once per interval: as *own*, it counts in every class whose `since` is at most its last epoch;
+as *inherited*, it counts in one class. So a ring change rewrites no segment and cuts no entry.
+
+All of it is pure and knows one slot at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+
+class SegmentSlice(msgspec.Struct, frozen=True):
+    """A manifest entry: a segment, and in which classes of its slot it counts."""
+
+    segment: str
+    last_epoch: int
+    rows: int
+    bytes: int
+    bottom: bool = False
+    """Whether deletions were dropped from it, because no older segment lies beneath it."""
+    at: int = 0
+    """The log position in whose entry the segment rides (M1); 0 if it is a file of its own."""
+    of: int | None = None
+    """The class that inherited it; None if it is the slot's own."""
+
+
+class SlotClass(msgspec.Struct, frozen=True, array_like=True):
+    """A class of a slot."""
+
+    id: int
+    since: int
+    """The first epoch that ran under this ownership."""
+    joined: tuple[int, ...] = ()
+    """Ids of classes that were joined with it; intervals of the ring may still name them."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All ids by which intervals of the ring name it."""
+        return (self.id, *self.joined)
+
+
+class Came(msgspec.Struct, frozen=True, array_like=True):
+    """Where a class of a slot came from in the ring change of this epoch (J7)."""
+
+    id: int
+    slot: int
+    """The slot that it left."""
+    since: int
+    """Since when that slot had owned it."""
+    chains: tuple[tuple[int, str], ...]
+    """The last chains of that slot, up to the ring change."""
+
+
+class SlotBase(msgspec.Struct, frozen=True):
+    """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
+
+    entries: tuple[SegmentSlice, ...]
+    chains: tuple[tuple[int, str], ...]
+    """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
+    classes: tuple[SlotClass, ...] = ()
+    came: tuple[Came, ...] = ()
+    """The classes that this epoch's ring change brought."""
+
+
+def counts(entry: SegmentSlice, of: SlotClass) -> bool:
+    """Whether an entry of a slot counts in one of the slot's classes (J2)."""
+    return entry.last_epoch >= of.since if entry.of is None else entry.of == of.id
+
+
+def counting_in(entry: SegmentSlice, classes: Iterable[SlotClass]) -> list[int]:
+    """The ids, as the ring has them, of all classes in which an entry counts."""
+    return [each for one in classes if counts(entry, one) for each in one.ids]
+
+
+def inherited(entries: Iterable[SegmentSlice], of: SlotClass, new: int) -> tuple[SegmentSlice, ...]:
+    """The entries that count in a class, as the class `new` of another slot inherits them (J3)."""
+    return tuple(msgspec.structs.replace(e, of=new) for e in entries if counts(e, of))
+
+
+def pruned(
+    entries: Iterable[SegmentSlice], classes: Sequence[SlotClass]
+) -> tuple[SegmentSlice, ...]:
+    """The entries that count in some class of their slot (J3)."""
+    live = {one.id for one in classes}
+    first = min((one.since for one in classes), default=None)
+    return tuple(
+        e
+        for e in entries
+        if (e.of in live if e.of is not None else first is not None and e.last_epoch >= first)
+    )
+
+
+def joined(classes: Sequence[SlotClass], entries: Iterable[SegmentSlice]) -> tuple[SlotClass, ...]:
+    """Joins classes of a slot between which no entry makes a difference (J4).
+
+    The later `since` stays, so that no entry from before counts in what came later.
+    """
+    if len(classes) < 2:
+        return tuple(classes)
+    entries = list(entries)
+    heirs = {e.of for e in entries if e.of is not None}
+    epochs = sorted({e.last_epoch for e in entries if e.of is None})
+    found: list[SlotClass] = []
+    last: SlotClass | None = None
+    for one in sorted(classes, key=lambda c: (c.since, c.id)):
+        if one.id in heirs:
+            found.append(one)
+        elif last is None or any(last.since <= epoch < one.since for epoch in epochs):
+            if last is not None:
+                found.append(last)
+            last = one
+        else:
+            first, second = sorted((last, one), key=lambda c: c.id)
+            last = SlotClass(first.id, one.since, (*first.joined, *second.ids))
+    if last is not None:
+        found.append(last)
+    return tuple(sorted(found, key=lambda c: c.id))

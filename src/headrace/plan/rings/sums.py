@@ -1,0 +1,108 @@
+"""Sums over all manifests, kept in step with commits, so that no epoch looks at all slots (J13).
+
+The tally counts how many entries name each file. A file that loses its last entry has left the
+manifests; whoever collects files asks for those that have. It holds no truth of its own: it can be
+made again from the manifests at any time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+from headrace.plan.rings.classes import SegmentSlice
+from headrace.plan.rings.manifest import SlotLedger
+
+Slots = Mapping[str, Mapping[int, SlotLedger]]
+
+
+class ManifestSums:
+    """Files, bytes, log positions and wall-time timers of all slots."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.bytes = 0
+        self.files: dict[str, int] = {}
+        """Segment -> how many entries name it."""
+        self.left: list[str] = []
+        """Segments that lost their last entry since the last `take_left`."""
+        self._riding: dict[int, int] = {}
+        self._positions: list[int] = []
+        self._timers: list[tuple[int, str, int]] = []
+        for name, of_name in slots.items():
+            for slot, state in of_name.items():
+                self.replaced(name, slot, None, state)
+
+    def add(self, entry: SegmentSlice) -> None:
+        """A manifest got an entry."""
+        known = self.files.get(entry.segment, 0)
+        self.files[entry.segment] = known + 1
+        if known:
+            return
+        self.bytes += entry.bytes
+        if entry.at:
+            riding = self._riding.get(entry.at, 0)
+            self._riding[entry.at] = riding + 1
+            if not riding:
+                heapq.heappush(self._positions, entry.at)
+
+    def remove(self, entry: SegmentSlice) -> None:
+        """A manifest lost an entry."""
+        known = self.files[entry.segment]
+        if known > 1:
+            self.files[entry.segment] = known - 1
+            return
+        del self.files[entry.segment]
+        self.left.append(entry.segment)
+        self.bytes -= entry.bytes
+        if entry.at:
+            self._riding[entry.at] -= 1
+            if not self._riding[entry.at]:
+                del self._riding[entry.at]
+
+    def timer(self, name: str, slot: int, at: int | None) -> None:
+        """A slot has another earliest wall-time timer."""
+        if at is not None:
+            heapq.heappush(self._timers, (at, name, slot))
+
+    def replaced(
+        self, name: str, slot: int, before: SlotLedger | None, after: SlotLedger | None
+    ) -> None:
+        """A slot has another manifest."""
+        old = () if before is None else before.entries
+        new = () if after is None else after.entries
+        if old is not new:
+            for entry in new:
+                self.add(entry)
+            for entry in old:
+                self.remove(entry)
+        timer = None if after is None else after.next_wall_timer
+        if before is None or timer != before.next_wall_timer:
+            self.timer(name, slot, timer)
+
+    def take_left(self) -> list[str]:
+        """The segments that have left the manifests since the last call."""
+        left, self.left = self.left, []
+        return [name for name in left if name not in self.files]
+
+    def rides_from(self) -> int | None:
+        """The first log position whose entry holds a segment; None if there is none."""
+        while self._positions and self._positions[0] not in self._riding:
+            heapq.heappop(self._positions)
+        return self._positions[0] if self._positions else None
+
+    def next_wall_timer(self, slots: Slots) -> int | None:
+        """When the earliest wall-time timer of all slots is due."""
+        timers = self._timers
+        if len(timers) > 1024 + 4 * sum(map(len, slots.values())):  # most are out of date
+            found = (
+                (s.next_wall_timer, n, i) for n, each in slots.items() for i, s in each.items()
+            )
+            timers[:] = [(at, name, slot) for at, name, slot in found if at is not None]
+            heapq.heapify(timers)
+        while timers:
+            at, name, slot = timers[0]
+            state = slots.get(name, {}).get(slot)
+            if state is not None and state.next_wall_timer == at:
+                return at
+            heapq.heappop(timers)
+        return None
