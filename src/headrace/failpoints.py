@@ -45,6 +45,16 @@ NAMES = (
     "after-answer-write",
 )
 
+ASKED = (
+    "before-handover-write",
+    "after-handover-write",
+    "before-confirm-write",
+    "before-control-write",
+    "after-control-write",
+    "after-answer-write",
+)
+"""Those that a driver reaches only where something was asked of its pipeline."""
+
 _armed: dict[str, Callable[[], None]] = {}
 
 

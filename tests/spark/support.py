@@ -32,7 +32,11 @@ OF_SERVICES = ("after-intent-write", "after-call", "after-result-write")
 """Failpoints that only code which calls services reaches; the pipelines here call none."""
 OF_MANY_FILES = ("after-record-write",)
 """Reached where hundreds of files have been read to their ends; there are few here."""
-FAILPOINTS = tuple(name for name in failpoints.NAMES if name not in (*OF_SERVICES, *OF_MANY_FILES))
+FAILPOINTS = tuple(
+    name
+    for name in failpoints.NAMES
+    if name not in (*OF_SERVICES, *OF_MANY_FILES, *failpoints.ASKED)
+)
 
 
 def clock() -> int:

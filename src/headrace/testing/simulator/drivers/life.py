@@ -38,10 +38,8 @@ _DELICATE = (
 _ONCE = ("before-takeover", "after-takeover")
 """Failpoints that a driver reaches only once."""
 
-_REQUESTS = ("before-control-write", "after-control-write", "after-answer-write")
-_DEPLOYS = ("before-handover-write", "after-handover-write", "before-confirm-write")
-_ANYWHERE = tuple(n for n in failpoints.NAMES if n not in (*_REQUESTS, *_DEPLOYS))
-"""Failpoints of epochs; the others are reached only where somebody asks for something."""
+_ANYWHERE = tuple(name for name in failpoints.NAMES if name not in failpoints.ASKED)
+"""Failpoints that drivers of every schedule reach."""
 
 _CALLS = ("after-intent-write", "after-call", "after-result-write")
 """The same, where hooks call the outside."""

@@ -1,0 +1,94 @@
+"""The commands reach a pipeline that runs on Spark in another process, and its standby."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.spark.programs.paced import KEYS
+from tests.spark.support import environment
+
+from headrace import Checkpoint
+from headrace.cli.main import cli
+
+pytestmark = pytest.mark.timeout(600)
+
+DEADLINE_S = 280
+
+
+def headrace(*words: object) -> str:
+    result = CliRunner().invoke(cli, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def status(checkpoint: Path) -> dict[str, object]:
+    return json.loads(headrace("status", checkpoint, "--json"))
+
+
+@contextmanager
+def running(where: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [
+        sys.executable, "-m", "headrace.cli.main", "run", "tests.spark.programs.paced:pipeline",
+        "--checkpoint", str(where / "state"), "--master", "local[2]", *options,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        env=environment(PACED_OUTPUT=str(where / "out")),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def until_epoch(where: Path, epoch: int) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if (where / "state" / "IDENTITY").exists() and Checkpoint(where / "state").epoch >= epoch:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"epoch {epoch} did not come")
+
+
+def test_a_pipeline_on_spark_is_commanded_from_another_process(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with running(tmp_path) as leader, running(tmp_path, "--standby") as standby:
+        until_epoch(tmp_path, 5)
+        assert "pause taken: paused after epoch" in headrace("pause", state)
+        paused = status(state)
+        assert (paused["state"], paused["paused"]) == ("paused", True)
+        time.sleep(2)
+        assert status(state)["epoch"] == paused["epoch"]
+        saved = headrace("savepoint", state, "here")
+        assert f"here holds epoch {paused['epoch']}" in saved
+        headrace("resume", state)
+        until_epoch(tmp_path, int(str(paused["epoch"])) + 3)
+        assert headrace("ps", state).splitlines()[1].split()[:2] == ["paced", "running"]
+        assert "stop taken: stopped after epoch" in headrace("stop", state)
+        assert leader.wait(60) == 0 and standby.wait(60) == 0
+    with running(tmp_path, "--supervised") as supervised:
+        assert supervised.wait(120) == 0
+    stopped = status(state)
+    assert stopped["state"] == "stopped"
+    headrace("restore", state, "here", "--to", tmp_path / "copy")
+    copied = Checkpoint(tmp_path / "copy")
+    assert copied.epoch == paused["epoch"]
+    counts = [found["count"] for _, found in copied.scan("Tally")]
+    assert len(counts) == KEYS and sum(counts) == paused["records"]
+    with running(tmp_path):
+        until_epoch(tmp_path, int(str(stopped["epoch"])) + 2)
