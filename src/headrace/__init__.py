@@ -5,6 +5,7 @@ record its effect exactly once.
 """
 
 from headrace import sinks, sources
+from headrace.engine.commands import Remote
 from headrace.engine.job import Job
 from headrace.engine.pipeline import Pipeline
 from headrace.engine.replay.checkpoint import Checkpoint
@@ -25,6 +26,7 @@ from headrace.errors import (
     SourceError,
     SparkError,
     StoreError,
+    Unheard,
     UserCodeError,
 )
 from headrace.model.computation import Computation
@@ -83,6 +85,7 @@ __all__ = [
     "Record",
     "Replay",
     "Response",
+    "Remote",
     "RunSummary",
     "Scale",
     "ServiceError",
@@ -94,6 +97,7 @@ __all__ = [
     "Stream",
     "TableContext",
     "Timer",
+    "Unheard",
     "UserCodeError",
     "Window",
     "agg",

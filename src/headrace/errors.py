@@ -11,6 +11,7 @@
     ├── CorruptCheckpoint     a file of the checkpoint is not what it should be
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
     ├── Fenced                another driver has taken over this checkpoint
+    ├── Unheard               no driver has answered a request to the pipeline
     ├── UserCodeError         a hook raised; carries computation, key and traceback
     ├── ServiceError          a call to an external system failed, also on every replay
     ├── CallUncertain         a call that must not be repeated may have taken effect, or not
@@ -69,6 +70,10 @@ class IncompatibleState(HeadraceError):
 
 class Fenced(HeadraceError):
     """Another driver has taken over this checkpoint; this one has stopped."""
+
+
+class Unheard(HeadraceError):
+    """No driver has answered a request, or its outcome is no longer known; it may be taken yet."""
 
 
 class UserCodeError(HeadraceError):

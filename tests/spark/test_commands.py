@@ -20,7 +20,7 @@ from tests.spark.support import environment
 from headrace import Checkpoint
 from headrace.cli.main import cli
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DEADLINE_S = 280
 

@@ -20,7 +20,7 @@ import msgspec
 
 from headrace.control.queue import RequestQueue
 from headrace.control.request import encode_request
-from headrace.errors import StoreError
+from headrace.errors import StoreError, Unheard
 from headrace.log import paths
 from headrace.plan.control import Answer, ControlRequest, ControlState, answer_of, done_of
 from headrace.store.store import Store
@@ -29,10 +29,6 @@ LOOK_S = 0.2
 """How often it looks for an answer."""
 LOG_EVERY_S = 2.0
 """How often it reads the log as well, in case that an answer was lost."""
-
-
-class NotKnown(StoreError):
-    """So many requests were decided since that the log does not know this one any more (I8)."""
 
 
 class QueuedRequest(msgspec.Struct):
@@ -86,8 +82,6 @@ class Requester:
                 if self._is_decided(asked):
                     return asked
             except (OSError, StoreError) as error:
-                if isinstance(error, NotKnown):
-                    raise
                 failure = error
             if failure is not None and give_up():
                 raise StoreError(
@@ -125,7 +119,7 @@ class Requester:
             asked.done = done_of(mine[-1]) if mine[-1].done else None
             return True
         if known.at(asked.position) is None:
-            raise NotKnown(
+            raise Unheard(
                 f"request {asked.position} ({asked.request.verb}) was decided so long ago that its "
                 "outcome is not known any more: look at the pipeline, and ask again if needed"
             )
@@ -156,9 +150,8 @@ class Requester:
                 if asked.position != position and asked.answer is None:
                     self._settle(asked, encode_request(asked.request), give_up)
                     continue
-            except (OSError, StoreError) as error:
-                if isinstance(error, NotKnown):
-                    raise
+            except (OSError, StoreError):
+                pass  # The store is unavailable: what is asked stays asked.
             if not self._is_over(asked, done):
                 self._pause.wait(LOOK_S)
         return asked

@@ -18,7 +18,7 @@ import msgspec
 from headrace.control.requester import QueuedRequest, Requester
 from headrace.engine.history.recovery import recover
 from headrace.engine.leading.lease import HELD, Lease, read_lease
-from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline
+from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, Unheard
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import (
@@ -44,10 +44,6 @@ EXPIRES_S = 600.0
 SILENCE_LEASES = 3
 """A leader whose lease has not changed for so many lengths does not hear."""
 SILENCE_S_MIN = 10.0
-
-
-class Unheard(HeadraceError):
-    """No driver has answered a request; it may still be taken until it expires."""
 
 
 class CommandResult(msgspec.Struct, frozen=True):

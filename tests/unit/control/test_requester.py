@@ -5,8 +5,8 @@ from tests.unit.systems import Stopwatch
 
 from headrace.control.queue import RequestQueue, names_between
 from headrace.control.request import decode_request, encode_answer, encode_request
-from headrace.control.requester import NotKnown, QueuedRequest, Requester
-from headrace.errors import InvalidPipeline, StoreError
+from headrace.control.requester import QueuedRequest, Requester
+from headrace.errors import InvalidPipeline, StoreError, Unheard
 from headrace.log import paths
 from headrace.plan.control import TAKEN, ControlRequest, ControlState, Outcome, answer_of, done_of
 from headrace.plan.decisions.control import Damage
@@ -155,7 +155,7 @@ def test_a_request_that_was_decided_too_long_ago_is_not_known():
     world = World()
     asked = world.requester.ask(request())
     world.decide(*(outcome(at, f"n{at}") for at in range(1, 9)), answers=False)
-    with pytest.raises(NotKnown, match="not known any more"):
+    with pytest.raises(Unheard, match="not known any more"):
         world.requester.wait(asked)
 
 

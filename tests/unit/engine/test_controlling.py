@@ -11,12 +11,12 @@ from tests.unit.systems import Hurried, limited
 from headrace import failpoints
 from headrace.control.queue import RequestQueue
 from headrace.control.request import encode_request
-from headrace.engine.commands import Remote, Unheard
+from headrace.engine.commands import Remote
 from headrace.engine.driver.follower import PipelineStopped
 from headrace.engine.history.recovery import recover
 from headrace.engine.job import Job
 from headrace.engine.leading.lease import HELD, Lease, write_lease
-from headrace.errors import IncompatibleState, InvalidPipeline
+from headrace.errors import IncompatibleState, InvalidPipeline, Unheard
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import ASKED, STOPPED, ControlRequest

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.control.requester import Requester
 from headrace.engine.history.recovery import recover
-from headrace.errors import StoreError
+from headrace.errors import StoreError, Unheard
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import ControlRequest, ControlState
@@ -95,7 +95,7 @@ class RequesterLife(Visitor):
             raise error
         note = f"requester {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
         self._scene.chance.note(note)
-        if isinstance(error, StoreError | OSError) or self.was_away:
+        if isinstance(error, StoreError | OSError | Unheard) or self.was_away:
             return  # a failing disk, an outage, or so long ago that nothing is known
         raise Violation(
             f"requester {self.number}, {self.verb}: {type(error).__name__}: {error}"
