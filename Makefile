@@ -75,6 +75,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench recovery --rounds 3 --json out/recovery.json
 	$(BIN)/headrace bench growth --json out/growth.json
 	$(BIN)/headrace bench stores --rounds 3 --json out/stores.json
+	$(BIN)/headrace bench rescale --rounds 3 --json out/rescale.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
 		--json out/windowed-count-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \
