@@ -46,7 +46,7 @@ from headrace.operators.windows.whole import whole
 from headrace.operators.windows.window import Window, every
 from headrace.pipeline.fluent import agg
 from headrace.pipeline.fluent.stream import KeyedStream, Stream
-from headrace.pipeline.graph.graph import to
+from headrace.pipeline.graph.graph import shed, to
 from headrace.plan.elastic.settings import Scale
 from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, Notice, RunSummary, Status
@@ -109,6 +109,7 @@ __all__ = [
     "same_window",
     "service",
     "session",
+    "shed",
     "sinks",
     "sliding",
     "sources",

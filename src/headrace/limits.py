@@ -65,6 +65,12 @@ class Limits(msgspec.Struct, frozen=True):
     final_rounds_max: int = 1000
     """A feedback loop that has not drained after this many final epochs never will."""
 
+    # Overload
+    straggler_jobs_min: int = 3
+    """So many jobs must have ended before a long one is noticed: workers take time to start."""
+    limit_period_epochs: int = 8
+    """A slot whose input was below its limit for two such periods has no limit any more."""
+
     # Calls to external systems
     determinants_epochs: int = 16
     """How many epochs, at least, log their calls in one directory."""

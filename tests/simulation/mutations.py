@@ -17,6 +17,7 @@ from tests.simulation import (
     mutations_of_control,
     mutations_of_copies,
     mutations_of_levels,
+    mutations_of_limits,
     mutations_of_objects,
     mutations_of_records,
     mutations_of_riders,
@@ -585,6 +586,7 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_control, name) for name in mutations_of_control.__all__),
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
+        *(getattr(mutations_of_limits, name) for name in mutations_of_limits.__all__),
         *(getattr(mutations_of_objects, name) for name in mutations_of_objects.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
         *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
@@ -602,5 +604,6 @@ ONLY: dict[str, str] = {
     "acknowledged_epochs_are_passed_over": "at-most-once",
     "manifests_name_no_commit": "copies",
     **dict.fromkeys(mutations_of_copies.__all__, "copies"),
+    **dict.fromkeys(mutations_of_limits.__all__, "limited"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import msgspec
 
-from headrace.engine.driver import attempts
 from headrace.engine.driver import driver as driver_module
 from headrace.engine.driver import follower as follower_module
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
+from headrace.engine.jobs import attempts
 from headrace.engine.leading import lease, retry, standby
 from headrace.engine.leading.lease import LeaseKeeper, LeaseObserver, Pulse
 from headrace.engine.leading.retry import Retry

@@ -108,6 +108,21 @@ epoch_timeout = click.option(
     metavar="TIME",
     help="On a cluster: when an epoch counts as hung.  [default: 60s, or 20 times the slowest]",
 )
+straggler_after = click.option(
+    "--straggler-after",
+    callback=checked_duration,
+    metavar="TIME",
+    help="How much longer than usual an epoch may take before slow slots get a limit.  "
+    "[default: twice --epoch-target]",
+)
+overload = click.option(
+    "--overload",
+    type=click.Choice(["carry", "shed"]),
+    default="carry",
+    show_default=True,
+    help="What a slot with a limit does with the rest of its input: keep it for the next epoch, "
+    "or drop the oldest.",
+)
 
 lease = click.option(
     "--lease",

@@ -82,6 +82,8 @@ Examples:
 @options.replicas
 @options.local_cache
 @options.epoch_timeout
+@options.straggler_after
+@options.overload
 @click.option(
     "--accept-changed",
     multiple=True,
@@ -105,6 +107,8 @@ def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunO
     require_exact_puts(store)
     with spark_session(pipeline.name, master) as spark, terminal_view() as view:
         options["listeners"] = [view]
+        if options.get("straggler_after") is None:
+            options.pop("straggler_after", None)  # not given: the default, and not "never"
         job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)
         with graceful_stop(partial(job.leave, False), STOPPING):
             job.wait()

@@ -93,6 +93,11 @@ class Pipeline(PipelineBuilder):
         - `replace`: whether other code than the log names may be put in force (default; the command
           needs --replace). `confirm`: confirms this code, if it is on probation.
         - `supervised`: a program starts it, not a person: it changes nothing that a person decided.
+        - `straggler_after`: how much longer than usual (the median) an epoch's job may take before
+          slots that hold it up are looked for. Such a slot gets a limit, and the rest of its input
+          waits. By default twice `epoch_target`; None: never.
+        - `overload`: what a slot with a limit does with the rest: "carry" (default) or "shed", for
+          computations that do not say so themselves.
         - `accept_changed`: files that may have changed since they were read (a stream's name for
           a list or a generator). If such a file was not yet read to its end, reading continues
           with the first record at or after the old position; otherwise it counts as read in its

@@ -10,6 +10,7 @@ read/<stream>/<epoch>-read-<digest>.arrow  the splits that the stream has read t
 merged/<epoch>-<token>                     a merge of segments, until a commit adopts a copy of it
 rings/<epoch>-<computation>-<digest>       a ring as a whole, which plans name
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
+work/<epoch>.<label>                       how far a slow slot has come, while its job runs
 determinants/<first epoch>/opened          a marker: that directory was made, and may be used
 determinants/<first epoch>/<name>.result   answers of calls that must not be repeated, and intents
 determinants/<first epoch>.closed          a marker: that directory was removed and must not be used
@@ -99,6 +100,27 @@ def read_directory(stream: str) -> str:
 def staged_directory(sink: str) -> str:
     """The directory of rows that wait for a sink."""
     return f"{STAGED}/{safe(sink)}"
+
+
+def work_mark(epoch: int, label: str) -> str:
+    """The file that says how far a slow slot has come in an epoch."""
+    shown = safe(label)
+    if len(shown) > LABEL_BYTES_MAX:
+        shown = xxhash.xxh3_128_hexdigest(label.encode())
+    return f"{WORK}/{epoch:012d}.{shown}"
+
+
+def is_work_mark(name: str, epoch: int) -> bool:
+    """Whether a file of `work/` is such a mark of this epoch."""
+    return name.startswith(f"{epoch:012d}.")
+
+
+def marked_in(name: str) -> int:
+    """The epoch of a mark in `work/`; ValueError if it is not one."""
+    epoch, dot, _ = name.partition(".")
+    if not dot or len(epoch) != 12:
+        raise ValueError(f"{name!r} is not named epoch.label")
+    return int(epoch)
 
 
 def merged(epoch: int, token: str) -> str:

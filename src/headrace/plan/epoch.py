@@ -151,6 +151,8 @@ class WorkOrder(msgspec.Struct, frozen=True):
     outbox: dict[str, list[OutboxFile]]
     """Consumer -> the files that this epoch reads: feedback, and records carried over."""
     rings: dict[str, RingRef] = {}
+    mark_after_s: float = 0.0
+    """After which time a slot says how far it has come; 0: never. It decides no output (P1)."""
     answers: dict[str, bytes] | None = None
     """In a replay: label -> the logged answers of external systems, which are not called."""
 

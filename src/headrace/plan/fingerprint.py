@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-from headrace.pipeline.graph.graph import EXACTLY_ONCE, Graph, To
+from headrace.pipeline.graph.graph import EXACTLY_ONCE, Graph, Shed, To
 
 
 def fingerprint(graph: Graph) -> str:
@@ -36,6 +36,8 @@ def fingerprint(graph: Graph) -> str:
         lines.append(f"policies {_policy(node.late)} {_policy(node.errors)} {node.strong}")
         if node.guarantee != EXACTLY_ONCE:
             lines.append(f"guarantee {node.guarantee}")
+        if isinstance(node.overload, Shed):
+            lines.append(f"shed by {text_of(node.overload.priority)}")
         lines.extend(_class_text(base) for base in cls.__mro__[:-1])
         lines.extend(f"parameter {k}={text_of(v)}" for k, v in sorted(vars(node.template).items()))
         for given in node.inputs:

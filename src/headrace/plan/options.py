@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.time import Duration, duration
+from headrace.pipeline.graph.graph import CARRY, SHED
 from headrace.plan.elastic.settings import EVEN, OFF, POLICIES, Scale, scale_of
 from headrace.plan.listener import EpochCallback, Listener, NoticeCallback
 from headrace.plan.progress import EpochProgress, Notice
@@ -39,6 +40,8 @@ class RunOptions(TypedDict, total=False):
     epoch_target: Duration
     epoch_records: int | None
     epoch_timeout: Duration | None
+    straggler_after: Duration | None
+    overload: str
     retain_epochs: int
     replicas: int
     local_cache: int | str
@@ -69,6 +72,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     epoch_target_s: float = 1.0
     epoch_records: int | None = None
     epoch_timeout_s: float | None = None
+    straggler_s: float | None = None
+    """How much longer than usual a job may take before slow slots are looked for; None: never."""
+    overload: str = CARRY
+    """What an overloaded slot does with records beyond its limit, if its computation says nothing.
+    """
     retain_epochs: int = 16
     """How many commits to keep: one more than the number of epochs that can be replayed."""
     replicas: int = 0
@@ -128,15 +136,18 @@ def check_options(given: RunOptions) -> Options:
     lease_s = duration(lease, what="lease=") / 1e6
     if lease_s < LEASE_S_MIN:
         raise InvalidPipeline(f"lease= is at least {LEASE_S_MIN} s, not {lease!r}")
+    epoch_target_s = duration(given.get("epoch_target", "1s"), what="epoch_target=") / 1e6
     return Options(
         until=until,
         slots=slots,
         balance=balance,
         scale=scale_of(given.get("scale", "off")),
         max_slots=max_slots,
-        epoch_target_s=duration(given.get("epoch_target", "1s"), what="epoch_target=") / 1e6,
+        epoch_target_s=epoch_target_s,
         epoch_records=epoch_records,
         epoch_timeout_s=_seconds(given.get("epoch_timeout"), "epoch_timeout="),
+        straggler_s=_straggler_s(given, epoch_target_s),
+        overload=_overload(given),
         retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
         replicas=replicas,
         local_cache_bytes=byte_size(given.get("local_cache", LOCAL_CACHE_BYTES), "local_cache="),
@@ -162,6 +173,23 @@ def _listeners(given: RunOptions) -> tuple[Listener, ...]:
     if (on_notice := given.get("on_notice")) is not None:
         found.append(NoticeCallback(on_notice))
     return tuple(found)
+
+
+def _straggler_s(given: RunOptions, epoch_target_s: float) -> float | None:
+    """By default twice the target of an epoch."""
+    if "straggler_after" not in given:
+        return 2 * epoch_target_s
+    return _seconds(given["straggler_after"], "straggler_after=")
+
+
+def _overload(given: RunOptions) -> str:
+    overload = given.get("overload", CARRY)
+    if overload not in (CARRY, SHED):
+        raise InvalidPipeline(
+            f'overload= of a run is "carry" or "shed", not {overload!r:.80}; a priority is an '
+            "option of a computation: compute(..., overload=shed(priority=...))"
+        )
+    return overload
 
 
 def _names(given: AnyPath | Sequence[AnyPath]) -> tuple[str, ...]:

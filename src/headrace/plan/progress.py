@@ -92,7 +92,8 @@ class Notice(msgspec.Struct, frozen=True):
     pipeline: str
     kind: str
     """away, back (an outage), paused, resumed (by a request), standby, leading, doubt (a likely
-    mistake), listener (one has raised), balancer, scaler (a decision about rings, and why)."""
+    mistake), listener (one has raised), balancer, scaler (a decision about rings, and why),
+    overload (a slot gets a limit, or loses it)."""
     text: str
 
 

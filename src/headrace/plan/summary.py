@@ -54,8 +54,16 @@ def asked_of(store: Store, graph: Graph) -> StoreUse:
 
 def carried_rows(ledger: Ledger) -> int:
     """How many records overloaded slots have carried over into the next epoch."""
-    files = (file for files in ledger.outbox.values() for file in files)
-    return sum(file.rows for file in files if file.kind == CARRIED)
+    return sum(carried_by_slot(ledger).values())
+
+
+def carried_by_slot(ledger: Ledger) -> dict[str, int]:
+    """Label of a slot -> how many records it has carried over into the next epoch."""
+    found: dict[str, int] = {}
+    for file in (file for files in ledger.outbox.values() for file in files):
+        if file.kind == CARRIED:
+            found[file.label] = found.get(file.label, 0) + file.rows
+    return found
 
 
 def lowest_watermark(graph: Graph, ledger: Ledger) -> int:

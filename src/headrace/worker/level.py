@@ -114,10 +114,12 @@ def _run_hooks(
     arrivals = [keep_arrival_on_time(run, arrival) for arrival in arrivals]
     run.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
     arrivals = within_limit(run, waiting, arrivals)
-    if run.live.shape.takes_table:
-        run_tables(run, arrivals)
-    else:
-        run_records(run, arrivals)
+    emitter, records = run.emitter, sum(len(a.parcel.rows) for a in arrivals)
+    with emitter.runtime.watched(emitter.order, emitter.label, emitter.counters, records):
+        if run.live.shape.takes_table:
+            run_tables(run, arrivals)
+        else:
+            run_records(run, arrivals)
     return write_delta(run)
 
 

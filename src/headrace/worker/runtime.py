@@ -6,12 +6,16 @@ It is built once per process and pipeline. `setup` of each computation runs once
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from headrace.errors import UserCodeError
 from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotNote
+from headrace.plan.epoch import WorkOrder
 from headrace.state.backend import SegmentBackend, StateBackend
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
@@ -51,6 +55,17 @@ class Live:
             )
 
 
+WatchSlot = Callable[[WorkOrder, str, Counters, int], AbstractContextManager[None]]
+"""Watches a slot: its work order and label, its counters, and how many records it processes."""
+
+
+def unwatched(
+    order: WorkOrder, label: str, counters: Counters, records: int
+) -> AbstractContextManager[None]:
+    """Watches nothing."""
+    return nullcontext()
+
+
 class Runtime:
     """The objects that all tasks of one pipeline share within a process."""
 
@@ -65,6 +80,8 @@ class Runtime:
         self.store = store
         self.cache = cache
         self.backend = SegmentBackend() if backend is None else backend
+        self.watched: WatchSlot = unwatched
+        """Entered while the hooks of a slot run. Spark's workers then mark how far it has come."""
         self._live: dict[str, Live] = {}
         self._notes: list[SlotNote] = []
 

@@ -32,7 +32,8 @@ from headrace.engine.driver.takeover import (
 )
 from headrace.engine.history.recovery import History
 from headrace.engine.history.rings import Rings
-from headrace.engine.jobs.attempts import Attempts
+from headrace.engine.jobs.attempts import Attempts, HeldUp
+from headrace.engine.jobs.stragglers import StragglerWatch
 from headrace.engine.upkeep.collection import Collector, needed_by
 from headrace.engine.upkeep.compactor import Compactor, changed_slots
 from headrace.engine.upkeep.determinants import make_ready
@@ -47,14 +48,16 @@ from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Wait, decide
 from headrace.plan.decisions.pace import Pace
 from headrace.plan.decisions.skips import skipping, skips
+from headrace.plan.decisions.stragglers import slowed
 from headrace.plan.decisions.transient import is_outage
 from headrace.plan.decisions.verdict import RunAgain
 from headrace.plan.deploy.handover import Left
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan, WorkOrder
 from headrace.plan.listener import Listeners
+from headrace.plan.overload import SlotLimit
 from headrace.plan.progress import RunSummary
-from headrace.plan.summary import carried_rows
+from headrace.plan.summary import carried_by_slot, carried_rows
 from headrace.store.counts import CALLS, UPKEEP, counted_as
 
 ATTEMPTS_MAX = 4
@@ -114,6 +117,9 @@ class Driver:
             self.store, log, self._deliverer.tidy, background=self.options.background
         )
         self.control = Controller(setup, checkpoint, log, history)
+        watch = StragglerWatch(self.store, self.options, listeners.notice)
+        if self.options.straggler_s is not None:
+            self.substrate.give_up_when(watch.look)
         self._attempts = Attempts(
             self.topology,
             self.store,
@@ -121,6 +127,7 @@ class Driver:
             self._elastic.run,
             lambda: self.substrate.gone(),
             on_job,
+            watch,
         )
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
@@ -221,8 +228,9 @@ class Driver:
 
     def _decide(self) -> Run | Wait | Finish:
         wall = self._clock()
+        records = slowed(self._pace.next(), carried_by_slot(self.ledger), self.ledger.limits)
         offers = self._injectors.offers(
-            self.ledger, self._pace.next(), self.ledger.tasks or self.settings.tasks, wall
+            self.ledger, records, self.ledger.tasks or self.settings.tasks, wall
         )
         decision = decide(
             self.topology,
@@ -270,7 +278,7 @@ class Driver:
             reach("before-job")
             self._compactor.begin(plan, partial(self._rings.slot, plan))
             self.control.listen_beside()
-            done = self._attempts.attempt(order)
+            done = self._attempts.attempt(order, self.ledger.limits)
             if isinstance(done.verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, partial(self._rings.slot, plan))
                 steps = {name: each.step for name, each in self._rings.changes(plan).items()}
@@ -280,6 +288,10 @@ class Driver:
                     done.verdict, adoptions=adoptions, sealed=sealed, steps=steps, **link
                 )
                 return commit, done.riders | self._compactor.riders
+            if isinstance(done.verdict, HeldUp):
+                held_up = ", ".join(done.verdict.limits)
+                self._void(plan, f"it was held up by {held_up}", done.verdict.limits)
+                return None
             if not isinstance(done.verdict, RunAgain):
                 self._give_up(plan, done.verdict)
                 raise done.verdict from done.cause
@@ -366,9 +378,10 @@ class Driver:
             return None  # this epoch is done anyway; the next step raises the error again
         return decision.plan if isinstance(decision, Run) else None
 
-    def _void(self, plan: Plan, reason: str) -> None:
-        self.log.append(VOID, VoidBody(plan.epoch, reason[:10_000]))
-        self.ledger.voided()
+    def _void(self, plan: Plan, reason: str, limits: Mapping[str, SlotLimit] | None = None) -> None:
+        void = VoidBody(plan.epoch, reason[:10_000], limits=dict(limits or {}))
+        self.log.append(VOID, void)
+        self.ledger.voided(limits=void.limits)
 
     # Facts about the run --------------------------------------------------
 

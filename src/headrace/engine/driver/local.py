@@ -5,7 +5,7 @@ The harness uses it, and so do epochs that need no cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
@@ -57,6 +57,9 @@ class LocalSubstrate:
     def run(self, order: WorkOrder) -> Sequence[Report]:
         """Runs an epoch; returns the reports of all its tasks."""
         return run_epoch(self.runtime, order)
+
+    def give_up_when(self, look: Callable[[], bool]) -> None:
+        """Does nothing: tasks run one after another in this thread, which cannot give them up."""
 
     def gone(self) -> str | None:
         """Never: this process is running."""

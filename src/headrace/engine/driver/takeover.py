@@ -70,6 +70,7 @@ def settings_for(setup: Setup, report_every: int) -> Settings:
         report_every=report_every,
         services=setup.topology.uses_services(),
         limits=setup.store.system.limits,
+        shed=tuple(n for n, k in setup.topology.keyed.items() if k.sheds(options.overload)),
     )
 
 

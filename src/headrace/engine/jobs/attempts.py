@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headrace.engine.jobs.failures import final_failure
+from headrace.engine.jobs.stragglers import StragglerWatch
 from headrace.errors import HeadraceError
 from headrace.failpoints import reach
 from headrace.log.content import first_damaged
@@ -17,14 +20,23 @@ from headrace.log.identity import require_present
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.epoch import Commit, Report, WorkOrder
+from headrace.plan.overload import SlotLimit
 from headrace.store.store import Store
+
+
+@dataclass(frozen=True)
+class HeldUp:
+    """The job was given up, because slots held it up; the next plan limits them (P2)."""
+
+    limits: dict[str, SlotLimit]
+    """Label -> limit."""
 
 
 @dataclass(frozen=True)
 class Attempt:
     """The verdict on one attempt."""
 
-    verdict: Commit | RunAgain | HeadraceError
+    verdict: Commit | RunAgain | HeldUp | HeadraceError
     riders: dict[str, bytes] = field(default_factory=dict)
     """The small files that ride in the commit's entry (M1)."""
     cause: Exception | None = None
@@ -42,24 +54,35 @@ class Attempts:
         run: Callable[[WorkOrder], Sequence[Report]],
         gone: Callable[[], str | None],
         on_job: Callable[[bool], None],
+        watch: StragglerWatch,
     ) -> None:
         """`run` runs a job and returns its reports; `gone` says how the substrate has ended."""
         self._topology, self._store, self._checkpoint = topology, store, checkpoint
-        self._run, self._gone, self._on_job = run, gone, on_job
+        self._run, self._gone, self._on_job, self._watch = run, gone, on_job, watch
 
-    def attempt(self, order: WorkOrder) -> Attempt:
-        """Runs the job of a plan once."""
+    def attempt(self, order: WorkOrder, known: dict[str, SlotLimit]) -> Attempt:
+        """Runs the job of a plan once. `known`: the limits of slots, which its commit may change.
+
+        Marks and limits follow the clock of this driver; no output does.
+        """
+        order = replace(order, mark_after_s=self._watch.mark_after_s)
         self._on_job(True)
+        self._watch.begins(order)
+        well = False
         try:
             reports = self._run(order)
+            well = True
         except HeadraceError as error:
             return Attempt(error)
         except Exception as error:
+            if self._watch.found:
+                return Attempt(HeldUp(self._watch.found), cause=error)
             if (final := final_failure(str(error), self._gone())) is not None:
                 return Attempt(final, cause=error)
             require_present(self._store, self._checkpoint)
             return Attempt(RunAgain(f"{type(error).__name__}: {error}"), cause=error)
         finally:
+            self._watch.ends(well=well)
             self._on_job(False)
         reach("after-job")
         verdict = judge(self._topology, order, reports)
@@ -67,4 +90,6 @@ class Attempts:
         riders = {name: data for report in reports for name, data in report.riders.items()}
         if (damaged := first_damaged(riders)) is not None and isinstance(verdict, Commit):
             verdict = RunAgain(f"{damaged} was damaged on its way to the driver")
+        if isinstance(verdict, Commit) and known:
+            verdict = replace(verdict, limits=self._watch.limits_after(known, reports))
         return Attempt(verdict, riders)

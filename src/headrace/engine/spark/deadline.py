@@ -1,4 +1,6 @@
-"""A deadline for Spark jobs: a hung executor is treated as a lost one.
+"""When Spark jobs are cancelled: at a deadline, or when a slot holds them up.
+
+A hung executor is treated as a lost one.
 
 Spark detects a hung executor by its missing heartbeats after `spark.network.timeout`, which is two
 minutes unless the session says otherwise. An epoch need not wait that long. When its budget is
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -70,3 +72,46 @@ class Expiry:
     """Whether a deadline has passed."""
 
     happened = False
+
+
+LOOKS_EVERY_S = 0.5
+
+
+class JobMonitor:
+    """Asks a few times per second whether the running job is to be given up, and cancels it."""
+
+    def __init__(self, context: SparkContext, look: Callable[[], bool]) -> None:
+        self._context, self._look = context, look
+        self._tag = f"headrace-{secrets.token_hex(6)}"
+        self._tagged: int | None = None
+        self._lock = threading.Lock()
+        self._runs = False
+        self._ended = threading.Event()
+        thread = threading.Thread(target=self._watch, name="headrace-stragglers", daemon=True)
+        thread.start()
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """While the job of this thread runs, it may be cancelled."""
+        if self._tagged != threading.get_ident():  # a tag belongs to a thread, and stays
+            self._context.addJobTag(self._tag)
+            self._context.setInterruptOnCancel(True)
+            self._tagged = threading.get_ident()
+        with self._lock:
+            self._runs = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._runs = False
+
+    def end(self) -> None:
+        """Watches no more."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOKS_EVERY_S):
+            if self._runs and self._look():
+                with self._lock:
+                    if self._runs:
+                        self._context.cancelJobsWithTag(self._tag)

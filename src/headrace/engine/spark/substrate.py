@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ from pyspark.sql.functions import col
 from headrace.engine.driver.local import read_all, reports_in, run_epoch
 from headrace.engine.jobs.failures import STOPPED, ended
 from headrace.engine.spark.anchors import Anchors
-from headrace.engine.spark.deadline import Deadline
+from headrace.engine.spark.deadline import Deadline, JobMonitor
 from headrace.engine.spark.jvm_noise import FAREWELL_S, NoFarewell
 from headrace.engine.spark.probe import look_at_workers
 from headrace.engine.spark.shipping.shipment import pickled
@@ -120,6 +121,7 @@ class SparkSubstrate:
         self._chains: dict[Frames, DataFrame] = {}
         self._anchors: Anchors | None = None
         self._deadline: Deadline | None = None
+        self._monitor: JobMonitor | None = None
         self._unanchored: tuple[float, int] | None = None
         self._looked = 0
         self.places: dict[int, Place] = {}
@@ -149,13 +151,19 @@ class SparkSubstrate:
                 if row.header.level <= topology.depth
             ]
         frames = frames_of(plan)
-        if self._deadline is None:
-            found = self._collect(frames, SparkOrder(task, rows))
-        else:
-            found = self._on_cluster(self._deadline, frames, SparkOrder(task, rows))
+        with nullcontext() if self._monitor is None else self._monitor.over():
+            if self._deadline is None:
+                found = self._collect(frames, SparkOrder(task, rows))
+            else:
+                found = self._on_cluster(self._deadline, frames, SparkOrder(task, rows))
         arrived = [Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in found]
         self._note_places(plan.tasks, arrived)
         return reports_in([*here, *arrived])
+
+    def give_up_when(self, look: Callable[[], bool]) -> None:
+        """Cancels a job when `look` says so; not through Spark Connect, where jobs have no tags."""
+        if self._context is not None:
+            self._monitor = JobMonitor(self._context, look)
 
     def rehearse(self, task: WorkOrder) -> None:
         """Sends an empty epoch through the workers; writes nothing."""
@@ -293,6 +301,8 @@ class SparkSubstrate:
 
     def close(self) -> None:
         """Drops our anchors and our own session; the given session belongs to the user."""
+        if self._monitor is not None:
+            self._monitor.end()
         if self._anchors is not None:
             try:
                 self._anchors.drop()

@@ -40,6 +40,7 @@ from headrace.store.location import open_store
 from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, Header, pack_header, unpack_header
 from headrace.worker.level import run_level
+from headrace.worker.overload.marks import Marks
 from headrace.worker.reader import run_reader
 from headrace.worker.runtime import Runtime
 
@@ -123,6 +124,7 @@ class Shipment:
             for other in [known for known in _runtimes if known[1] == self.location]:
                 del _runtimes[other]
             runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
+            runtime.watched = Marks(runtime.store).over
         if self.order is not None:
             return runtime, _order_decoder.decode(self.order)
         context: Any = TaskContext.get()

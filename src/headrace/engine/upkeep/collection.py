@@ -155,6 +155,7 @@ def collect(store: Store, log: EpochLog, needed: Needed) -> int:
         gone += _delete(store, old)
         gone += store.sweep(directory, age_s)
     found = _listed(store, paths.WORK)
+    found += _marks(store)
     gone += _delete(store, (name for name, epoch in found if epoch <= needed.closed))
     gone += _collect_merged(store, needed.merging_since)
     gone += collect_determinants(store, needed.oldest, needed.determinants, pins.determinants)
@@ -183,6 +184,17 @@ def _listed(store: Store, directory: str) -> list[tuple[str, int]]:
             found.append((f"{directory}/{name}", paths.parse_content_name(name)[0]))
         except ValueError:
             continue  # not one of our files: never collected
+    return found
+
+
+def _marks(store: Store) -> list[tuple[str, int]]:
+    """The marks of slow slots, and their epochs."""
+    found: list[tuple[str, int]] = []
+    for name in store.list(paths.WORK):
+        try:
+            found.append((f"{paths.WORK}/{name}", paths.marked_in(name)))
+        except ValueError:
+            continue  # a work order
     return found
 
 

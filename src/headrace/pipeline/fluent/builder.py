@@ -25,7 +25,7 @@ from headrace.model.values.time import Duration
 from headrace.pipeline.fluent.catalog import Catalog
 from headrace.pipeline.fluent.stream import Stream, stream_of
 from headrace.pipeline.graph.checks import checked_name
-from headrace.pipeline.graph.graph import EXACTLY_ONCE, To
+from headrace.pipeline.graph.graph import EXACTLY_ONCE, Shed, To
 from headrace.pipeline.graph.topology import Topology
 
 T = TypeVar("T")
@@ -95,6 +95,7 @@ class PipelineBuilder:
         concurrency: int = 1,
         services: bool | None = None,
         timeout: Duration | None = None,
+        overload: str | Shed = "",
     ) -> Stream[Any]:
         """Adds a computation.
 
@@ -113,6 +114,9 @@ class PipelineBuilder:
           class itself mentions them, this is detected).
         - `timeout`: a hook, or `setup`, that runs longer is stopped. It then counts as a hook that
           raised TimeoutError.
+        - `overload`: what a slot that is too slow does with the records beyond its limit: "carry"
+          (they wait for the next epoch), "shed" or `shed(priority=)` (they are dropped and
+          counted). By default as the run says.
         """
         called = name or getattr(computation, "__name__", type(computation).__name__)
         keys = inputs_of(inputs, self.catalog, f"computation {called!r}")
@@ -120,7 +124,7 @@ class PipelineBuilder:
             computation, inputs=keys, outputs=outputs, name=name,
             aliases=aliases, late=late, errors=errors, slots=slots, strong=strong, dedup=dedup,
             guarantee=guarantee, watermark=watermark, concurrency=concurrency, services=services,
-            timeout=timeout,
+            timeout=timeout, overload=overload,
         )  # fmt: skip
         return stream_of(self.catalog, node)
 

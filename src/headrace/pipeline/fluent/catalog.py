@@ -31,7 +31,7 @@ from headrace.pipeline.graph.checks import (
     timeout_of,
 )
 from headrace.pipeline.graph.dedup import with_dedup
-from headrace.pipeline.graph.graph import Graph, Injector, Node, NodeInput, Outlet, To
+from headrace.pipeline.graph.graph import Graph, Injector, Node, NodeInput, Outlet, Shed, To
 from headrace.pipeline.graph.topology import Topology
 from headrace.pipeline.graph.validation import check, check_node
 
@@ -91,6 +91,7 @@ class Catalog:
         concurrency: int = 1,
         services: bool | None = None,
         timeout: Duration | None = None,
+        overload: str | Shed = "",
     ) -> Node:
         """Adds a computation; see `PipelineBuilder.compute`."""
         template = instance_of(computation)
@@ -121,6 +122,7 @@ class Catalog:
             aliases=names_of(aliases, what=f"{where}: aliases="),
             concurrency=concurrency,
             timeout_us=timeout_of(timeout, where),
+            overload=overload,
         )
         if services or (services is None and node.shape.uses_services):
             node = replace(node, services=True)

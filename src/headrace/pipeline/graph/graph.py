@@ -126,6 +126,11 @@ class Node:
         """Whether it has no key, and so no state, no timers and no slots."""
         return all(i.key.keyless for i in self.inputs)
 
+    def sheds(self, of_run: str) -> bool:
+        """Whether its overloaded slots drop records; `of_run` counts if it says nothing itself."""
+        policy = self.overload or of_run
+        return isinstance(policy, Shed) or policy == SHED
+
     @property
     def ordered(self) -> bool:
         """Whether its records wait for the watermark."""

@@ -6,7 +6,7 @@ from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column
 from headrace.model.values.names import did_you_mean
 from headrace.pipeline.graph.checks import check_policy
-from headrace.pipeline.graph.graph import Graph, Node, To
+from headrace.pipeline.graph.graph import CARRY, SHED, Graph, Node, Shed, To
 from headrace.pipeline.graph.guarantees import check_levels
 
 SLOTS_MAX = 10_000
@@ -28,8 +28,22 @@ def check_node(node: Node) -> None:
         )
     if node.percentile is not None and not 0.0 < node.percentile < 1.0:
         raise InvalidPipeline(f"{where}: watermark= is a share between 0 and 1, such as 0.99")
+    _check_overload(node, where)
     _check_concurrency(node, where)
     _check_state(node, where)
+
+
+def _check_overload(node: Node, where: str) -> None:
+    if not isinstance(node.overload, Shed) and node.overload not in ("", CARRY, SHED):
+        raise InvalidPipeline(
+            f'{where}: overload= is "carry", "shed" or shed(priority=...), not '
+            f"{node.overload!r:.80}"
+        )
+    if node.overload and node.keyless:
+        raise InvalidPipeline(
+            f"{where}: overload= is about slots, and it has none, as it has no key: give it to the "
+            "computation that is slow"
+        )
 
 
 def _check_concurrency(node: Node, where: str) -> None:

@@ -135,6 +135,7 @@ class Simulation:
             failures = cast(SimulatedSink | SimulatedStoredSink, outlet.sink).failures
             failures.on_delivery, failures.on_failure = self.deliveries.begins, meets.sink_fails
         self.substrate.driver = lambda: meets.running
+        self.substrate.time_passes = self.time_passes
         meets.log, meets.consumer, meets.substrate = self.log, self.consumer, self.substrate
         self.leases = Leases(self.chance, self.disk, ROOT, self.log, self.uptime_s)
         meets.leases, self.outages.log = self.leases, self.log

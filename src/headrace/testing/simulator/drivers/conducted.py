@@ -126,6 +126,7 @@ class ConductedLife(Life):
             self.fiber.wakes_at = 0.0
             self.pause()
             self._change_ring(driver)
+            self._limit_slots(driver)
 
     def slowed(self, seconds: float) -> None:
         self._slow_threads += 1

@@ -48,6 +48,10 @@ _EXCUSED = (SinkError, StoreError, EpochFailed)
 """Errors with which a driver may stop after faults; the next driver continues."""
 
 
+STRAGGLER_S = 5.0
+"""How much longer than usual a job may take before slow slots are looked for."""
+
+
 class Life:
     """A driver, the fiber it runs in, and where it will die."""
 
@@ -152,6 +156,7 @@ class Life:
             retain_epochs=self._scene.tuning.retain_epochs,
             background=self._scene.background,
             listens=kinds.REQUESTER in self._scene.chance.kinds,
+            straggler_s=STRAGGLER_S if kinds.SLOT_SLEEPS in self._scene.chance.kinds else None,
         )
 
     def _lead(self, follower: Follower) -> None:
@@ -162,6 +167,7 @@ class Life:
             self.fiber.pause()
             self._change_ring(driver)
             self._change_tasks(driver)
+            self._limit_slots(driver)
             try:
                 step = driver.step()
             except SinkError:
@@ -193,6 +199,20 @@ class Life:
         tasks = chance.random.randint(1, 5)
         chance.note(f"slots are dealt to {tasks} tasks")
         driver.settings = msgspec.structs.replace(driver.settings, tasks=tasks)
+
+    def _limit_slots(self, driver: Driver) -> None:
+        """Gives slots of the next plans limits at random (P2)."""
+        chance, limited = self._scene.chance, {}
+        if chance.strikes(kinds.SLOTS_LIMITED, "step"):
+            for name, slots in sorted(driver.ledger.slots.items()):
+                for slot in sorted({*slots, *range(2)}):
+                    limit = chance.choice((None, 0, 0, 1, 1, 2, 4))
+                    if limit is not None:
+                        limited[f"{name}/{slot}"] = limit
+            chance.note(f"slots have limits: {limited}")
+        elif not driver.settings.limited or chance.random.random() < 0.6:
+            return  # limits stay for a while
+        driver.settings = msgspec.structs.replace(driver.settings, limited=limited)
 
     def pause(self) -> None:
         """The running thread gives its turn back."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.pipeline.graph.topology import Topology
+from headrace.plan.decisions.stragglers import WorkMark
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
+from headrace.plan.units import slot_label, slots_of_task
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults import kinds
@@ -21,6 +23,7 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.measurements import Measurements
 from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, tasks_at
 from headrace.worker.level import run_level
+from headrace.worker.overload.marks import write_mark
 from headrace.worker.reader import run_reader
 
 Work = Callable[[Worker], list[Envelope]]
@@ -68,6 +71,10 @@ class SimulatedSubstrate:
         self._torn: set[tuple[object, int, int]] = set()
         """Jobs that have lost an output, or have two different ones."""
         self._dies_at = ""
+        self._looks: dict[object, Callable[[], bool]] = {}
+        """Driver -> whether it gives up its job."""
+        self.time_passes: Callable[[int], None] = lambda microseconds: None
+        """Both clocks move on."""
         self._moments: tuple[str, ...] = _MOMENTS
         if topology.uses_services():
             self._moments = (*_MOMENTS, CALLING, CALLING)
@@ -97,11 +104,41 @@ class SimulatedSubstrate:
             rows = []
             for number, received in enumerate(arrived):
                 self._chance.random.shuffle(received)
-                rows += self._unit(task, level, number, _working(task, level, number, received))
+                work = _working(task, level, number, received)
+                self._sleep_perhaps(task, level, number, work)
+                rows += self._unit(task, level, number, work)
         reports = [decode_report(row.body) for row in rows if row.header.kind == REPORT]
         if job not in self._torn and all(report.error is None for report in reports):
             self._whole.add(job)
         return reports
+
+    def give_up_when(self, look: Callable[[], bool]) -> None:
+        """The driver that runs gives up its jobs when `look` says so."""
+        self._looks[self.driver()] = look
+
+    def _sleep_perhaps(self, task: WorkOrder, level: int, number: int, work: Work) -> None:
+        """A slot takes long, and says so; its driver may give up the job, but the task goes on."""
+        look = self._looks.get(self.driver())
+        if look is None or not self._chance.strikes(kinds.SLOT_SLEEPS, "task"):
+            return
+        labels = [
+            slot_label(name, slot)
+            for name in self.topology.levels[level]
+            for slot in slots_of_task(task, name, number)
+        ]
+        if not labels:
+            return
+        label, records = self._chance.choice(labels), self._chance.random.randint(1, 20)
+        seconds = self._chance.random.uniform(3.0, 30.0)
+        self._chance.note(f"slot {label} takes {seconds:.0f} s in epoch {task.plan.epoch}")
+        self.time_passes(int(seconds * 1e6))
+        done = self._chance.random.randint(0, records)
+        with self._workers.taken() as worker:
+            write_mark(worker.store, task.plan.epoch, WorkMark(label, seconds, records, done))
+        if look():
+            self._chance.note(f"the job of epoch {task.plan.epoch} is given up")
+            self.zombies.append((f"slot {label} of epoch {task.plan.epoch}", work))
+            raise JobAborted("the job was cancelled")
 
     def excuse(self) -> None:
         """A sink refused an epoch's weak rows before its commit: the job may run again."""

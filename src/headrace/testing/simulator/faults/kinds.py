@@ -65,6 +65,8 @@ RING_CHANGES = _kind("ring changes", {"life": 0.3, "step": 0.4})
 TASKS_CHANGE = _kind("tasks change", {"step": 0.3})
 CLOCK_JUMPS = _kind("clock jumps", {"life": 0.5, "idle hour": 0.1, "turn": 0.15})
 CODE_CHANGES = _kind("code changes", {"start": 0.4})
+SLOTS_LIMITED = _kind("slots limited", {"step": 0.5})
+SLOT_SLEEPS = _kind("slot sleeps", {"task": 0.1})
 LOAD_MOVES = _kind("load moves", {"epoch": 0.3})
 
 STANDBY_DRIVER = _kind("standby driver", {"turn": 0.15}, around=True)

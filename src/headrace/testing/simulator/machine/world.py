@@ -115,6 +115,8 @@ class Tuning:
             outcomes_kept=8,
             ride_bytes_max=ride_bytes_max,
             ride_entries_max=ride_entries_max,
+            straggler_jobs_min=1,
+            limit_period_epochs=1,
         )
         dice = Random(f"{chance.seed} elastic")
         scale = Scale(above=0.5, aim=0.3, below=0.1, reports=1, every=dice.randint(1, 2))

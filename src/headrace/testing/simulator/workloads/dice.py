@@ -19,7 +19,7 @@ from headrace.sinks.memory import Memory
 from headrace.testing.simulator.checkers.consumer import Row
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome
-from headrace.testing.simulator.workloads.records import LATENESS_US, stamped
+from headrace.testing.simulator.workloads.records import LATENESS_US, Attached, stamped
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 _dice = Random()
@@ -47,7 +47,7 @@ class Player(Computation):
         ctx.produce({"player": ctx.key, "total": self.total})
 
 
-class DiceWorkload:
+class DiceWorkload(Attached):
     """The workload."""
 
     name = "dice"
@@ -79,7 +79,7 @@ class DiceWorkload:
         """When both sinks show an epoch, their rows must agree."""
         mine = self._rolls if sink == "rolls" else self._totals
         mine[epoch] = [value for value, _ in rows]
-        if epoch in self._rolls and epoch in self._totals:
+        if epoch in self._rolls and epoch in self._totals and not self.waits(epoch):
             self._agree(epoch)
 
     def _agree(self, epoch: int) -> None:

@@ -7,6 +7,29 @@ from random import Random
 from typing import Any
 
 LATENESS_US = 60
+
+
+class Attached:
+    """A workload that looks into the log of its simulation."""
+
+    _simulation: Any = None
+
+    def attach(self, simulation: Any) -> None:
+        """Called once, before the simulation begins."""
+        self._simulation = simulation
+
+    def waits(self, epoch: int) -> bool:
+        """Whether slots carried records over in an epoch: what it shows is then not complete."""
+        log = self._simulation.log if self._simulation is not None else None
+        commits = log.commits if log is not None else []
+        return any(
+            file["kind"] == "carried"
+            for commit in commits
+            if commit["epoch"] == epoch
+            for file in commit["outbox"]
+        )
+
+
 STEP_US = 10
 
 
