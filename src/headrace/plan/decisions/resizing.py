@@ -72,7 +72,11 @@ def report_of(
 
 def rings_wanted(ledger: Ledger, settings: Elasticity, ring_of: Callable[[str], Ring]) -> Decided:
     """What to want after a report that the ledger has."""
-    rings = {name: view_of(ring_of(name)) for name in ledger.rings if name in ledger.load.of}
+    rings = {
+        name: view_of(ring_of(name), ref.version)
+        for name, ref in ledger.rings.items()
+        if name in ledger.load.of
+    }
     return decide_rings(
         ledger.load.of,
         rings,
@@ -84,6 +88,6 @@ def rings_wanted(ledger: Ledger, settings: Elasticity, ring_of: Callable[[str], 
     )
 
 
-def view_of(ring: Ring) -> RingView:
+def view_of(ring: Ring, version: int) -> RingView:
     """A ring as policies see it."""
-    return RingView.of(ring.lows.tolist(), ring.owners.tolist())
+    return RingView(ring.lows, ring.owners, version, ring.slots)

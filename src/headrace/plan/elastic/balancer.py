@@ -8,7 +8,8 @@ Rules of quiet (K5):
 - A new ring makes its figures unknown, so the next decision needs two reports under that ring.
 - Load moves only if a slot exceeds its fair share in two reports in a row, by a fifth; and then
   until all are within a thirty-second of it. Between the two nothing happens.
-- A decision that would not make the busiest slot clearly lighter is not taken.
+- A decision that would not make the busiest slot clearly lighter is not taken. If decisions do not
+  help (a slot is slow for another reason than its records), each needs twice as many reports.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _evened(
     """The moves of the policy `even`, and why; () if the load is even enough."""
     slots = ring.slots
     known = {slot: figure for slot, figure in load.averages().items() if slot in slots}
-    if len(known) < 2 or load.reports < 2:
+    if len(known) < 2 or load.reports < load.reports_needed:
         return (), ""
     fair = fair_share(known.values(), _heavy(load, known))
     twice = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}

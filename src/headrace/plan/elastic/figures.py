@@ -20,6 +20,8 @@ from headrace.plan.elastic.sketch import Sketch
 
 REPORTS_KEPT = 8
 """How many reports of a computation's use are kept, to see what happens several times in a row."""
+FUTILE_MAX = 5
+"""After so many decisions that did not help, the wait for the next one grows no further."""
 
 
 class LoadFigures(msgspec.Struct, frozen=True):
@@ -50,8 +52,17 @@ class ComputationLoad(msgspec.Struct, frozen=True):
     """The epoch of the last decision about this computation."""
     decided_wall: int = 0
     """The wall time of that epoch's plan."""
+    busiest: int = 0
+    """The figure of the busiest slot when that decision was taken."""
+    futile: int = 0
+    """How many decisions in a row, at the end, were followed by no lighter report."""
     asked: tuple[int, ...] = ()
     """Slots of a cascade that has begun: each has asked the next one; see `cascade`."""
+
+    @property
+    def reports_needed(self) -> int:
+        """How many reports a decision needs: two, and more after decisions that did not help."""
+        return 2 << min(self.futile, FUTILE_MAX)
 
     def twice(self, slot: int) -> int | None:
         """The lower one of a slot's last two figures; None without two reports or a figure."""
@@ -109,10 +120,13 @@ class LoadState(msgspec.Struct, frozen=True):
             name = decision.computation
             if name in found:
                 load = found[name]
+                helped = not load.busiest or 16 * min(load.used, default=0) < 15 * load.busiest
                 found[name] = msgspec.structs.replace(
                     load,
                     decided=decision.epoch,
                     decided_wall=decision.wall,
+                    busiest=load.used[-1] if load.used else load.busiest,
+                    futile=0 if helped else load.futile + 1,
                     asked=decided.asked.get(name, load.asked),
                 )
         return LoadState(found, (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:])
@@ -123,7 +137,11 @@ class LoadState(msgspec.Struct, frozen=True):
         if load is None:
             return self
         kept = ComputationLoad(
-            decided=load.decided, decided_wall=load.decided_wall, asked=load.asked
+            decided=load.decided,
+            decided_wall=load.decided_wall,
+            busiest=load.busiest,
+            futile=load.futile,
+            asked=load.asked,
         )
         return LoadState({**self.of, name: kept}, self.decisions)
 

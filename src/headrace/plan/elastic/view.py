@@ -25,16 +25,14 @@ class RingView:
     lows: np.ndarray[Any, np.dtype[np.uint64]]
     owners: np.ndarray[Any, np.dtype[np.int64]]
     version: int = 0
+    slots: tuple[int, ...] = ()
+    """The slots that own an interval, in order."""
 
     @staticmethod
     def of(lows: Sequence[int], owners: Sequence[int], version: int = 0) -> RingView:
         """A view of a ring that is given by its lower bounds and their slots."""
-        return RingView(np.array(lows, np.uint64), np.array(owners, np.int64), version)
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """The slots that own an interval, in order."""
-        return tuple(np.unique(self.owners).tolist())
+        slots = tuple(sorted(set(owners)))
+        return RingView(np.array(lows, np.uint64), np.array(owners, np.int64), version, slots)
 
     def __len__(self) -> int:
         return len(self.lows)

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tests.unit.plan.elastic.traces import NAME, Floats, Model, even_ring, zipf
@@ -16,6 +17,7 @@ from headrace.plan.elastic.balancer import decide_rings
 from headrace.plan.elastic.cold import merge_cold
 from headrace.plan.elastic.even import fair_share, spread
 from headrace.plan.elastic.figures import LoadFigures, LoadState
+from headrace.plan.elastic.load import SlotNote
 from headrace.plan.elastic.scale import step_of
 from headrace.plan.elastic.settings import OFF, Elasticity
 from headrace.plan.elastic.sketch import sketch_of
@@ -102,6 +104,25 @@ def test_a_cold_start_decides_nothing_before_two_reports() -> None:
 def test_an_idle_pipeline_moves_nothing() -> None:
     model = Model(10_000, lambda epoch: ZIPF / 1000, even_ring(8), Elasticity()).run(20)
     assert not model.decisions
+
+
+def test_a_slot_that_is_slow_for_another_reason_is_left_alone_more_and_more() -> None:
+    """Slot 3 is busy whatever it has: a slow disk, or a neighbour on its machine."""
+    weights = np.full(10_000, 5.0)
+    model = Model(10_000, lambda epoch: weights, even_ring(8), Elasticity())
+    heard = model.meter.heard
+
+    def slow(notes: list[SlotNote]) -> None:
+        heard([
+            msgspec.structs.replace(n, wall_us=600_000) if n.label == f"{NAME}/3" else n
+            for n in notes
+        ])  # fmt: skip
+
+    model.meter.heard = slow  # type: ignore[method-assign, assignment]
+    model.run(300)
+    decided = model.decisions
+    assert len(decided) <= 9
+    assert decided[-1] - decided[-2] > 4 * (decided[1] - decided[0])
 
 
 def test_one_hot_report_alone_moves_nothing() -> None:

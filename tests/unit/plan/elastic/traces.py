@@ -134,8 +134,8 @@ class Model:
             return False
         if wanted.slots:
             version = self.ring.version + 1
-            self.ring = even_ring(wanted.slots)
-            self.ring = RingView(self.ring.lows, self.ring.owners, version)
+            ring = even_ring(wanted.slots)
+            self.ring = RingView(ring.lows, ring.owners, version, ring.slots)
             return True
         assert wanted.expects == self.ring.version
         assert_net(self.ring, wanted)
