@@ -12,6 +12,7 @@ from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
 from headrace.engine.history.recovery import decode_body, recover
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.entry import COMMIT
 from headrace.log.epochlog import EpochLog
 from headrace.plan.decisions.next_step import Run
@@ -186,3 +187,42 @@ def test_a_balancer_that_fails_does_not_stop_the_pipeline() -> None:
     led.run(8)
     assert [notice.kind for notice in heard] == ["doubt"]
     assert "rings stay as they are" in heard[0].text
+
+
+def final_state(led: Led) -> dict[object, object]:
+    return dict(Checkpoint(led.store).scan("Count"))
+
+
+@pytest.mark.parametrize("balance", ["even", "ring"])
+def test_rings_that_move_while_it_runs_change_no_state(balance: str) -> None:
+    """Another slot is hot every six epochs, slots come and leave, and drivers take over."""
+    still = Led(as_measured)
+    still.run(39)
+    moving = Led(as_measured, balance=balance, scale=Scale(cooldown="2s"), max_slots=8)
+    versions = set()
+    for epoch in range(39):
+        moving.substrate.measure = hot(epoch // 6 % 4)
+        moving.run(1)
+        versions.add(moving.driver.ledger.rings["Count"].version)
+        if epoch % 7 == 6:
+            moving.start()
+    assert len(versions) >= 3
+    assert final_state(moving) == final_state(still)
+
+
+def test_more_load_gets_more_slots_and_less_load_fewer() -> None:
+    def busy(wall_us: int) -> Fate:
+        return lambda notes: [msgspec.structs.replace(n, wall_us=wall_us) for n in notes]
+
+    led = Led(busy(950_000), balance="even", scale=Scale(cooldown="2s"), max_slots=16)
+    led.run(6)
+    assert len(led.driver.ledger.slots["Count"]) == 8
+    led.substrate.measure = busy(50_000)
+    led.run(14)
+    assert len(led.driver.ledger.slots["Count"]) == 1
+    led.start()
+    led.run(4)
+    assert len(led.driver.ledger.slots["Count"]) == 1, "a takeover takes nothing back"
+    reasons = [decision.reason for decision in led.driver.ledger.load.decisions]
+    assert any("above 70%" in reason for reason in reasons)
+    assert any("below 45%" in reason for reason in reasons)
