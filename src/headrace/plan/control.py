@@ -29,6 +29,9 @@ DEPLOY, ROLLBACK = "deploy", "rollback"
 ASKED, STOPPED = "asked", "stopped"
 """The states of a stop: an outcome has taken it; the leader has completed it."""
 
+COMMANDS_KEPT = 256
+"""How many commands that were taken the ledger remembers: none of them takes effect again."""
+
 TEXT_CHARACTERS_MAX = 2000
 """How long a message in an outcome may be."""
 
@@ -108,6 +111,8 @@ class ControlState(msgspec.Struct, frozen=True):
     """The last position of the queue that has an outcome."""
     outcomes: tuple[Outcome, ...] = ()
     """The last outcomes, oldest first."""
+    commands: tuple[str, ...] = ()
+    """The last commands that were taken, oldest first: longer than their outcomes are kept."""
     paused: bool = False
     stop: str = ""
     """"" (none), "asked" (taken, not completed) or "stopped"."""
@@ -116,10 +121,12 @@ class ControlState(msgspec.Struct, frozen=True):
     def with_outcome(self, outcome: Outcome, kept: int) -> ControlState:
         """The state after one more outcome; `kept`: how many are remembered."""
         brief = msgspec.structs.replace(outcome, arguments={}, savepoint=None)
+        taken = (outcome.command,) if outcome.verdict == TAKEN else ()
         return msgspec.structs.replace(
             self,
             cursor=max(self.cursor, outcome.position),
             outcomes=(*self.outcomes, brief)[-kept:],
+            commands=(*self.commands, *taken)[-COMMANDS_KEPT:],
         )
 
     def done(self, nonce: str, text: str) -> ControlState:
@@ -131,8 +138,8 @@ class ControlState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, outcomes=found)
 
     def has_taken(self, command: str) -> bool:
-        """Whether a request for this command has taken effect, as far as outcomes are kept."""
-        return any(each.command == command and each.verdict == TAKEN for each in self.outcomes)
+        """Whether a request for this command has taken effect, as far as that is remembered."""
+        return command in self.commands
 
     def at(self, position: int) -> Outcome | None:
         """The outcome of a position; None if it is not decided, or not kept any more."""

@@ -7,6 +7,7 @@ from headrace.errors import CorruptCheckpoint
 from headrace.limits import Limits
 from headrace.plan.control import (
     ASKED,
+    COMMANDS_KEPT,
     STOPPED,
     TAKEN,
     ControlRequest,
@@ -181,7 +182,10 @@ def test_only_the_last_outcomes_are_kept():
         fold_outcomes(known, [Outcome(at, f"n{at}", f"n{at}", "pause", TAKEN, at)], limits)
     assert [o.position for o in known.control.outcomes] == [3, 4]
     assert known.control.at(2) is None and known.control.at(4) is not None
-    assert not known.control.has_taken("n2") and known.control.has_taken("n4")
+    assert known.control.has_taken("n1"), "commands are remembered longer than their outcomes"
+    for at in range(5, 5 + COMMANDS_KEPT):
+        fold_outcomes(known, [Outcome(at, f"n{at}", f"n{at}", "pause", TAKEN, at)], limits)
+    assert not known.control.has_taken("n4") and known.control.has_taken("n5")
 
 
 @pytest.mark.parametrize("position", [1, 3])

@@ -18,8 +18,9 @@ from headrace.log import paths
 from headrace.log.content import digest_of, map_named, verify
 from headrace.log.sealed import seal, unseal
 from headrace.plan.control import ControlState, Savepoint
-from headrace.plan.epoch import OutboxFile, SegmentSlice
+from headrace.plan.epoch import OutboxFile
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.classes import SegmentSlice
 from headrace.store.store import Store
 
 _MAGIC = b"headrace-savepoint"
