@@ -26,6 +26,7 @@ __all__ = [
     "commands_have_no_ids",
     "expiry_is_judged_by_each_leader",
     "foreign_answers_are_believed",
+    "foreign_names_are_a_reason_to_move_on",
     "new_leaders_answer_only_what_they_decide",
     "pauses_end_with_their_leader",
     "requests_are_a_heap",
@@ -77,6 +78,29 @@ def unsettled_requests_move_on() -> AbstractContextManager[Any]:
             asked.position += 1
             if failure is not None and give_up():
                 raise StoreError("given up")
+            self._pause.wait(0.2)
+
+    return patch.object(Requester, "_settle", settle)
+
+
+def foreign_names_are_a_reason_to_move_on() -> AbstractContextManager[Any]:
+    """I1: a requester that finds another's request does not look whether its own was decided."""
+
+    def settle(self: Requester, asked: Any, data: bytes, give_up: Any) -> Any:
+        while True:
+            self._put(asked.position, data)
+            try:
+                found = self._queue.read(asked.position)
+                if getattr(found, "nonce", None) == asked.request.nonce:
+                    return asked
+                if found is not None:
+                    asked.position += 1
+                    continue
+                if self._is_decided(asked):
+                    return asked
+            except (OSError, StoreError):
+                if give_up():
+                    raise
             self._pause.wait(0.2)
 
     return patch.object(Requester, "_settle", settle)

@@ -72,15 +72,17 @@ class Requester:
         while True:
             failure = self._put(asked.position, data)
             try:
-                found = self._queue.read(asked.position)
+                position, found = asked.position, self._queue.read(asked.position)
                 if isinstance(found, ControlRequest) and found.nonce == asked.request.nonce:
                     return asked
+                # Its own may have been decided and trimmed, and another put there since.
+                if self._is_decided(asked):
+                    return asked
+                if asked.position != position:
+                    continue
                 if found is not None:
                     asked.position += 1
                     continue
-                # Neither is it there nor another: not put, or decided and trimmed since.
-                if self._is_decided(asked):
-                    return asked
             except (OSError, StoreError) as error:
                 failure = error
             if failure is not None and give_up():

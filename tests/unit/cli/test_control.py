@@ -44,8 +44,8 @@ def test_a_running_pipeline_is_paused_looked_at_resumed_and_stopped(running):
     code, said = headrace("ps", where)
     assert code == 0 and said.splitlines()[1].split()[:2] == ["counting", "paused"]
     assert headrace("resume", where)[0] == 0
-    code, said = headrace("rescale", where, "Count", 3, "--no-wait", "--expect-slots", 2)
-    assert code == 0 and said.startswith("counting: rescale taken")
+    code, said = headrace("rescale", where, "Count", 3, "--expect-slots", 2)
+    assert code == 0 and said.startswith("counting: rescale taken: Count has 3 slots since epoch ")
     code, said = headrace("savepoint", where, "s1")
     assert code == 0 and said.startswith("counting: savepoint taken: s1 holds epoch ")
     code, said = headrace("status", where, "--json")

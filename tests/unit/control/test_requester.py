@@ -142,6 +142,26 @@ def test_the_answer_to_another_means_that_it_was_not_heard_and_it_asks_again():
     assert world.queue.read(3) == request()
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_name_that_another_took_after_its_own_request_was_trimmed_is_no_reason_to_ask_again(
+    answers,
+):
+    """It slept after its put. Its request was decided and trimmed, and a sleeper put there."""
+
+    class Slow(ForwardingStore):
+        def put_if_absent(self, name, data):
+            done = super().put_if_absent(name, data)
+            if name == paths.request(1) and b"mine" in data:
+                world.decide(outcome(1), outcome(2, "other"), answers=answers)
+                world.queue.trim({f"{1:020d}"}, 2, 4)
+                self.base.put_if_absent(name, encode_request(request("sleeper")))
+            return done
+
+    world = World(Slow(MemoryStore()))
+    asked = world.requester.ask(request())
+    assert (asked.position, asked.answer.verdict) == (1, "taken")
+
+
 def test_a_cursor_beyond_it_with_another_nonce_means_the_same():
     world = World()
     asked = world.requester.ask(request())

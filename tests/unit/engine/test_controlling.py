@@ -325,6 +325,8 @@ def test_commands_from_outside_reach_a_running_pipeline():
         again = remote.ask("resume", {}, command="c")
         assert again.verdict == "taken"
         assert remote.ask("resume", {}, command="c").verdict == "repeated"
+        assert remote.rescale("Count", 4).message.startswith("Count has 4 slots since epoch")
+        assert remote.rescale("Count", 4).message == "Count has 4 slots already"
         assert remote.savepoint("s").message.startswith("s holds epoch")
         with pytest.raises(InvalidPipeline, match="savepoint: refused: there is a savepoint 's'"):
             remote.savepoint("s")

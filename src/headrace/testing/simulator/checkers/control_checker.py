@@ -159,6 +159,10 @@ class ControlChecker:
             same = all(answer[key] == found[key] for key in ("position", "nonce", "verdict"))
             if not same:
                 raise Violation(f"the answer to request {at} is {answer}, and the log says {found}")
+            # A ring that is wanted when all input has ended is not carried out any more.
+            due = found["verdict"] == "taken" and found["verb"] != "rescale"
+            if due and f"{at:020d}.done" not in names:
+                raise Violation(f"request {at} ({found['verb']}) was never said to be complete")
         left = [name for name in names if name.isdigit() and int(name) > self.cursor]
         if left:
             raise Violation(f"requests {left} were never decided")

@@ -20,7 +20,10 @@ from headrace.testing.simulator.drivers.readers import Visitor
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.machine.fiber import Killed
 
-VERBS = ("pause", "resume", "resume", "stop", "stop", "savepoint", "drop-savepoint", "dance")
+VERBS = (
+    *("pause", "resume", "resume", "stop", "stop", "savepoint", "drop-savepoint", "dance"),
+    *("rescale", "rescale", "rescale"),
+)
 _NAMES = ("one", "two")
 
 
@@ -58,7 +61,7 @@ class RequesterLife(Visitor):
         for attempt in range(2 if self._again else 1):
             nonce = f"r{self.number}.{attempt}"
             expires = scene.now + self.skew_us + self._expires_us
-            arguments = {"name": self._own.choice(_NAMES)} if "savepoint" in self.verb else {}
+            arguments = self._arguments()
             request = ControlRequest(
                 identity.id,
                 nonce,
@@ -69,6 +72,12 @@ class RequesterLife(Visitor):
             )
             scene.chance.note(f"requester {nonce} asks: {self.verb}, command {self._command}")
             self._ask(requester, request)
+
+    def _arguments(self) -> dict[str, Any]:
+        if self.verb == "rescale":
+            names = sorted(self._scene.topology.keyed)
+            return {"computation": self._own.choice(names), "slots": self._own.randint(1, 4)}
+        return {"name": self._own.choice(_NAMES)} if "savepoint" in self.verb else {}
 
     def _ask(self, requester: Requester, request: ControlRequest) -> None:
         left = self._turns
