@@ -586,6 +586,7 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_control, name) for name in mutations_of_control.__all__),
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
+        *(getattr(mutations_of_load, name) for name in mutations_of_load.__all__),
         *(getattr(mutations_of_limits, name) for name in mutations_of_limits.__all__),
         *(getattr(mutations_of_objects, name) for name in mutations_of_objects.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),

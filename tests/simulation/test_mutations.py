@@ -10,16 +10,22 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from tests.simulation import mutations_of_control, mutations_of_objects, mutations_of_runs
+from tests.simulation import (
+    mutations_of_control,
+    mutations_of_load,
+    mutations_of_objects,
+    mutations_of_runs,
+)
 from tests.simulation.mutations import MUTATIONS, ONLY
 
 from headrace.testing.simulator.faults.kinds import DISK, OBJECTS
 from headrace.testing.simulator.runner import run_seed
 
-NEEDS = {**mutations_of_runs.NEEDS, **mutations_of_control.NEEDS}
+NEEDS = {**mutations_of_runs.NEEDS, **mutations_of_control.NEEDS, **mutations_of_load.NEEDS}
 SEEDS_MAX = 500
 FOUND_BY: dict[str, int] = {
     "answers_are_used_before_they_are_logged": 63,
+    "averages_live_in_the_leader": 27,
     "calls_are_named_by_the_plan": 10,
     "checkpoints_are_made_anew": 24,
     "claims_overwrite": 80,

@@ -68,7 +68,7 @@ def decide_rings(
             )
         elif settings.policy == RING:
             step = _stepped(ring, load, settings)
-            reason = step.reason
+            reason = step.reason or "the cascade has ended"
             if step.asked != load.asked:
                 asked[name] = step.asked
             if step.moves:

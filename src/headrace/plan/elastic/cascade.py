@@ -90,7 +90,8 @@ def _ask(
     if taker in asked:
         return _new_slot(view, arcs, load, sketches, asked, bounds)
     if giver not in load or taker not in load:
-        return Step(asked=asked)  # unknown is not zero: wait for their figures
+        # Unknown is not zero: it waits for their figures.
+        return Step((), asked, f"slot {giver} asks slot {taker}; not both figures are known")
     if load[taker] > bounds.low:
         return Step((), (*asked, taker), f"slot {giver} asks slot {taker}, which has no room")
     moves = _tail(arc, sketches.get(giver), load[giver], (load[giver] - load[taker]) // 2, taker)
@@ -113,10 +114,11 @@ def _new_slot(
     if len(slots) >= bounds.slots_max:
         return Step(reason="no slot has room, and there may be no more slots")
     if giver not in load:
-        return Step(asked=asked)
+        return Step((), asked, f"no slot has room; the figure of slot {giver} is not known")
     new = next(number for number in range(len(slots) + 1) if number not in slots)
     moves = _tail(arcs[giver], sketches.get(giver), load[giver], load[giver] // 2, new)
-    return Step(moves, (), f"no slot has room: slot {new} is new") if moves else Step()
+    reason = f"no slot has room: slot {new} is new" if moves else "no slot has room for one key"
+    return Step(moves, (), reason)
 
 
 def _leave(arcs: Mapping[int, _Arc], load: Mapping[int, int], bounds: Bounds) -> Step:

@@ -124,6 +124,8 @@ class Simulation:
         )
         roots = {name: f"/out/{safe(name)}" for name in outlets}
         self.log.note = self.chance.note
+        if kinds.LOAD_MOVES in self.chance.kinds:
+            self.log.watch_load(self.tuning.elasticity(self.substrate.parallelism))
         may_lose = [n for n, o in outlets.items() if self.topology.is_at_most_once(o.stream)]
         reader = ManifestConsumer if self._stores_output else Consumer
         self.consumer = reader(
@@ -264,6 +266,7 @@ class Simulation:
             life.check_end()
             self.leases.ended(life)
             self._interference.time_passes()
+        self.log.check_load(life.number, life.follower)
         self.consumer.look()
 
     def resume(self, life: Life, fiber: Fiber) -> None:

@@ -1,7 +1,7 @@
 """Reads the epoch log as plain JSON and checks its invariants.
 
-It shares no code with the engine. Manifests are checked at 64 points of the key space, see
-`points`.
+It shares no code with the engine, except where it checks load (`load_checker`). Manifests are
+checked at 64 points of the key space, see `points`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.engine.driver.follower import Follower
+from headrace.plan.elastic.settings import Elasticity
 from headrace.testing.simulator.checkers.control_checker import ControlChecker
+from headrace.testing.simulator.checkers.load_checker import LoadChecker
 from headrace.testing.simulator.checkers.points import Points
 from headrace.testing.simulator.checkers.riders import Riders, WrongRiders, read_entry
 from headrace.testing.simulator.checkers.violation import Violation
@@ -34,6 +37,8 @@ class LogChecker:
         self._rows_of: dict[str, frozenset[str]] = {}
         """Rows of the record of what was read, per file, as they were when a commit named it."""
         self.note: Callable[[str], None] = lambda line: None
+        self.elasticity: Elasticity | None = None
+        """What drivers let the balancer do, where load moves."""
         self.away = False
         """Whether the log cannot be read now."""
         self.promised = 0
@@ -51,6 +56,7 @@ class LogChecker:
         self._points: dict[str, Points] = {}
         self.riders = Riders()
         self.control = ControlChecker(self._disk, self._root)
+        self.load = LoadChecker(self.elasticity)
         self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
 
@@ -67,6 +73,21 @@ class LogChecker:
     def needs(self, segment: str) -> bool:
         """Whether a retained commit needs this segment."""
         return any(segment in window for window in self._windows)
+
+    def watch_load(self, elasticity: Elasticity) -> None:
+        """From the start: checks what drivers decide about rings, with these settings."""
+        self.elasticity = elasticity
+        self.load = LoadChecker(elasticity)
+
+    def check_load(self, number: int, follower: Follower | None) -> None:
+        """Checks the load of a driver between two steps; one that has more to read, or to write,
+        is in the middle of one."""
+        driver = follower.driver if follower is not None else None
+        if driver is None or self.elasticity is None or self.away:
+            return
+        is_between = driver.ledger.commit_position <= driver.log.position == self.length
+        if is_between and driver.log.generation == self.generation:
+            self.load.compare(number, driver.ledger.load)
 
     # Reading --------------------------------------------------------------
 
@@ -127,6 +148,7 @@ class LogChecker:
     def _fold(self, position: int, entry: dict[str, Any], riders: dict[str, bytes]) -> None:
         self.riders.entry(position, entry, riders)
         self.control.entry(position, entry)
+        self.load.entry(entry["kind"], entry["body"])
         kind, generation, body = entry["kind"], entry["generation"], entry["body"]
         if kind == "generation":
             if generation <= self.generation:

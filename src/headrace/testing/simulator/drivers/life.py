@@ -22,6 +22,7 @@ from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
+from headrace.testing.simulator.machine.world import SLOTS_MAX
 
 _DELICATE = (
     "after-merge-copy",
@@ -151,7 +152,7 @@ class Life:
             slots=slots,
             balance=policy,
             scale=scale,
-            max_slots=4,
+            max_slots=SLOTS_MAX,
             epoch_records=self._scene.epoch_records,
             retain_epochs=self._scene.tuning.retain_epochs,
             background=self._scene.background,

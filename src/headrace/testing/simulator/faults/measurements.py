@@ -35,7 +35,7 @@ class Measurements:
         if kinds.LOAD_MOVES not in chance.kinds:
             return []
         found, self._late = self._late, []
-        if measured and chance.strikes(kinds.LOAD_MOVES, "epoch"):
+        if measured and (not self._hot or chance.strikes(kinds.LOAD_MOVES, "epoch")):
             self._hot = measured[int(dice.random() * len(measured))].label
             chance.note(f"slot {self._hot} gets hot")
         for note in measured:

@@ -15,8 +15,10 @@ from typing import TypeVar
 
 from headrace import failpoints
 from headrace.limits import LIMITS, Limits
-from headrace.plan.elastic.settings import EVEN, OFF, RING, Scale
+from headrace.plan.decisions.resizing import elasticity
+from headrace.plan.elastic.settings import EVEN, OFF, RING, Elasticity, Scale
 from headrace.plan.epoch import SegmentSlice
+from headrace.plan.options import Options
 from headrace.system import System
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.fiber import Process
@@ -28,6 +30,8 @@ from headrace.testing.simulator.machine.threads import (
 )
 
 _Given = TypeVar("_Given")
+SLOTS_MAX = 4
+"""How many slots the scaler may give."""
 
 
 class SimulatedSystem(System):
@@ -115,11 +119,12 @@ class Tuning:
             outcomes_kept=8,
             ride_bytes_max=ride_bytes_max,
             ride_entries_max=ride_entries_max,
+            report_every_epochs=1,
             straggler_jobs_min=1,
             limit_period_epochs=1,
         )
         dice = Random(f"{chance.seed} elastic")
-        scale = Scale(above=0.5, aim=0.3, below=0.1, reports=1, every=dice.randint(1, 2))
+        scale = Scale(above=0.5, aim=0.3, below=0.1, reports=1, every=dice.choice((1, 1, 2)))
         self.elastic = (dice.choice((EVEN, EVEN, RING, OFF)), dice.choice((scale, None)))
         """The policy of the balancer and the settings of the scaler, if load moves."""
         if self.elastic == (OFF, None):
@@ -127,6 +132,11 @@ class Tuning:
         self._chance = chance
         self.choose_run = self._choose if chance.random.random() < 0.5 else None
         """Half of the schedules merge any run that may be merged."""
+
+    def elasticity(self, cores: int) -> Elasticity:
+        """What drivers of this schedule let the balancer and the scaler do, if load moves."""
+        policy, scale = self.elastic
+        return elasticity(Options(balance=policy, scale=scale, max_slots=SLOTS_MAX), cores, cores)
 
     def _choose(self, entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
         """Any run that may be merged; the engine's own choice is always all small segments."""

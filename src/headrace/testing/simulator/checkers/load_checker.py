@@ -1,0 +1,90 @@
+"""Checks that load and decisions are functions of the log alone (K3, K4).
+
+It folds what commits say of load, with the engine's own fold, from the first entry on. Whatever a
+commit has decided must follow from that, and a driver that leads must have the same load in its
+ledger. So a leader with a memory of its own, or one that does not fold what it reads, is found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.model.values.keys import HASH_SPACE
+from headrace.plan.elastic.balancer import decide_rings
+from headrace.plan.elastic.decision import Decided
+from headrace.plan.elastic.figures import LoadFigures, LoadState
+from headrace.plan.elastic.settings import Elasticity
+from headrace.plan.elastic.view import RingView
+from headrace.plan.rings.wanted import Move
+from headrace.testing.simulator.checkers.violation import Violation
+
+_OTHER_FOLDS = ("handover", "lapse", "restore")
+"""Entries that put a ledger back to an earlier one."""
+
+
+class LoadChecker:
+    """The load that the log says, entry by entry."""
+
+    def __init__(self, settings: Elasticity | None) -> None:
+        """`settings` of all drivers; None if nothing is decided."""
+        self.settings = settings
+        self.state = LoadState()
+        self.is_whole = True
+        """Whether every entry so far was folded."""
+        self._rings: dict[str, RingView] = {}
+        self._wall = 0
+
+    def entry(self, kind: str, body: dict[str, Any]) -> None:
+        """Folds one entry, and checks what it has decided."""
+        self.is_whole &= kind not in _OTHER_FOLDS
+        if self.settings is None or not self.is_whole:
+            return
+        if kind == "plan":
+            self._planned(body)
+        if kind == "commit":
+            self._committed(body, body["commit"])
+            if body.get("next") is not None:
+                self._planned(body["next"])
+
+    def _planned(self, plan: dict[str, Any]) -> None:
+        self._wall = max(self._wall, plan["wall"])
+        for name, base in plan.get("ring_bases", {}).items():
+            if name not in self._rings and base.startswith("even/"):
+                slots = int(base.removeprefix("even/"))
+                lows = [HASH_SPACE * i // slots for i in range(slots)]
+                self._rings[name] = RingView.of(lows, range(slots), plan["rings"][name])
+
+    def _committed(self, body: dict[str, Any], commit: dict[str, Any]) -> None:
+        for name, (moves, _) in commit.get("steps", {}).items():
+            after = self._rings[name].after([Move(*move) for move in moves])
+            version = commit["rings"][name]
+            self._rings[name] = RingView(after.lows, after.owners, version, after.slots)
+            self.state = self.state.without(name)
+        if body.get("load") is not None:
+            figures = msgspec.convert(body["load"], LoadFigures, strict=False)
+            self.state = self.state.reported(figures, commit["rings"])
+        if body.get("decided") is not None:
+            decided = msgspec.convert(body["decided"], Decided, strict=False)
+            self._check(commit["epoch"], decided)
+            self.state = self.state.decided(decided)
+
+    def _check(self, epoch: int, decided: Decided) -> None:
+        """A decision follows from the log; a ring that is wanted already may suppress one."""
+        if self.settings is None:
+            return
+        again = decide_rings(
+            self.state.of, self._rings, (), self.settings, epoch=epoch, wall=self._wall
+        )
+        for decision in decided.decisions:
+            name = decision.computation
+            if decision not in again.decisions or decided.wanted.get(name) != again.wanted.get(
+                name
+            ):
+                raise Violation(f"epoch {epoch} decided what its log does not say: {decision.text}")
+
+    def compare(self, driver: int, load: LoadState) -> None:
+        """Checks the ledger of a driver that leads and has read the whole log."""
+        if self.settings is not None and self.is_whole and load != self.state:
+            raise Violation(f"driver {driver} leads with another load than its log says")
