@@ -18,6 +18,7 @@ from tests.simulation import (
     mutations_of_copies,
     mutations_of_levels,
     mutations_of_limits,
+    mutations_of_load,
     mutations_of_objects,
     mutations_of_records,
     mutations_of_riders,
