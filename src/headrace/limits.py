@@ -50,6 +50,12 @@ class Limits(msgspec.Struct, frozen=True):
     """About how many bytes ride in one commit, of all its units."""
     ride_entries_max: int = 256
     """A segment that rides so many entries of the log back is merged: the log is to be trimmed."""
+    prefetch_bytes_min: int = 4 << 20
+    """If slots that lose intervals have fewer bytes than this, a ring changes at once."""
+    prefetch_bytes_max: int = 64 << 20
+    """About how many bytes one task prefetches in an epoch."""
+    prefetch_epochs_max: int = 4
+    """For how many epochs, at most, a new ring is announced before it takes effect."""
     timers_per_key_max: int = 100_000
     """A key whose timers set more due timers than this in one epoch is in an endless loop."""
 

@@ -93,6 +93,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Computations whose limited slots drop the rest of their input; others carry it over."""
     moves: dict[str, tuple[Move, ...]] = {}
     """Computation -> net moves from the ring of the last commit to a new version (J1)."""
+    announced: dict[str, tuple[Move, ...]] = {}
+    """Computation -> moves of a later plan; new owners prefetch, and nobody is bound (J7)."""
     ring_bases: dict[str, str] = {}
     """Computation -> the even ring that it begins with, or the object that holds a new version."""
     configured: dict[str, int] = {}

@@ -23,25 +23,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.model.values.keys import hash_key
-from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase, SlotClass, counts
+from headrace.plan.rings.classes import SegmentSlice, SlotBase, SlotClass, counts
 from headrace.plan.rings.manifest import next_chain
 from headrace.plan.rings.ring import SlotRecords
-from headrace.state.segment import HOLD, TIMER, WAITING, Segment
+from headrace.state.pieces import (
+    INDEXES,
+    Cells,
+    PrefetchedPiece,
+    built_cells,
+    cell_changes,
+    cells_inside,
+    keys_outside,
+)
+from headrace.state.segment import Segment
 from headrace.state.timeindex import Changes, TimeIndex
-from headrace.state.view import CellId, SlotView
+from headrace.state.view import SlotView
 from headrace.store.store import Store
 
 OBJECTS_MAX = 100_000
 SEGMENTS_MAX = 2_000
 PIECES_MAX = 256
-
-INDEXES = ("event", "wall", "hold", "waiting")
-
-
-def index_name(kind: int, field: str) -> str:
-    """The name of the index to which a timed cell belongs."""
-    return field if kind == TIMER else {HOLD: "hold", WAITING: "waiting"}[kind]
 
 
 class ObjectCache:
@@ -103,37 +104,6 @@ class CachedSlot:
         self.indexes: dict[str, TimeIndex] = {name: TimeIndex() for name in INDEXES}
         self.objects = ObjectCache()
         self.pending: Pending | None = None
-
-
-Cells = dict[str, dict[CellId, tuple[int, int]]]
-"""Index -> its cells."""
-
-
-class PrefetchedPiece:
-    """Cells that a new owner has prefetched, as of an epoch of the old one (J7)."""
-
-    __slots__ = ("cells", "chain", "epoch", "records", "slot", "where")
-
-    def __init__(
-        self, where: tuple[str, str, str], slot: int, base: SlotBase, records: SlotRecords
-    ) -> None:
-        self.where, self.slot, self.records = where, slot, records
-        self.epoch, self.chain = base.chains[-1]
-        self.cells: Cells = {}
-
-    def serves(self, came: Came, entries: Iterable[SegmentSlice], records: SlotRecords) -> bool:
-        """Whether it may be used for a class that came, with these intervals.
-
-        It must be of the ownership that the class came from, and no deletion since may have been
-        dropped: catching up could not see it.
-        """
-        return (
-            came.slot == self.slot
-            and self.chain in {chain for _, chain in came.chains}
-            and came.since <= self.epoch
-            and not any(e.bottom and e.of == came.id and e.last_epoch > self.epoch for e in entries)
-            and _covers(self.records, records)
-        )
 
 
 class OpenSlot:
@@ -225,8 +195,28 @@ class WorkerCache:
         will come from it (J7)."""
         segments = {e.segment: self.segment(store, e) for e in base.entries}
         piece = PrefetchedPiece((store.location, checkpoint, computation), slot, base, records)
-        piece.cells = _built(SlotView(base.entries, records, base.classes, segments))
+        piece.cells = built_cells(SlotView(base.entries, records, base.classes, segments))
         self._pieces.append(piece)
+
+    def has_piece(
+        self,
+        store: Store,
+        checkpoint: str,
+        computation: str,
+        slot: int,
+        base: SlotBase,
+        records: SlotRecords,
+    ) -> bool:
+        """Whether there is a piece of these intervals that can still be brought up to date."""
+        where = (store.location, checkpoint, computation)
+        return any(
+            piece.where == where and piece.slot == slot and piece.is_of(base, records)
+            for piece in self._pieces
+        )
+
+    def drop_pieces(self) -> None:
+        """Drops all pieces: no ring is about to change."""
+        self._pieces.clear()
 
     def keep(self, store: Store, name: str, data: bytes) -> None:
         """Keeps a small segment that this process has made. Its name proves its bytes (M1)."""
@@ -311,42 +301,21 @@ class WorkerCache:
                     newer = [
                         e for e in base.entries if e.last_epoch > piece.epoch and counts(e, one)
                     ]
-                    changes = _changes(SlotView(newer, mine, [one], segments))
-                    for name, cells in _inside(piece.cells, mine).items():
+                    changes = cell_changes(SlotView(newer, mine, [one], segments))
+                    for name, cells in cells_inside(piece.cells, mine).items():
                         now = {**cells, **changes[name]}
                         found[name].update({c: t for c, t in now.items() if t is not None})
                     break
         if rest:
             mine = records if len(rest) == len(base.classes) else _of(records, rest)
-            for name, built in _built(SlotView(base.entries, mine, rest, segments)).items():
+            for name, built in built_cells(SlotView(base.entries, mine, rest, segments)).items():
                 found[name].update(built)
         return found
 
 
-def _built(view: SlotView) -> Cells:
-    """The live timed cells of a view."""
-    cells: Cells = {name: {} for name in INDEXES}
-    seen: set[tuple[int, CellId]] = set()
-    for kind, cell, timed in view.timed():
-        if (kind, cell) in seen:
-            continue
-        seen.add((kind, cell))
-        if timed is not None:
-            cells[index_name(kind, cell[1])][cell] = timed
-    return cells
-
-
-def _changes(newer: SlotView) -> dict[str, dict[CellId, tuple[int, int] | None]]:
-    """The timed cells that newer entries set or remove, by index."""
-    changes: dict[str, dict[CellId, tuple[int, int] | None]] = {n: {} for n in INDEXES}
-    for kind, cell, timed in newer.timed():
-        changes[index_name(kind, cell[1])].setdefault(cell, timed)
-    return changes
-
-
 def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
     """Applies what other workers committed: newer cells win, changed objects are dropped."""
-    for name, found in _changes(newer).items():
+    for name, found in cell_changes(newer).items():
         cached.indexes[name].apply(found)
     if len(cached.objects):
         for _, key in newer.scan():
@@ -356,23 +325,9 @@ def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
 def _drop_outside(cached: CachedSlot, records: SlotRecords) -> None:
     """Drops the cells and objects of all keys outside of these intervals."""
     for index in cached.indexes.values():
-        index.drop(_outside(index.keys(), records))
-    for key in _outside(cached.objects.keys(), records):
+        index.drop(keys_outside(index.keys(), records))
+    for key in keys_outside(cached.objects.keys(), records):
         cached.objects.drop(key)
-
-
-def _outside(keys: list[bytes], records: SlotRecords) -> list[bytes]:
-    hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
-    return [keys[i] for i in np.flatnonzero(~records.have(hashes)).tolist()]
-
-
-def _inside(cells: Cells, records: SlotRecords) -> Cells:
-    """The cells of all keys inside these intervals."""
-    found: Cells = {}
-    for name, of_name in cells.items():
-        outside = set(_outside(list({cell[0] for cell in of_name}), records))
-        found[name] = {cell: timed for cell, timed in of_name.items() if cell[0] not in outside}
-    return found
 
 
 def _of(records: SlotRecords, classes: Iterable[SlotClass]) -> SlotRecords:
@@ -381,15 +336,3 @@ def _of(records: SlotRecords, classes: Iterable[SlotClass]) -> SlotRecords:
 
 def _same(one: SlotRecords, other: SlotRecords) -> bool:
     return np.array_equal(one.lows, other.lows) and np.array_equal(one.lasts, other.lasts)
-
-
-def _covers(outer: SlotRecords, inner: SlotRecords) -> bool:
-    """Whether intervals contain all of others. Neighbours of one slot may be one interval there."""
-    if not len(inner.lows):
-        return True
-    if not len(outer.lows):
-        return False
-    begins = np.concatenate(([True], outer.lows[1:] - np.uint64(1) != outer.lasts[:-1]))
-    lows, lasts = outer.lows[begins], outer.lasts[np.append(begins[1:], True)]
-    at = np.searchsorted(lows, inner.lows, side="right") - 1
-    return bool(((at >= 0) & (inner.lasts <= lasts[np.maximum(at, 0)])).all())

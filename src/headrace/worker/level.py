@@ -28,6 +28,7 @@ from headrace.worker.garbage import seldom_collecting
 from headrace.worker.lateness import keep_arrival_on_time
 from headrace.worker.overload.carried import waiting_of
 from headrace.worker.overload.limit import within_limit
+from headrace.worker.prefetch import prefetch_pieces
 from headrace.worker.records.slot import run_records
 from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival, SlotRun, open_slot_run
@@ -67,6 +68,7 @@ def run_level(
             yield from address_rows(topology, plan, level, rows)
         received.free(slot)
     yield from address_rows(topology, plan, level, controls.rows())
+    prefetch_pieces(runtime, order, level, number)
 
 
 def _work_of(

@@ -241,6 +241,7 @@ class Driver:
             wall=wall,
             seed=self._seeds(),
             final_rounds=self._final_rounds,
+            ready=self._elastic.ready,
         )
         return Run(self._rings.prepare(decision.plan)) if isinstance(decision, Run) else decision
 

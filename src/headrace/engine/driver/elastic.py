@@ -6,7 +6,7 @@ pipeline: rings then stay as they are, and the run says so once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import tasks_for
@@ -25,6 +25,7 @@ from headrace.plan.elastic.meter import LoadMeter
 from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
+from headrace.plan.rings.announced import pieces_in
 from headrace.plan.rings.ring import Ring
 
 
@@ -52,13 +53,17 @@ class Elastic:
         self._ring_of = ring_of
         self._loads: dict[str, dict[int, SlotLoad]] = {}
         self._failed = False
+        self.ready: Mapping[str, set[int]] = {}
+        """Computation -> slots that have prefetched what an announced ring gives them (J7)."""
 
     def run(self, order: WorkOrder) -> Sequence[Report]:
         """Runs an epoch; takes the figures of its reports and all notes that have come."""
         self._meter.planned(order.plan.epoch, order.plan.wall)
         reports = self._substrate.run(order)
         self._loads = loads_in(reports)
-        self._meter.heard(self._substrate.notes())
+        notes = self._substrate.notes()
+        self.ready = pieces_in(notes, order.plan.epoch)
+        self._meter.heard(note for note in notes if not note.pieces)
         return reports
 
     def committed(self, plan: Plan, ledger: Ledger) -> tuple[LoadFigures | None, Decided | None]:

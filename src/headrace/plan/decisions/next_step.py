@@ -6,6 +6,7 @@ The driver gathers the facts (`Offer`s), asks `decide`, and carries out the answ
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,7 @@ from headrace.plan.decisions.stragglers import limits_of_plan
 from headrace.plan.decisions.watermark_bounds import watermark_bounds
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.announced import is_due
 from headrace.plan.rings.refs import EVEN
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.towards import Moves, moves_towards
@@ -92,10 +94,15 @@ def decide(
     wall: int,
     seed: int,
     final_rounds: int,
+    ready: Mapping[str, Container[int]] | None = None,
 ) -> Run | Wait | Finish:
-    """Decides the next step. `ring_of` gives the ring that a computation has now."""
+    """Decides the next step.
+
+    - `ring_of` gives the ring that a computation has now.
+    - `ready`: computation -> slots that have prefetched what an announced ring gives them (J7).
+    """
     wall = max(wall, ledger.wall + 1)
-    moves = _moves(topology, ledger, settings, ring_of)
+    changes = _ring_changes(topology, ledger, settings, ring_of, ready or {})
     injectors = {
         name: _injector(topology, ledger, name, offer, wall) for name, offer in offers.items()
     }
@@ -106,7 +113,7 @@ def decide(
         or bool(ledger.outbox)
         or (due is not None and due <= wall)
         or _watermark_moves(topology, ledger, injectors)
-        or bool(moves)
+        or any(changes)
     )
     ended = all(offer.ended for offer in offers.values())
     if settings.until == "end" and ended and not reading:
@@ -120,11 +127,11 @@ def decide(
                 name: msgspec.structs.replace(injector, final=True)
                 for name, injector in injectors.items()
             }
-            plan = _plan(topology, ledger, settings, [], final, moves, wall, seed, final=True)
+            plan = _plan(topology, ledger, settings, [], final, changes, wall, seed, final=True)
             return Run(plan)
     if reason:
         reads = _assign(injectors, offers, ledger.tasks or settings.tasks)
-        plan = _plan(topology, ledger, settings, reads, injectors, moves, wall, seed, final=False)
+        plan = _plan(topology, ledger, settings, reads, injectors, changes, wall, seed, final=False)
         return Run(plan)
     if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
         return Finish("caught_up")
@@ -137,12 +144,13 @@ def _plan(
     settings: Settings,
     reads: list[list[ReadTask]],
     injectors: dict[str, InjectorPlan],
-    moves: dict[str, Moves],
+    changes: _RingChanges,
     wall: int,
     seed: int,
     *,
     final: bool,
 ) -> Plan:
+    moves = changes.now
     records = sum(read.range.records for task in reads for read in task)
     determinants = ledger.next_determinants(settings.limits) if settings.services else 0
     slots = {
@@ -162,6 +170,7 @@ def _plan(
             for name in topology.keyed
         },
         moves=moves,
+        announced=changes.later,
         ring_bases={
             name: f"{EVEN}{settings.slots[name]}"
             for name in topology.keyed
@@ -185,20 +194,34 @@ def _plan(
     )
 
 
-def _moves(
-    topology: Topology, ledger: Ledger, settings: Settings, ring_of: Callable[[str], Ring]
-) -> dict[str, Moves]:
-    """The moves that bring wanted rings (J1).
+class _RingChanges(NamedTuple):
+    """Moves by computation."""
+
+    now: dict[str, Moves]
+    """Of this plan."""
+    later: dict[str, Moves]
+    """Of a later one, announced by this plan (J7)."""
+
+
+def _ring_changes(
+    topology: Topology,
+    ledger: Ledger,
+    settings: Settings,
+    ring_of: Callable[[str], Ring],
+    ready: Mapping[str, Container[int]],
+) -> _RingChanges:
+    """The moves that bring wanted rings (J1), and those that are announced first (J7).
 
     `slots=` of a start counts where it is not that of the last start: otherwise a driver that
-    takes over would take back what was rescaled since.
+    takes over would take back what was rescaled since. Nothing is cached yet then, so such a ring
+    changes at once.
     """
     wanted = {
         name: Wanted(slots=slots, by="start")
         for name, slots in settings.configured.items()
         if ledger.configured.get(name) != slots
     }
-    found: dict[str, Moves] = {}
+    found = _RingChanges({}, {})
     for name, each in {**wanted, **ledger.wanted}.items():
         if name not in topology.keyed or name not in ledger.rings:
             continue
@@ -207,8 +230,18 @@ def _moves(
         if not each.moves and each.slots == len(ledger.slots[name]):
             continue
         moves = moves_towards(ring_of(name), each)
-        if moves:
-            found[name] = moves
+        if not moves:
+            continue
+        is_now = name in wanted or is_due(
+            moves,
+            ring_of(name),
+            ledger.slots[name],
+            ledger.announced.get(name),
+            ready.get(name, ()),
+            ledger.epoch + 1,
+            settings.limits,
+        )
+        (found.now if is_now else found.later)[name] = moves
     return found
 
 

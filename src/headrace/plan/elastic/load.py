@@ -45,3 +45,6 @@ class SlotNote(msgspec.Struct, frozen=True, array_like=True):
     """Segments that had to be opened."""
     fetched: int = 0
     """Bytes of those."""
+    pieces: bool = False
+    """Of a slot that gets intervals by an announced ring: it has prefetched them (J7). Such a note
+    measures nothing."""

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.limits import Limits
 from headrace.plan.epoch import Commit, Plan
+from headrace.plan.rings.announced import Announced, announced_after
 from headrace.plan.rings.changes import RingChange
 from headrace.plan.rings.classes import SlotBase
 from headrace.plan.rings.folding import SlotManifests
@@ -32,6 +33,8 @@ class RingLedger(msgspec.Struct, dict=True):
     """Computation -> `slots=` of the last start that was carried out."""
     wanted: dict[str, Wanted] = {}
     """Computation -> the ring that a later plan is to bring."""
+    announced: dict[str, Announced] = {}
+    """Computation -> since when its next ring is announced (J7)."""
 
     # The fold -------------------------------------------------------------
 
@@ -55,6 +58,8 @@ class RingLedger(msgspec.Struct, dict=True):
             self.rings[name] = self.rings[name].then(step, bases.get(name))
         self.manifests.committed(commit, position, limits, changes, shards)
         self.configured = {**self.configured, **(plan.configured if plan is not None else {})}
+        later = plan.announced if plan is not None else {}
+        self.announced = announced_after(self.announced, later, commit.epoch)
         for name, wanted in list(self.wanted.items()):
             if name in self.rings and self._is_settled(name, wanted, name in commit.steps):
                 del self.wanted[name]
@@ -84,7 +89,7 @@ class RingLedger(msgspec.Struct, dict=True):
 
     def rename_rings(self, old: str, new: str) -> None:
         """Moves the ring and the manifests of a computation to another name."""
-        for mapping in (self.slots, self.rings, self.wanted, self.configured):
+        for mapping in (self.slots, self.rings, self.wanted, self.configured, self.announced):
             if old in mapping:
                 mapping[new] = mapping.pop(old)  # type: ignore[attr-defined]
                 self.shards.pop(new, None)  # the commit that says so carries them all
@@ -93,7 +98,8 @@ class RingLedger(msgspec.Struct, dict=True):
 
     def forget_ring(self, name: str) -> None:
         """Forgets the ring and the manifests of a computation."""
-        for mapping in (self.slots, self.rings, self.shards, self.wanted, self.configured):
+        of_rings = (self.slots, self.rings, self.shards, self.wanted, self.configured)
+        for mapping in (*of_rings, self.announced):
             mapping.pop(name, None)  # type: ignore[attr-defined]
         self.__dict__.pop("_manifests", None)
 

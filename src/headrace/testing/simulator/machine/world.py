@@ -101,6 +101,7 @@ class Tuning:
         determinants_epochs = pick(1, 3)
         ride_bytes_max = chance.choice((0, 2000, 3000, 5000, 32_000))
         ride_entries_max = pick(1, 6)
+        prefetch = Random(f"{chance.seed} prefetch")
         self.limits = Limits(
             log_directory_entries=log_directory_entries,
             collect_every_epochs=collect_every,
@@ -122,6 +123,10 @@ class Tuning:
             report_every_epochs=1,
             straggler_jobs_min=1,
             limit_period_epochs=1,
+            # In half of the schedules rings change at once; in the others they are announced.
+            prefetch_bytes_min=prefetch.choice((0, 1 << 30)),
+            prefetch_bytes_max=prefetch.choice((1, 1 << 20)),
+            prefetch_epochs_max=prefetch.randint(1, 3),
         )
         dice = Random(f"{chance.seed} elastic")
         scale = Scale(above=0.5, aim=0.3, below=0.1, reports=1, every=dice.choice((1, 1, 2)))
