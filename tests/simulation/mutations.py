@@ -16,6 +16,7 @@ import msgspec
 from tests.simulation import (
     mutations_of_control,
     mutations_of_copies,
+    mutations_of_deploys,
     mutations_of_levels,
     mutations_of_limits,
     mutations_of_load,
@@ -586,6 +587,7 @@ MUTATIONS: dict[str, Mutation] = {
         delivery_is_not_repeated,
         *(getattr(mutations_of_control, name) for name in mutations_of_control.__all__),
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
+        *(getattr(mutations_of_deploys, name) for name in mutations_of_deploys.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_load, name) for name in mutations_of_load.__all__),
         *(getattr(mutations_of_limits, name) for name in mutations_of_limits.__all__),
@@ -607,5 +609,6 @@ ONLY: dict[str, str] = {
     "manifests_name_no_commit": "copies",
     **dict.fromkeys(mutations_of_copies.__all__, "copies"),
     **dict.fromkeys(mutations_of_limits.__all__, "limited"),
+    **dict.fromkeys(mutations_of_deploys.__all__, "deploys"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

@@ -14,13 +14,14 @@ from random import Random
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.copies import Copies
+from headrace.testing.simulator.deploying.schedule import Deploys, deploys_of
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.kinds import DISK, OBJECTS
 from headrace.testing.simulator.simulation import Simulation
 from headrace.testing.simulator.workloads import WORKLOADS
 
 TRACE_LINES_MAX = 60
-COPIES = "copies"
+COPIES, DEPLOYS = "copies", "deploys"
 LIMITED = "limited"
 LIMITED_SHARE = 0.1
 """How often this workload is chosen: with dice of its own, so that others keep their seeds."""
@@ -79,6 +80,8 @@ def run_seed(
     copies = workload is None and Random(f"{seed} copies").random() < 0.02
     if workload == COPIES or copies:
         return _run_copies(seed, command, face or face_of(seed))
+    if workload == DEPLOYS or (workload is None and deploys_of(seed)):
+        return _run_deploys(seed, command, face or face_of(seed))
 
     def make(random: Random) -> Workload:
         names = sorted(WORKLOADS.keys() - {LIMITED})
@@ -104,6 +107,20 @@ def _run_copies(seed: int, command: str, face: str) -> Verdict:
     except Violation as violation:
         complaint = str(violation)
     return Verdict(seed, COPIES, complaint, chance.trace, chance.counts, command)
+
+
+def _run_deploys(seed: int, command: str, face: str) -> Verdict:
+    """One schedule of deploys, with a disk and random numbers of its own."""
+    chance = Chance(seed, faults=False, face=face)
+    complaint: str | None = None
+    logging.disable(logging.WARNING)
+    try:
+        Deploys(chance).run()
+    except Violation as violation:
+        complaint = str(violation)
+    finally:
+        logging.disable(logging.NOTSET)
+    return Verdict(seed, DEPLOYS, complaint, chance.trace, chance.counts, command)
 
 
 def judge(

@@ -1,0 +1,1 @@
+"""Schedules of deploys: candidates, guards and standbys of several codes over one checkpoint."""
