@@ -70,8 +70,7 @@ class Rescaled:
             jobs.append(job)
             interval_s = feed.warm_up(caught_up)
             first = len(seen)
-            feed.steadily(interval_s, lambda slots: _rescale(job, slots))
-            caught_up(workload.last_epoch)
+            feed.steadily(interval_s, lambda slots: _rescale(job, slots), caught_up)
         visible = visible_files(workload, [(each.records, each.when) for each in seen])
         found = pauses(workload, feed.written, visible)
         measured = [each for each in seen[first:] if each.records]
@@ -90,6 +89,7 @@ class Rescaled:
 
 def _rescale(job: Job, slots: int) -> None:
     job.rescale(COMPUTATION, slots)
+    wait_until(lambda: _alive(job) and _slots(job) == slots, f"{slots} slots")
 
 
 def _alive(job: Job) -> bool:

@@ -6,7 +6,7 @@ how many the system could take in a second. From then on files appear at a quart
 the system is resized now and then.
 
 The latency of a file is the time from its appearance until its results are visible. The *pause* of
-a resize is how much longer the slowest of the next files took than the slowest of as many files
+a resize is how much longer the slowest of the next files took than the slowest of the last files
 before it.
 """
 
@@ -29,7 +29,7 @@ LOAD = 0.25
 """The share of its capacity with which a system is loaded."""
 INTERVAL_S_MIN = 0.2
 AROUND = 6
-"""How many files before and after a resize are compared."""
+"""How many files before a resize are compared with those after it."""
 PATIENCE_S = 300.0
 
 
@@ -64,35 +64,44 @@ class SteadyFeed:
         # The first ones are slower: Spark compiles, workers start.
         return max(INTERVAL_S_MIN, median(took[len(took) // 2 :]) / LOAD)
 
-    def steadily(self, interval_s: float, resize: Callable[[int], None]) -> dict[int, float]:
+    def steadily(
+        self,
+        interval_s: float,
+        resize: Callable[[int], None],
+        caught_up: Callable[[int], None],
+    ) -> None:
         """Puts the measured files at a steady pace and resizes in between.
 
-        `resize` runs beside it, as an operator's command would. Returns epoch -> when the resize
-        before its file began.
+        `resize` runs beside it, as an operator's command would. A system that needs longer for it
+        is waited for, so that the files before the next resize are undisturbed.
         """
-        starts: dict[int, float] = {}
-        running: threading.Thread | None = None
+        sizes = resized_before(self.workload)
         failed: list[BaseException] = []
+        running: list[threading.Thread] = []
+
+        def settle(epoch: int) -> None:
+            for thread in running:
+                thread.join()
+            running.clear()
+            if failed:
+                raise failed[0]
+            caught_up(epoch)
+
         due = time.monotonic()
         for epoch in range(self.workload.first_measured_epoch, self.workload.last_epoch + 1):
-            size = resized_before(self.workload).get(epoch)
-            if size is not None:
-                if running is not None:
-                    running.join()
-                starts[epoch] = time.time()
-                running = threading.Thread(target=_carry_out, args=(resize, size, failed))
-                running.start()
+            if epoch + AROUND in sizes:
+                settle(epoch - 1)
+                due = max(due, time.monotonic())
+            if epoch in sizes:
+                running.append(threading.Thread(target=_run, args=(resize, sizes[epoch], failed)))
+                running[-1].start()
             time.sleep(max(0.0, due - time.monotonic()))
             self.put(epoch)
             due += interval_s
-        if running is not None:
-            running.join()
-        if failed:
-            raise failed[0]
-        return starts
+        settle(self.workload.last_epoch)
 
 
-def _carry_out(resize: Callable[[int], None], size: int, failed: list[BaseException]) -> None:
+def _run(resize: Callable[[int], None], size: int, failed: list[BaseException]) -> None:
     try:
         resize(size)
     except BaseException as error:
@@ -138,11 +147,12 @@ def pauses(
     missing = [epoch for epoch in epochs if epoch not in visible]
     if missing:
         raise HeadraceError(f"the results of the files of epochs {missing[:5]} never appeared")
+    stage = workload.epochs // len(SIZES)
     latency = {epoch: (visible[epoch] - written[epoch]) * 1_000 for epoch in epochs}
     found = []
     for first in resized_before(workload):
         before = max(latency[epoch] for epoch in range(first - AROUND, first))
-        after = max(latency[epoch] for epoch in range(first, first + AROUND))
+        after = max(latency[epoch] for epoch in range(first, first + stage - AROUND))
         found.append(max(0.0, after - before))
     return Pauses(tuple(latency.values()), tuple(found))
 

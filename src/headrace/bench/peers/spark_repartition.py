@@ -104,8 +104,7 @@ class SparkRepartition:
         with bench_session(task, self.name, settings) as spark:
             query = _Resized(spark, task, directory)
             interval_s = feed.warm_up(query.caught_up)
-            feed.steadily(interval_s, query.resize)
-            query.caught_up(workload.last_epoch)
+            feed.steadily(interval_s, query.resize, query.caught_up)
             query.stop()
             counts = query.counts()
         steps = query.steps()
