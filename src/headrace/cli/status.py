@@ -102,6 +102,7 @@ def lines_of(found: Overview) -> list[str]:
             f"  {name}: {counted(each.slots, 'slot')}, watermark "
             f"{show_instant(each.watermark)}{wanted}"
         )
+    lines += _overload_lines(found)
     for saved in found.savepoints:
         lines.append(f"  savepoint {saved.name}: epoch {saved.epoch}, {_instant(saved.wall)}")
     for outcome in found.outcomes[-OUTCOMES_SHOWN:]:
@@ -117,6 +118,19 @@ def lines_of(found: Overview) -> list[str]:
     ]
     if found.waiting:
         lines.append(f"  waiting     {', '.join(found.waiting)}: no driver has decided these")
+    return lines
+
+
+def _overload_lines(found: Overview) -> list[str]:
+    """Slots with a limit, and what became of the records beyond it."""
+    lines = [
+        f"  limit       slot {label}: {counted(records, 'record')} per epoch"
+        for label, records in sorted(found.limits.items())
+    ]
+    if found.carried:
+        lines.append(f"  carried     {counted(found.carried, 'record')}, into the next epoch")
+    for stream, dropped in sorted(found.shed.items()):
+        lines.append(f"  shed        {counted(dropped, 'record')} of {stream!r}")
     return lines
 
 

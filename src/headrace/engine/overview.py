@@ -16,6 +16,7 @@ from headrace.engine.leading.lease import HELD, Lease, read_lease
 from headrace.plan.control import ASKED, STOPPED, Outcome, Savepoint
 from headrace.plan.elastic.decision import Decision
 from headrace.plan.ledger import Ledger
+from headrace.plan.summary import carried_rows
 
 _LOOK_S = 0.1
 
@@ -62,6 +63,12 @@ class Overview(msgspec.Struct, frozen=True):
     """Requests that no driver has decided yet."""
     decisions: tuple[Decision, ...] = ()
     """The last decisions of the balancer and the scaler, oldest first."""
+    carried: int = 0
+    """Records that overloaded slots have carried over into the next epoch."""
+    shed: dict[str, int] = {}
+    """Stream -> records of it that overloaded slots have dropped."""
+    limits: dict[str, int] = {}
+    """Overloaded slot, as computation/slot -> how many records it processes in an epoch."""
 
 
 def overviews(remotes: Sequence[Remote]) -> list[Overview]:
@@ -109,6 +116,9 @@ def overview(remote: Remote, lease: Lease | None) -> Overview:
         ledger.control.outcomes,
         tuple(waiting),
         ledger.load.decisions,
+        carried_rows(ledger),
+        ledger.counters.shed_of,
+        {label: limit.records for label, limit in ledger.limits.items()},
     )
 
 

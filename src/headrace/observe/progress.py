@@ -153,6 +153,8 @@ class LiveView(ProgressView):
         table.add_row("watermark", f"{show_time(progress.watermark)}  [dim]{lag}[/dim]")
         table.add_row("state", show_bytes(progress.state_bytes))
         table.add_row("late, dead", f"{progress.late:,}, {progress.dead:,}")
+        if overload := show_overload(progress):
+            table.add_row("overload", overload.replace(" | ", ", "))
         if progress.store.asked:
             table.add_row("requests", show_use(progress.store))
         return table
@@ -194,7 +196,16 @@ def progress_line(progress: EpochProgress, rate: RecentRate) -> str:
         f"late {progress.late:,}",
         f"dead {progress.dead:,}",
     ]
+    if overload := show_overload(progress):
+        parts.append(overload)
     return " | ".join(parts)
+
+
+def show_overload(progress: EpochProgress) -> str:
+    """Records of overloaded slots: how many wait, and how many were dropped."""
+    dropped = sum(progress.shed.values())
+    shown = [f"carried {progress.carried:,}"] if progress.carried else []
+    return " | ".join(shown + ([f"shed {dropped:,}"] if dropped else []))
 
 
 def summary_lines(summary: RunSummary, seconds: float) -> list[str]:

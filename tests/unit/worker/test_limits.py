@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,11 +10,17 @@ import pytest
 from tests.unit.engine.support import driver_of, run
 
 from headrace import Computation, Pipeline, agg, session, shed, sinks, sources, state, to, tumbling
+from headrace.cli.status import lines_of
+from headrace.engine.commands import Remote
 from headrace.engine.driver.driver import Driver
+from headrace.engine.overview import overview
 from headrace.errors import IncompatibleState, InvalidPipeline, UserCodeError
+from headrace.observe.progress import RecentRate, progress_line
 from headrace.plan.decisions.next_step import Finish
 from headrace.plan.options import check_options
+from headrace.plan.progress import EpochProgress
 from headrace.plan.summary import carried_rows
+from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
 
 SEEN: list[Any] = []
@@ -306,3 +313,21 @@ def test_slow_slots_are_looked_for_after_twice_the_target_by_default() -> None:
     assert check_options({"epoch_target": "4s"}).straggler_s == 8.0
     assert check_options({"straggler_after": "3s"}).straggler_s == 3.0
     assert check_options({"straggler_after": None}).straggler_s is None
+
+
+def test_status_and_progress_show_what_waits_and_what_was_dropped(tmp_path: Path) -> None:
+    progress: list[EpochProgress] = []
+    store = DiskStore(tmp_path / "carries")
+    driver = started(pipeline(numbers([1, 2, 3])), 1, store=store, on_epoch=progress.append)
+    driver.step()
+    assert progress[0].carried == 2
+    assert progress_line(progress[0], RecentRate(0.0)).endswith("| carried 2")
+    driver.close()
+    shown = "\n".join(lines_of(overview(Remote(str(tmp_path / "carries")), None)))
+    assert "  carried     2 records, into the next epoch" in shown
+    store = DiskStore(tmp_path / "sheds")
+    steps(started(pipeline(numbers([1, 2, 3]), overload="shed"), 1, store=store))
+    found = overview(Remote(str(tmp_path / "sheds")), None)
+    lines = lines_of(msgspec.structs.replace(found, limits={"C/0": 1}))
+    assert "  shed        2 records of 'in'" in lines
+    assert "  limit       slot C/0: 1 record per epoch" in lines
