@@ -62,6 +62,10 @@ def _ask(checkpoint: str, verb: str, arguments: dict[str, Any], asking: dict[str
         expires_s=duration(asking["expires"], what="--expires") / 1e6,
         timeout_s=None if timeout is None else duration(timeout, what="--timeout") / 1e6,
         done=not asking["no_wait"],
+        on_taken=lambda position: click.echo(
+            f"{remote.pipeline}: {verb} taken (request {position}); waiting until it is done",
+            err=True,
+        ),
     )
     effect = f": {result.message}" if result.message else ""
     click.echo(f"{remote.pipeline}: {verb} {result.verdict}{effect} (request {result.position})")

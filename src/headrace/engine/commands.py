@@ -41,6 +41,8 @@ from headrace.store.store import Store
 
 EXPIRES_S = 600.0
 """How long a request stays in the queue before a leader refuses it, by default."""
+SLOW_S = 3.0
+"""An effect that takes longer is announced."""
 SILENCE_LEASES = 3
 """A leader whose lease has not changed for so many lengths does not hear."""
 SILENCE_S_MIN = 10.0
@@ -105,11 +107,13 @@ class Remote:
         expires_s: float = EXPIRES_S,
         timeout_s: float | None = None,
         done: bool = True,
+        on_taken: Callable[[int], None] = lambda position: None,
     ) -> CommandResult:
         """Asks, waits for the decision and (with `done`) for its effect, and says what it was.
 
         - `command`: an id; of several requests with one id, one takes effect.
         - `timeout_s`: how long to wait; by default for as long as a driver shows signs of life.
+        - `on_taken`: called with the request's position if its effect takes a while.
 
         InvalidPipeline if the request was refused, Unheard if no driver has answered.
         """
@@ -129,7 +133,17 @@ class Remote:
         listening = Listening(self.store, timeout_s)
         requester = Requester(self.store, self._decided)
         asked = requester.ask(request, give_up=listening.is_over)
-        requester.wait(asked, done=done, give_up=listening.is_over)
+        began = system.uptime_s()
+
+        def takes_a_while() -> bool:
+            slow = asked.answer is not None and system.uptime_s() - began >= SLOW_S
+            return slow or listening.is_over()
+
+        requester.wait(asked, done=done, give_up=takes_a_while)
+        if asked.answer is not None and not listening.why:
+            if done and asked.answer.verdict == TAKEN and asked.done is None:
+                on_taken(asked.position)
+            requester.wait(asked, done=done, give_up=listening.is_over)
         return self._result(asked, listening, expires_s, done)
 
     def _result(
