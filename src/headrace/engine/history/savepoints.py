@@ -114,6 +114,8 @@ def _without_riders(store: Store, ledger: Ledger) -> Ledger:
         open_plan=None,
         control=ControlState(),
         wanted={},
+        announced={},
+        shards={},
         code=code,
         saved=None,
     )
