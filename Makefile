@@ -74,6 +74,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
 	$(BIN)/headrace bench recovery --rounds 3 --json out/recovery.json
 	$(BIN)/headrace bench growth --json out/growth.json
+	$(BIN)/headrace bench scale --json out/scale.json
 	$(BIN)/headrace bench stores --rounds 3 --json out/stores.json
 	$(BIN)/headrace bench rescale --rounds 3 --json out/rescale.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \

@@ -19,6 +19,8 @@ NAMES = (
     "before-handover-write",
     "after-handover-write",
     "before-confirm-write",
+    "before-ring-write",
+    "after-ring-write",
     "before-plan-write",
     "after-plan-write",
     "before-job",

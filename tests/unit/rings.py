@@ -73,7 +73,7 @@ def lead(
     """What the leader does with a commit; returns it as it is written, and what it carries."""
     plan = plan or plan_of(ledger)
     changes = changes_in(ledger, plan, limits)
-    steps = {name: change.step for name, change in changes.items()}
+    steps = {name: change.step.classes for name, change in changes.items()}
     commit = msgspec.structs.replace(commit, steps=steps, rings=plan.rings)
     ledger.planned(plan)
     ledger.committed(commit, position, limits, changes)

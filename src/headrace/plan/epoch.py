@@ -14,7 +14,7 @@ from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotLoad
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.classes import SegmentSlice, SlotBase
-from headrace.plan.rings.refs import RingRef, RingStep
+from headrace.plan.rings.refs import Reclassed, RingRef
 from headrace.plan.rings.wanted import Move
 from headrace.plan.watermarks import Histogram, Mark
 
@@ -310,8 +310,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Old name -> new name of computations that kept their state."""
     keys: dict[str, dict[str, str]] = {}
     """Computation -> stream -> what it is keyed by, if that was not known yet."""
-    steps: dict[str, RingStep] = {}
-    """Computation -> how its ring changed with this epoch; the entry carries the touched shards."""
+    steps: dict[str, Reclassed] = {}
+    """Computation -> the classes that the plan's moves made; the entry carries touched shards."""
     nonce: str = ""
     """Names this commit uniquely, even among commits of the same epoch in copies of the log."""
     follows: str = ""

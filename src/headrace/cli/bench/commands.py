@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.bench.elastic import balance, rescale, scaler
+from headrace.cli.bench.elastic import balance, rescale, scale, scaler
 from headrace.cli.bench.options import (
     UNLIKE,
     json_file_option,
@@ -291,5 +291,6 @@ Examples:
 bench.add_command(rescale)
 bench.add_command(balance)
 bench.add_command(scaler)
+bench.add_command(scale)
 _windowed("windowed-count", "Count records per key in tumbling windows, emitted when they close.")
 _windowed("top-k", "The ten busiest keys of each window.")

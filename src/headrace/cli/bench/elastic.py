@@ -1,4 +1,4 @@
-"""`headrace bench rescale`, `balance`, `scaler`: pipelines that change while they run."""
+"""`headrace bench rescale`, `balance`, `scaler`, `scale`: pipelines that change while they run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headrace.cli.bench.options import (
 from headrace.engine.spark.java import check_java
 from headrace.plan.elastic.settings import POLICIES
 
+NOT_RECOVERED = "a recovered ledger is another one, so the figures mean nothing"
 MISCOUNTED = "records were lost or counted twice, so the figures mean nothing"
 
 
@@ -120,3 +121,26 @@ def scaler(work_dir: Path | None, json_file: Path | None, **workload: Any) -> No
     check_java()
     document = run_scaler(ScalerWorkload(**workload), work_dir=work_dir, say=say)
     tell(document, format_scaler(document), json_file, wrong=MISCOUNTED)
+
+
+@click.command(
+    "scale",
+    epilog="""\b
+Examples:
+  headrace bench scale --json out/scale.json
+  headrace bench scale --intervals 1000 --intervals 10000 --slots 64 --epochs 4""",
+)
+@click.option("--intervals", type=click.IntRange(min=64), multiple=True,
+              default=(1_000, 10_000, 100_000, 500_000), show_default=True,
+              help="Intervals, with the fewest slots; may be given several times.")  # fmt: skip
+@click.option("--slots", type=click.IntRange(min=1), multiple=True, default=(64, 1_000, 10_000),
+              show_default=True,
+              help="Slots, with the most intervals; may be given several times.")  # fmt: skip
+@number("--epochs", 16, "Measured epochs of each size.", least=2)
+@json_file_option
+def scale(json_file: Path | None, **workload: Any) -> None:
+    """Measure what an epoch costs the driver, by intervals and by slots; without Spark."""
+    from headrace.bench.elastic.scale import ScaleWorkload, format_scale, run_scale
+
+    document = run_scale(ScaleWorkload(**workload), say=say)
+    tell(document, format_scale(document), json_file, wrong=NOT_RECOVERED)

@@ -16,7 +16,7 @@ from headrace.plan.rings.changes import RingChange
 from headrace.plan.rings.classes import SlotBase
 from headrace.plan.rings.folding import SlotManifests
 from headrace.plan.rings.manifest import SlotLedger, first_slot
-from headrace.plan.rings.refs import RingRef, even_slots
+from headrace.plan.rings.refs import RingRef, RingStep, even_slots
 from headrace.plan.rings.shards import ShardIndex, Shards, due_shards
 from headrace.plan.rings.sums import ManifestSums
 from headrace.plan.rings.wanted import Wanted
@@ -54,7 +54,8 @@ class RingLedger(msgspec.Struct, dict=True):
             if name not in self.rings and number is not None:
                 self.rings[name] = RingRef.even(number)
                 self.slots[name] = {slot: first_slot(slot) for slot in range(number)}
-        for name, step in commit.steps.items():
+        for name, classes in commit.steps.items():
+            step = RingStep(plan.moves[name] if plan is not None else (), classes)
             self.rings[name] = self.rings[name].then(step, bases.get(name))
         self.manifests.committed(commit, position, limits, changes, shards)
         self.configured = {**self.configured, **(plan.configured if plan is not None else {})}

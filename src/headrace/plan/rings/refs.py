@@ -21,13 +21,16 @@ EVEN = "even/"
 _FORMAT = 1
 
 
+Reclassed = tuple[tuple[int, int, int], ...]
+"""(slot it goes to, class before, class after) of all that moved."""
+
+
 class RingStep(msgspec.Struct, frozen=True, array_like=True):
     """One change of a ring: net moves, and the classes that they made."""
 
     moves: tuple[Move, ...]
     """In order of hashes; no hash is moved twice."""
-    classes: tuple[tuple[int, int, int], ...]
-    """(slot it goes to, class before, class after) of all that moved."""
+    classes: Reclassed
 
     def apply(self, ring: Ring) -> Ring:
         """The ring after this step."""

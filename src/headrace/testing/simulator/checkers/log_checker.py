@@ -216,9 +216,8 @@ class LogChecker:
         for name, base in bases.items():
             if name not in self._points:
                 self._points[name] = Points(int(base.removeprefix("even/")))
-        for name, (moves, classes) in commit["steps"].items():
-            if moves != plan["moves"][name]:
-                raise Violation(f"epoch {epoch}: the ring of {name} moved otherwise than planned")
+        for name, classes in commit["steps"].items():
+            moves = plan["moves"][name]
             points = self._points[name]
             points.move(moves, classes, epoch)
             if name in bases and not self.away:

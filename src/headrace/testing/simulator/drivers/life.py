@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import msgspec
 
@@ -184,11 +185,17 @@ class Life:
 
     def _change_ring(self, driver: Driver) -> None:
         """Wants another ring of one computation: a part of it moves, or its slots are others."""
-        chance, ledger = self._scene.chance, driver.ledger
-        if not ledger.rings or not chance.strikes(kinds.RING_CHANGES, "step"):
+        chance, ledger, tuning = self._scene.chance, driver.ledger, self._scene.tuning
+        if not ledger.rings:
             return
-        name = chance.choice(sorted(ledger.rings))
-        how, wanted = _wanted(chance)
+        dice = chance.random
+        if tuning.rings_left and tuning.rings.random() < 0.45:
+            dice = tuning.rings
+            tuning.rings_left -= 1
+        elif not chance.strikes(kinds.RING_CHANGES, "step"):
+            return
+        name = dice.choice(sorted(ledger.rings))
+        how, wanted = _wanted(dice)
         chance.note(f"another ring of {name} is wanted: {how}")
         ledger.wanted[name] = wanted
 
@@ -298,9 +305,8 @@ class Life:
         return isinstance(error, _EXCUSED) and disturbed
 
 
-def _wanted(chance: Chance) -> tuple[str, Wanted]:
+def _wanted(dice: Random) -> tuple[str, Wanted]:
     """Another number of slots, or some moves of intervals that begin and end at points."""
-    dice = chance.random
     if dice.random() < 0.3:
         slots = dice.randint(1, 4)
         return f"{slots} slots", Wanted(slots=slots)

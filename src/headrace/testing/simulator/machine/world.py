@@ -102,7 +102,14 @@ class Tuning:
         ride_bytes_max = chance.choice((0, 2000, 3000, 5000, 32_000))
         ride_entries_max = pick(1, 6)
         prefetch = Random(f"{chance.seed} prefetch")
+        dice = Random(f"{chance.seed} rings")
+        self.rings = dice
+        """Decides in which epochs another ring is wanted."""
+        self.rings_left = dice.randint(5, 30) if dice.random() < 0.25 else 0
+        """How often this may still happen; it is no fault, and has no part in their budget."""
         self.limits = Limits(
+            shard_slots=dice.choice((1, 2, 64)),
+            ring_steps_max=dice.choice((1, 2, 16)),
             log_directory_entries=log_directory_entries,
             collect_every_epochs=collect_every,
             collect_rest_s=0.0,
