@@ -80,6 +80,8 @@ class Schedule:
         self.files: list[OutboxFile] = []
         self.posted: dict[str, list[str]] = {}
         self.entries: list[tuple[int, LogEntry]] = []
+        self.goals: list[list[int]] = []
+        """Key -> slot, in some earlier epochs."""
         self.clock = 0
         self.turned = self.adopted = 0
 
@@ -132,12 +134,21 @@ class Schedule:
         return plan, {NAME: change}
 
     def _moves(self) -> list[Move]:
-        """A whole slot goes, or a part of the ring moves or splits off; once or twice."""
+        """A whole slot goes, a part of the ring moves or splits off, or goes back; once or twice.
+
+        What goes back meets the segments that its slot has kept.
+        """
         dice, found = self.random, []
         slots = list(self.ledger.slots[NAME])
         goal = ring_of(self.ledger, NAME).place(ALL).tolist()
+        self.goals.append(list(goal))
         for _ in range(dice.randrange(1, 3)):
-            if dice.random() < 0.3:
+            kind = dice.random()
+            if kind < 0.35 and self.goals:
+                back = dice.choice(self.goals[-4:])
+                to = dice.choice(back)
+                places = [i for i, slot in enumerate(back) if slot == to]
+            elif kind < 0.55:
                 gone, to = dice.choice(sorted(set(goal))), dice.choice(sorted(set(goal)))
                 places = [i for i, slot in enumerate(goal) if slot == gone]
             else:

@@ -282,9 +282,7 @@ class Driver:
             done = self._attempts.attempt(order, self.ledger.limits)
             if isinstance(done.verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, partial(self._rings.slot, plan))
-                steps = {
-                    name: each.step.classes for name, each in self._rings.changes(plan).items()
-                }
+                steps = self._rings.steps(plan)
                 sealed = self._waiter.through(lambda: self._injectors.seal(plan.epoch, self.ledger))
                 link = self.history.link(self.store.system.token_hex(8))
                 commit = msgspec.structs.replace(

@@ -15,7 +15,7 @@ from headrace.plan.epoch import Plan
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.changes import RingChange, change_ring, normal
 from headrace.plan.rings.manifest import SlotLedger
-from headrace.plan.rings.refs import RingRef, RingStep
+from headrace.plan.rings.refs import Reclassed, RingRef, RingStep
 from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
 
@@ -57,6 +57,10 @@ class Rings:
             self._changes = changes_of(self._store, self._ledger, plan)
             self._made_for = (plan.epoch, plan.wall)
         return self._changes
+
+    def steps(self, plan: Plan) -> dict[str, Reclassed]:
+        """What the commit of the open plan says about its ring changes."""
+        return {name: change.step.classes for name, change in self.changes(plan).items()}
 
     def slot(self, plan: Plan, computation: str, slot: int) -> SlotLedger | None:
         """The manifest of a slot under the rings of the open plan."""
