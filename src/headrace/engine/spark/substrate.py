@@ -131,7 +131,8 @@ class SparkSubstrate:
         self._replicas = replicas
         self._local_cache_bytes = local_cache_bytes
         if self._context is not None and _has_executors(spark):
-            self._anchors = Anchors(self._session, self._context, replicas)
+            if topology.depth > 0:  # without keyed computations nothing is to be kept in place
+                self._anchors = Anchors(self._session, self._context, replicas)
             self._deadline = Deadline(self._context, epoch_timeout_s)
 
     def run(self, task: WorkOrder) -> Sequence[Report]:
