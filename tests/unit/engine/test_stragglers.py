@@ -44,7 +44,8 @@ class Slow(Local):
         store.system.now_s += 0.25  # jobs are quick: a limit that is too low grows
         seconds = self.seconds.pop(task.plan.epoch, 0.0)
         if seconds:
-            write_mark(store, task.plan.epoch, WorkMark("Count/1", seconds / 2, 40, 10))
+            mark = WorkMark("Count/1", seconds / 2, 40, 10, task.plan.wall)
+            write_mark(store, task.plan.epoch, mark)
             for _ in range(int(seconds)):
                 store.system.now_s += 1.0
                 if self.look():

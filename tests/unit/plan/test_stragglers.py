@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from headrace.limits import Limits
 from headrace.plan.counters import Counters
 from headrace.plan.decisions.stragglers import (
@@ -19,11 +21,12 @@ from headrace.plan.overload import SlotLimit
 from headrace.plan.watermarks import UNBOUNDED
 
 TARGET_S = 1.0
+WALL = 5
 
 
 def plan(**given: Any) -> Plan:
     fields: dict[str, Any] = {"reads": [], "injectors": {}, "rings": {}}
-    return Plan(7, 1, 1, "", **fields, **given)
+    return Plan(7, WALL, 1, "", **fields, **given)
 
 
 def report(label: str, *, carried: int = 0, shed: int = 0, fed_back: int = 0) -> Report:
@@ -34,7 +37,9 @@ def report(label: str, *, carried: int = 0, shed: int = 0, fed_back: int = 0) ->
 
 
 def found(*marks: WorkMark, slots: int = 8, **given: Any) -> dict[str, int]:
-    limits = limits_of_stragglers(marks, plan(**given), {"C": slots}, TARGET_S)
+    mine = [msgspec.structs.replace(mark, wall=WALL) for mark in marks]
+    other = WorkMark("C/7", 60.0, 100, 1, WALL - 1)  # of an earlier plan, which was voided
+    limits = limits_of_stragglers([*mine, other], plan(**given), {"C": slots}, TARGET_S)
     return {label: limit.records for label, limit in limits.items()}
 
 

@@ -286,14 +286,15 @@ def test_windows_give_the_same_rows_with_limits(window: Any, grace: str) -> None
 # What users see -------------------------------------------------------------
 
 
-def test_records_that_wait_are_not_lost_to_other_code() -> None:
+@pytest.mark.parametrize(("name", "key"), [("Other", "k"), ("C", "n")])
+def test_records_that_wait_are_not_lost_to_other_code(name: str, key: str) -> None:
     store = MemoryStore()
     driver = started(pipeline(numbers([1, 2, 3])), 1, store=store)
     driver.step()
     driver.close()
     p = Pipeline("limits")
     p.read("in", sources.memory(numbers([1, 2, 3]), timestamp="at"))
-    p.compute(See, inputs={"in": "k"}, outputs="out", name="Other")
+    p.compute(See, inputs={"in": key}, outputs="out", name=name)
     with pytest.raises(IncompatibleState, match="2 carried records of 'in' wait"):
         driver_of(p.freeze(), store, slots=1)
 

@@ -9,6 +9,7 @@ from headrace.log.entry import ACCEPT, VOID
 from headrace.log.epochlog import EpochLog
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
+from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Settings
 from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.epoch import CARRIED
@@ -42,18 +43,18 @@ def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:
 
 def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
     """Refuses to lose records that wait for a consumer which no longer exists (D6, P2)."""
+    keys = keys_of(topology)
     for consumer, files in ledger.outbox.items():
-        node = topology.keyed.get(consumer)
-        streams = {given.stream for given in node.inputs} if node else set()
+        now, before = keys.get(consumer, {}), ledger.keys.get(consumer, {})
         for file in files:
-            carried = file.kind == CARRIED
-            lost = not carried and file.stream not in topology.graph.feedback
-            if file.stream not in streams or lost:
+            carried, stream = file.kind == CARRIED, file.stream
+            lost = not carried and stream not in topology.graph.feedback
+            if now.get(stream) is None or now[stream] != before.get(stream, now[stream]) or lost:
                 what = "carried" if carried else "feedback"
                 raise IncompatibleState(
                     f"{file.rows} {what} records of {file.stream!r} wait for computation "
-                    f"{consumer!r}, which no longer reads them: run the pipeline as it was "
-                    'until it has caught up (until="caught_up"), then change it'
+                    f"{consumer!r}, which no longer reads them, or by another key: run the "
+                    'pipeline as it was until it has caught up (until="caught_up"), then change it'
                 )
 
 

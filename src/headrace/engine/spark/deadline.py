@@ -108,6 +108,8 @@ class JobMonitor:
     def end(self) -> None:
         """Watches no more."""
         self._ended.set()
+        if self._tagged == threading.get_ident():
+            self._context.removeJobTag(self._tag)
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOKS_EVERY_S):

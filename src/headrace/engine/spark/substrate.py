@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -303,7 +303,8 @@ class SparkSubstrate:
     def close(self) -> None:
         """Drops our anchors and our own session; the given session belongs to the user."""
         if self._monitor is not None:
-            self._monitor.end()
+            with suppress(Exception):  # a stopped session has no tags any more
+                self._monitor.end()
         if self._anchors is not None:
             try:
                 self._anchors.drop()

@@ -36,6 +36,8 @@ class WorkMark(msgspec.Struct, frozen=True, array_like=True):
     """How many records it is to process."""
     done: int
     """How many it has processed; 0 where that is not known, as all go to one call."""
+    wall: int = 0
+    """The wall time of its plan: an earlier plan of the same epoch may have been voided."""
 
 
 def limits_of_plan(
@@ -66,7 +68,8 @@ def limits_of_stragglers(
     """
     slow: dict[str, list[WorkMark]] = {}
     for mark in marks:
-        slow.setdefault(mark.label.rpartition("/")[0], []).append(mark)
+        if mark.wall == plan.wall:
+            slow.setdefault(mark.label.rpartition("/")[0], []).append(mark)
     found = {}
     for name, own in slow.items():
         if 2 * len(own) > slots.get(name, 0):

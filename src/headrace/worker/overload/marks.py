@@ -39,7 +39,7 @@ class _Running:
     """A slot that runs."""
 
     def __init__(self, order: WorkOrder, label: str, counters: Counters, records: int) -> None:
-        self.epoch, self.every_s = order.plan.epoch, order.mark_after_s
+        self.plan, self.every_s = order.plan, order.mark_after_s
         self.label, self.counters, self.records = label, counters, records
         self.began_s = time.monotonic()
         self.marks_at_s = self.began_s + self.every_s
@@ -48,7 +48,8 @@ class _Running:
         """How far it has come."""
         self.marks_at_s = now_s + self.every_s
         done = min(self.counters.hooks, self.records)
-        return WorkMark(self.label, now_s - self.began_s, self.records, done)
+        seconds = now_s - self.began_s
+        return WorkMark(self.label, seconds, self.records, done, self.plan.wall)
 
 
 class Marks:
@@ -97,5 +98,5 @@ class Marks:
                 due = [running for running in self._running if running.marks_at_s <= now]
                 shortest = min((running.every_s for running in self._running), default=1.0)
             for running in due:
-                write_mark(self._store, running.epoch, running.mark(now))
+                write_mark(self._store, running.plan.epoch, running.mark(now))
             time.sleep(max(POLL_S_MIN, shortest / 4))

@@ -134,7 +134,8 @@ class SimulatedSubstrate:
         self.time_passes(int(seconds * 1e6))
         done = self._chance.random.randint(0, records)
         with self._workers.taken() as worker:
-            write_mark(worker.store, task.plan.epoch, WorkMark(label, seconds, records, done))
+            mark = WorkMark(label, seconds, records, done, task.plan.wall)
+            write_mark(worker.store, task.plan.epoch, mark)
         if look():
             self._chance.note(f"the job of epoch {task.plan.epoch} is given up")
             self.zombies.append((f"slot {label} of epoch {task.plan.epoch}", work))
