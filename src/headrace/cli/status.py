@@ -91,6 +91,10 @@ def lines_of(found: Overview) -> list[str]:
         f"  records     {found.records:,}; {found.late:,} late, "
         f"{counted(found.dead, 'dead letter')}; {found.state_bytes:,} bytes of state",
     ]
+    if found.code:
+        lines.append(f"  code        {found.code}")
+    if found.deploy:
+        lines.append(f"  deploy      {found.deploy}")
     if found.paused:
         lines.append("  paused      until `headrace resume`")
     if found.stop:

@@ -14,6 +14,7 @@ from headrace.control.queue import RequestQueue
 from headrace.engine.commands import Remote
 from headrace.engine.leading.lease import HELD, Lease, read_lease
 from headrace.plan.control import ASKED, STOPPED, Outcome, Savepoint
+from headrace.plan.deploy.code import CodeState
 from headrace.plan.elastic.decision import Decision
 from headrace.plan.ledger import Ledger
 from headrace.plan.summary import carried_rows
@@ -69,6 +70,10 @@ class Overview(msgspec.Struct, frozen=True):
     """Stream -> records of it that overloaded slots have dropped."""
     limits: dict[str, int] = {}
     """Overloaded slot, as computation/slot -> how many records it processes in an epoch."""
+    code: str = ""
+    """The fingerprint of the code in force; during a probation, that of the former code."""
+    deploy: str = ""
+    """The deploy that is under way, or how the last one has ended."""
 
 
 def overviews(remotes: Sequence[Remote]) -> list[Overview]:
@@ -119,7 +124,25 @@ def overview(remote: Remote, lease: Lease | None) -> Overview:
         carried_rows(ledger),
         ledger.counters.shed_of,
         {label: limit.records for label, limit in ledger.limits.items()},
+        ledger.code.fingerprint,
+        _deploy(ledger.code),
     )
+
+
+def _deploy(code: CodeState) -> str:
+    found, last = code.probation, code.last
+    if found is not None:
+        led = "leads" if found.taken else "has not taken over yet"
+        return (
+            f"code {found.fingerprint} {led}, on probation (mode {found.mode}) since epoch "
+            f"{found.epoch}: {found.commits} of {found.confirm_after} epochs"
+        )
+    if code.wish is not None:
+        return f"code {code.wish.fingerprint} waits for the hand-over (mode {code.wish.mode})"
+    if last is not None:
+        why = f": {last.reason}" if last.reason else ""
+        return f"the last one was {last.verdict} after epoch {last.epoch}{why}"
+    return ""
 
 
 def _state(ledger: Ledger, lease: Lease | None) -> str:

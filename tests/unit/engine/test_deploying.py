@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,18 @@ class World:
         self.store: Store = DiskStore(str(root / "state"))
         self.clock = Clock()
         self.values = VALUES
+        self.build: Callable[[PipelineBuilder], None] = lambda p: None
+        self.name, self.aliases = "C", ()
 
     def topology(self, computation: Any) -> Topology:
         p = PipelineBuilder("p")
         p.read("values", memory(self.values, timestamps=range(len(self.values))))
-        p.compute(computation, inputs={"values": str}, outputs="counts", name="C")
+        p.compute(
+            computation, inputs={"values": str}, outputs="counts", name=self.name,
+            aliases=self.aliases,
+        )  # fmt: skip
         p.stream("counts").write(sinks.jsonl(str(self.root / "out")))
+        self.build(p)
         return p.freeze()
 
     def follower(self, computation: Any, **options: Any) -> Follower:
@@ -312,3 +319,53 @@ def test_the_modes_are_those_of_the_contracts(world: World) -> None:
     facts = facts_of(world.follower(First).take_over().ledger)
     contracts = [contract_of(world.topology(c)) for c in (First, Second, Third)]
     assert [compare(contracts[0], c, facts).mode for c in contracts] == [FORWARD, FORWARD, RESTORE]
+
+
+def test_a_new_sink_begins_at_the_hand_over(world: World, caplog: Any) -> None:
+    def more(p: PipelineBuilder) -> None:
+        p.stream("counts").write(sinks.jsonl(str(world.root / "more")), name="more")
+
+    old = world.follower(First).take_over()
+    run(old, 4)
+    world.build = more
+    new = world.follower(Second)
+    handed = hand_over(old, new)
+    driver = take(new)
+    to_end(driver)
+    files = sorted(world.root.glob("more/epoch=*/*.jsonl"))
+    epochs = [int(file.parent.name.removeprefix("epoch=")) for file in files]
+    assert min(epochs) == handed.epoch + 1 and len(world.rows()) == len(VALUES)
+    assert "no longer kept" not in caplog.text
+
+
+def test_a_new_computation_starts_at_the_present(world: World) -> None:
+    def more(p: PipelineBuilder) -> None:
+        p.compute(First, inputs={"values": str}, outputs="others", name="D")
+
+    old = world.follower(First).take_over()
+    run(old, 4)
+    world.build = more
+    new = world.follower(Second)
+    hand_over(old, new, feeds={"D": ("values",)})
+    driver = take(new)
+    assert driver.ledger.ins["D"] == driver.ledger.outs["values"] > 0
+    to_end(driver)
+    assert set(driver.ledger.slots) == {"C", "D"}
+
+
+def test_a_renamed_computation_keeps_its_state_and_gives_it_back(world: World) -> None:
+    first = world.follower(First)
+    old = first.take_over()
+    run(old, 4)
+    world.name, world.aliases = "Renamed", ("C",)
+    new = world.follower(Second)
+    hand_over(old, new, k=9)
+    driver = take(new)
+    run(driver, 2)
+    assert set(driver.ledger.slots) == {"Renamed"}
+    driver.close()
+    first.follow()
+    back = first.take_over(role=first.as_role(GUARD))
+    assert set(back.ledger.slots) == {"C"}
+    to_end(back)
+    assert same(world.rows(), expected(1))

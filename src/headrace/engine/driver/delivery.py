@@ -17,7 +17,7 @@ the epoch over at once, the sink detects it by the commit that a claim or a high
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -107,11 +107,16 @@ class Deliverer:
                     "or restore the checkpoint under a new id"
                 )
 
-    def catch_up(self, found: Sequence[tuple[int, Commit]], retained: int = 1) -> None:
+    def catch_up(
+        self,
+        found: Sequence[tuple[int, Commit]],
+        retained: int = 1,
+        new: Container[str] = (),
+    ) -> None:
         """Delivers the retained epochs that a sink does not have, oldest first.
 
         `found` are the commits with their log positions. No driver can have collected files of the
-        last `retained` epochs.
+        last `retained` epochs. `new` sinks are part of a deploy: they begin here, without a word.
         """
         commits = [commit for _, commit in found]
         self._positions = {commit.epoch: position for position, commit in found}
@@ -126,7 +131,7 @@ class Deliverer:
             lost = lacking[: len(lacking) - len(kept)]
             if lost and lost[-1].epoch > commits[-1].epoch - retained:
                 self._refuse_lost(outlet, lost[-1])
-            if kept and kept[0].epoch > water + 1:
+            if kept and kept[0].epoch > water + 1 and outlet.name not in new:
                 _logger.warning(
                     "sink %r says that its last epoch is %d; epochs up to %d were delivered "
                     "before and are no longer kept, so it goes on at epoch %d",

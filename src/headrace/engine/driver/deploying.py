@@ -14,7 +14,7 @@ from headrace.failpoints import reach
 from headrace.log.entry import CONFIRM, HANDOVER, LAPSE
 from headrace.log.epochlog import EpochLog
 from headrace.plan.deploy import fold
-from headrace.plan.deploy.code import ConfirmBody, LapseBody
+from headrace.plan.deploy.code import ConfirmBody, LapseBody, new_sinks
 from headrace.plan.deploy.handover import HandedOver, Left, LetGo, is_drained, next_move
 from headrace.plan.ledger import Ledger
 from headrace.system import System
@@ -51,6 +51,13 @@ class LeadersDeploy:
         if found is not None and found.withdrawn:
             return True
         return wish is not None and is_drained(self._ledger, wish)
+
+    def catch_up(self) -> None:
+        """Delivers what sinks lack, as the driver begins; then holds what a probation holds."""
+        history = self._history
+        new = new_sinks(self._ledger.code)
+        self._deliverer.catch_up(history.commits, history.retained, new)
+        self.hold()
 
     def hold(self) -> None:
         """Keeps deliveries back, if the probation is in restore mode; called when it leads."""

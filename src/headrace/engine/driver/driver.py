@@ -150,8 +150,7 @@ class Driver:
         except IncompatibleState:
             self.log.check()  # a sink is ahead if another driver has overtaken this one
             raise
-        self._deliverer.catch_up(self.history.commits, self.history.retained)
-        self.deploy.hold()
+        self.deploy.catch_up()
         self._injectors.prepare()
         found = self._injectors.compare(self.ledger, self.options.accept_changed)
         self.notices = remember_changes(self.log, self.ledger, found)

@@ -61,12 +61,17 @@ class CodeWatch:
         if code.fingerprint == self._mine:
             self._was_in_force = True
         elif code.fingerprint and found is None:
-            return Superseded(superseded(code, self._mine), self._was_in_force)
+            return Superseded(self._why(code), self._was_in_force)
         if found is None:
             return seen
         if code.fingerprint != self._mine:
             return KeepWaiting(f"code {found.fingerprint} is on probation")
         return self._as_guard(ledger, found, generation, seen, now)
+
+    def _why(self, code: CodeState) -> str:
+        if not self._was_in_force:
+            return superseded(code, self._mine)
+        return f"code {code.fingerprint} is in force now; this driver ({self._mine}) is not needed"
 
     def unreadable(self) -> None:
         """Restarts all waiting times, because the checkpoint is unavailable."""

@@ -132,6 +132,11 @@ class Node:
         return isinstance(policy, Shed) or policy == SHED
 
     @property
+    def lasting_name(self) -> str:
+        """The name in the names of its calls: its first alias, so that a rename keeps them (L7)."""
+        return self.aliases[0] if self.aliases else self.name
+
+    @property
     def ordered(self) -> bool:
         """Whether its records wait for the watermark."""
         return self.shape.options.ordered

@@ -122,6 +122,13 @@ class CodeState(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.probation is not None and self.probation.mode == RESTORE
 
 
+def new_sinks(code: CodeState) -> frozenset[str]:
+    """Sinks that the code on probation has and the former code had not."""
+    if code.probation is None or code.contract is None:
+        return frozenset()
+    return frozenset(code.probation.contract.sinks) - frozenset(code.contract.sinks)
+
+
 class Handover(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a hand-over entry: the leader writes nothing after it."""
 

@@ -56,6 +56,7 @@ class TracedContext(ServiceContext, HookContext):
         self._unit_calls = emitter.calls
         self._plan_name = emitter.calls.plan_name
         self._services_allowed = node.services
+        self._lasting_name = node.lasting_name
         self._stream, self._cell = "", b""
         self._records: KeyRecords = NO_RECORDS
         self._identities: Identities = list
@@ -108,7 +109,9 @@ class TracedContext(ServiceContext, HookContext):
     ) -> None:
         self._count()
         at = self.time if timestamp is None else instant(timestamp, what="produce: timestamp=")
-        identity = production_identity(self._name, self._own_key(), self.cause, self._produced)
+        identity = production_identity(
+            self._lasting_name, self._own_key(), self.cause, self._produced
+        )
         self._produced += 1
         self._outputs.add(value, to, at, self._origin + identity)
 
@@ -147,7 +150,7 @@ class TracedContext(ServiceContext, HookContext):
             if question.repeats:
                 return f"{self._plan_name}:{in_plan}"
             sort = "once" if first else "each"
-            return f"{self._name}:{stream}:{own_key.hex()}:{cause.hex()}:{sort}:{ordinal}"
+            return f"{self._lasting_name}:{stream}:{own_key.hex()}:{cause.hex()}:{sort}:{ordinal}"
 
         def key() -> str:
             return self._unit_calls.idempotency_key(lasting())

@@ -259,7 +259,7 @@ class KeylessTableContext(BareTableContext):
         if known is None or len(known[1]) != len(rows):
             super()._identify(stream, rows, causes)
             return
-        name, self._tables = self._node.name, self._tables + 1
+        name, self._tables = self._node.lasting_name, self._tables + 1
         origins = self._origins(len(rows), None, causes).to_pylist()
         cells = [
             origin + production_identity(name, b"%d" % self._index, cause, self._tables)
