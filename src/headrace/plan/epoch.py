@@ -316,8 +316,6 @@ class Commit(msgspec.Struct, frozen=True):
     """Names this commit uniquely, even among commits of the same epoch in copies of the log."""
     follows: str = ""
     """The nonce of the commit before it."""
-    tasks: int = 0
-    """How many tasks a level has from the next plan on; 0 if that number does not change (J10)."""
     limits: dict[str, SlotLimit] | None = None
     """The limits of slots from the next plan on; None if they do not change (P7)."""
 

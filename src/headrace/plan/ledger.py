@@ -159,7 +159,6 @@ class Ledger(RingLedger):
         self.ins = {**self.ins, **commit.ins}
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
-        self.tasks = commit.tasks or self.tasks
         self.limits = self.limits if commit.limits is None else commit.limits
         for stream, splits in commit.splits.items():
             known = self.splits.get(stream, {})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from tests.unit.engine.support import counting, follower_of, run
 
 from headrace.engine.driver.takeover import tasks_for
 from headrace.engine.history.recovery import recover
 from headrace.log.epochlog import EpochLog
+from headrace.plan.elastic.decision import Decided
+from headrace.plan.elastic.fold import fold_report
 from headrace.store.memory import MemoryStore
 
 VALUES = list(range(24))
@@ -32,14 +33,13 @@ def test_tasks_follow_cores_and_slots_only_where_spark_adds_executors(
 def test_a_commit_changes_the_number_of_tasks_from_the_next_plan_on() -> None:
     store = MemoryStore()
     driver = follower_of(counting(VALUES), store, slots=5).take_over()
-    complete = driver._complete
 
-    def with_tasks(plan):
-        commit, riders = complete(plan)
-        tasks = 7 if plan.epoch == 2 else 0
-        return msgspec.structs.replace(commit, tasks=tasks), riders
+    def scaled(plan, ledger):
+        decided = Decided(tasks=7) if plan.epoch == 2 else None
+        fold_report(ledger, None, decided)
+        return None, decided
 
-    driver._complete = with_tasks
+    driver._elastic.committed = scaled
     run(driver, 4)
     plans = {order.plan.epoch: order.plan.tasks for order in driver.substrate.tasks}
     assert plans == {1: 2, 2: 2, 3: 7, 4: 7}
