@@ -48,7 +48,6 @@ class DeployChecker:
         """Epochs that were taken back: they have no rows."""
         self.positions: dict[str, int] = {}
         self.handovers = self.confirmed = self.rolled_back = 0
-        self.finished = False
 
     @property
     def in_force(self) -> str:

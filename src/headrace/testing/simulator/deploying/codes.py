@@ -72,13 +72,20 @@ class StageOfThree(StageOfTwo, version=3):
 class AckedSource(SimulatedSource):
     """A source that reports what it is told about progress."""
 
-    on_acknowledged: Callable[[str, int], None] = staticmethod(lambda split, position: None)
+    def __init__(
+        self,
+        timing: Timing,
+        records: Mapping[str, Sequence[Any]],
+        acknowledged: Callable[[str, int], None],
+    ) -> None:
+        super().__init__(timing, records)
+        self._acknowledged = acknowledged
 
     def settle(self, split: str, position: int) -> None:
-        self.on_acknowledged(split, position)
+        self._acknowledged(split, position)
 
     def release(self, split: str, position: int) -> None:
-        self.on_acknowledged(split, position)
+        self._acknowledged(split, position)
 
 
 class Codes:
@@ -86,7 +93,7 @@ class Codes:
 
     def __init__(self, random: Random, records: int) -> None:
         readable = random.random() < 0.33
-        self._kinds = {
+        self._kinds: dict[str, type[Stage]] = {
             A: Stage,
             B: Stage if readable else StageOfTwo,
             C: Stage if readable else random.choice((StageOfTwo, StageOfThree)),
@@ -108,8 +115,8 @@ class Codes:
     ) -> tuple[Topology, AckedSource]:
         """The pipeline of a code, in a process of its own; `fails`: with its mistake, if any."""
         p = PipelineBuilder("deploys")
-        source = AckedSource(Timing(timestamp="at", lateness=f"{LATENESS_US}us"), records)
-        source.on_acknowledged = acknowledged  # type: ignore[method-assign]
+        timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
+        source = AckedSource(timing, records, acknowledged)
         for split, count in shown.items():
             source.show(split, count)
         p.read("numbers", source)
