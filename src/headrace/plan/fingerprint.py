@@ -103,5 +103,12 @@ def _function_text(function: Callable[..., Any]) -> str:
 
 
 def _code_text(code: CodeType) -> str:
-    constants = (_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
+    constants = (_constant_text(constant) for constant in code.co_consts)
     return f"{code.co_code.hex()} {code.co_names} {' '.join(constants)}"
+
+
+def _constant_text(constant: Any) -> str:
+    """The same in every process: a set is walked in an order that depends on the hash seed."""
+    if isinstance(constant, CodeType):
+        return _code_text(constant)
+    return repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
