@@ -14,6 +14,7 @@ Rules of quiet (K5):
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Container, Mapping
 
 from headrace.plan.elastic.cascade import Bounds, Step, cascade
@@ -24,7 +25,7 @@ from headrace.plan.elastic.figures import ComputationLoad
 from headrace.plan.elastic.scale import figure_of
 from headrace.plan.elastic.scaler import SECOND_US, Target, Use, targets
 from headrace.plan.elastic.settings import EVEN, RING, Elasticity, Scale
-from headrace.plan.elastic.view import RingView, joined, pieces_of
+from headrace.plan.elastic.view import SPANS_MAX, RingView, joined, pieces_of
 from headrace.plan.rings.wanted import Move, Wanted
 
 WORTH = 32
@@ -48,6 +49,7 @@ def decide_rings(
     found: dict[str, Wanted] = {}
     asked: dict[str, tuple[int, ...]] = {}
     decisions: list[Decision] = []
+    counts: dict[str, int] = {name: len(ring.slots) for name, ring in rings.items()}
     goals: dict[str, Target] = {}
     if settings.scale is not None and settings.policy != RING:
         uses = {name: _use(loads[name], ring, wall) for name, ring in rings.items()}
@@ -72,14 +74,15 @@ def decide_rings(
             if step.asked != load.asked:
                 asked[name] = step.asked
             if step.moves:
-                after = len(ring.after(step.moves).slots)
+                after = slots + step.slots
                 want = Wanted(moves=step.moves, expects=ring.version, reason=reason, by=by)
+        counts[name] = after
         if want is not None:
             found[name] = want
         if want is not None or name in asked:
             moved = len(want.moves) if want is not None else 0
             decisions.append(Decision(epoch, wall, name, by, reason, slots, after, moved))
-    return Decided(found, _tasks(found, rings, settings, tasks), asked, tuple(decisions))
+    return Decided(found, _tasks(counts, settings, tasks) if found else 0, asked, tuple(decisions))
 
 
 def _evened(
@@ -118,15 +121,15 @@ def _loads_after(
 ) -> dict[int, int]:
     """The load of each slot after some moves, as far as sketches show."""
     after = dict(known)
+    lows = [move.low for move in moves]
     for slot, sketch in load.sketches.items():
         if slot not in known:
             continue
         for piece in pieces_of(ring.spans(slot), sketch, known[slot]):
-            for move in moves:
-                if move.low <= piece.low and piece.last <= move.last:
-                    after[slot] -= piece.load
-                    after[move.to] = after.get(move.to, 0) + piece.load
-                    break
+            at = bisect_right(lows, piece.low) - 1
+            if at >= 0 and piece.last <= moves[at].last:
+                after[slot] -= piece.load
+                after[moves[at].to] = after.get(moves[at].to, 0) + piece.load
     return after
 
 
@@ -185,24 +188,15 @@ def _resized(
     else:
         least = sorted(slots, key=lambda slot: (known[slot], -slot))[: len(slots) - count]
         slots = [slot for slot in slots if slot not in least]
+    if any(len(ring.runs(slot)[0]) > SPANS_MAX for slot in set(ring.slots) - set(slots)):
+        return by_number  # what leaves would need too many moves
     moves = spread(ring, known, load.sketches, slots, settings.moves_max)
-    if set(ring.after(moves).slots) != set(slots):
+    if not set(slots) - set(ring.slots) <= {move.to for move in moves}:
         return by_number  # a new slot got nothing: without sketches nothing can be divided
     return Wanted(moves=moves, expects=ring.version, reason=reason, by=SCALER)
 
 
-def _tasks(
-    found: Mapping[str, Wanted],
-    rings: Mapping[str, RingView],
-    settings: Elasticity,
-    tasks: int,
-) -> int:
+def _tasks(slots: Mapping[str, int], settings: Elasticity, tasks: int) -> int:
     """How many tasks a level needs for the wanted rings, on a cluster that can grow; else 0."""
-    if not settings.sets_tasks or not found:
-        return 0
-    slots = []
-    for name, ring in rings.items():
-        want = found.get(name, Wanted())
-        slots.append(want.slots or len(ring.after(want.moves).slots))
-    needed = max(slots)
-    return needed if needed != (tasks or settings.tasks) else 0
+    needed = max(slots.values())
+    return needed if settings.sets_tasks and needed != (tasks or settings.tasks) else 0

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.elastic.sketch import Sketch
-from headrace.plan.elastic.view import RingView, pieces_of
+from headrace.plan.elastic.view import RingView, lengths_of, pieces_of
 from headrace.plan.rings.wanted import Move
 
 
@@ -43,6 +44,8 @@ class Step:
     """The cascade after the step: each slot has asked the next one; empty if there is none."""
     reason: str = ""
     """Why; empty if nothing was decided."""
+    slots: int = 0
+    """How many slots more there are after it."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _new_slot(
     new = next(number for number in range(len(slots) + 1) if number not in slots)
     moves = _tail(arcs[giver], sketches.get(giver), load[giver], load[giver] // 2, new)
     reason = f"no slot has room: slot {new} is new" if moves else "no slot has room for one key"
-    return Step(moves, (), reason)
+    return Step(moves, (), reason, len(moves))
 
 
 def _leave(arcs: Mapping[int, _Arc], load: Mapping[int, int], bounds: Bounds) -> Step:
@@ -130,7 +133,7 @@ def _leave(arcs: Mapping[int, _Arc], load: Mapping[int, int], bounds: Bounds) ->
             continue
         if load[slot] + load[arc.following] <= bounds.low:
             reason = f"slots {slot} and {arc.following} have little to do: slot {slot} leaves"
-            return Step((Move(arc.low, arc.last, arc.following),), (), reason)
+            return Step((Move(arc.low, arc.last, arc.following),), (), reason, -1)
     return Step()
 
 
@@ -155,16 +158,17 @@ def _arcs(view: RingView) -> dict[int, _Arc]:
     Under this policy a slot has one run, or two around the end of the key space.
     """
     owners = view.owners
-    ends = np.flatnonzero(np.append(owners[1:] != owners[:-1], True)).tolist()
-    runs: list[_Arc] = []
-    first = 0
-    for end in ends:
-        low, last = view.interval(first)[0], view.interval(end)[1]
-        following = int(owners[end + 1]) if end + 1 < len(owners) else int(owners[0])
-        runs.append(_Arc(low, last, int(owners[end]), following))
-        first = end + 1
-    found: dict[int, _Arc] = {}
-    for run in sorted(runs, key=lambda run: (run.low - run.last, run.low)):
-        if run.following != run.slot or len(runs) == 1:
-            found.setdefault(run.slot, run)
-    return found
+    ends = np.flatnonzero(np.append(owners[1:] != owners[:-1], True))
+    firsts = np.append(0, ends[:-1] + 1)
+    slots = owners[ends]
+    following = np.append(slots[1:], slots[0])
+    lasts = np.full(len(ends), np.uint64(HASH_SPACE - 1))
+    lasts[:-1] = view.lows[ends[:-1] + 1] - np.uint64(1)
+    lows = view.lows[firsts]
+    order = np.lexsort((lows, -lengths_of(lows, lasts), slots))
+    order = order[(following != slots)[order]] if len(order) > 1 else order
+    _, first_of = np.unique(slots[order], return_index=True)
+    return {
+        int(slots[i]): _Arc(int(lows[i]), int(lasts[i]), int(slots[i]), int(following[i]))
+        for i in order[first_of].tolist()
+    }

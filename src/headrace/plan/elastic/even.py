@@ -198,7 +198,10 @@ def _best_run(pieces: list[Piece], need: int) -> tuple[int, int]:
         # Runs that end here: each suffix may be the cheapest one that has half of the need.
         at, part, size = first, load, length
         while at <= end and part > 0:
-            cost = (0, size / part) if 2 * part >= need else (1, -part)
+            enough = 2 * part >= need
+            if not enough and best_cost is not None and best_cost[0] == 0:
+                break
+            cost = (0, size / part) if enough else (1, -part)
             if best_cost is None or cost < best_cost:
                 best, best_cost = (at, end + 1), cost
             part -= pieces[at].load

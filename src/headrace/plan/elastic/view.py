@@ -14,6 +14,12 @@ from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.elastic.sketch import Sketch
 from headrace.plan.rings.wanted import Move
 
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+SPANS_MAX = 128
+"""How many spans of one slot a decision looks at, the longest first."""
+
 Interval = tuple[int, int, int]
 """(first hash, last hash, slot)."""
 
@@ -22,7 +28,7 @@ Interval = tuple[int, int, int]
 class RingView:
     """The intervals of a ring: where each begins, and which slot owns it."""
 
-    lows: np.ndarray[Any, np.dtype[np.uint64]]
+    lows: Hashes
     owners: np.ndarray[Any, np.dtype[np.int64]]
     version: int = 0
     slots: tuple[int, ...] = ()
@@ -42,16 +48,23 @@ class RingView:
         high = int(self.lows[index + 1]) if index + 1 < len(self.lows) else HASH_SPACE
         return int(self.lows[index]), high - 1, int(self.owners[index])
 
+    def runs(self, slot: int) -> tuple[Hashes, Hashes]:
+        """(first, last hash) of each run of intervals of a slot, as arrays."""
+        mine = np.flatnonzero(self.owners == slot)
+        if not len(mine):
+            return self.lows[:0], self.lows[:0]
+        begins = np.append(True, np.diff(mine) > 1)
+        ends = np.append(begins[1:], True)
+        following = mine[ends] + 1
+        lasts = np.full(len(following), np.uint64(HASH_SPACE - 1))
+        inside = following < len(self.lows)
+        lasts[inside] = self.lows[following[inside]] - np.uint64(1)
+        return self.lows[mine[begins]], lasts
+
     def spans(self, slot: int) -> list[tuple[int, int]]:
-        """(first, last hash) of each interval of a slot; neighbours are joined."""
-        found: list[tuple[int, int]] = []
-        for index in np.flatnonzero(self.owners == slot).tolist():
-            low, last, _ = self.interval(index)
-            if found and found[-1][1] + 1 == low:
-                found[-1] = (found[-1][0], last)
-            else:
-                found.append((low, last))
-        return found
+        """(first, last hash) of each run of intervals of a slot."""
+        lows, lasts = self.runs(slot)
+        return list(zip(lows.tolist(), lasts.tolist(), strict=True))
 
     def after(self, moves: Iterable[Move]) -> RingView:
         """The ring after some moves, neighbours of one slot joined."""
@@ -88,21 +101,33 @@ class Piece:
         return self.last - self.low + 1
 
 
+def lengths_of(lows: Hashes, lasts: Hashes) -> Floats:
+    """How many hashes each run has."""
+    return (lasts - lows).astype(np.float64) + 1.0
+
+
+def longest(spans: Sequence[tuple[int, int]], number: int) -> list[tuple[int, int]]:
+    """The longest spans, in order: with thousands of them, the others matter little."""
+    if len(spans) <= number:
+        return list(spans)
+    return sorted(sorted(spans, key=lambda span: (span[0] - span[1], span[0]))[:number])
+
+
 def pieces_of(spans: Sequence[tuple[int, int]], sketch: Sketch, load: int) -> list[Piece]:
     """A slot's spans cut at the bins of its sketch, in order, with its load spread over them.
 
     A heavy hash is a piece of its own. What lies before the first bin, and in no bin, has no load.
+    Of a slot with very many spans, only the longest are cut; the load of the others is left out.
     """
     heavy = dict(sketch.heavy)
     bins = sketch.bins
-    edges = sorted(
-        {low for low, _ in bins} | {h for h in heavy} | {h + 1 for h in heavy if h + 1 < HASH_SPACE}
-    )
-    found: list[Piece] = []
+    edges = sorted({low for low, _ in bins} | {*heavy} | {h + 1 for h in heavy})
     starts = [low for low, _ in bins]
+    lengths = _bin_lengths(spans, starts) if len(spans) > SPANS_MAX else None
+    found: list[Piece] = []
     shares: list[list[Piece]] = [[] for _ in bins]
     total = max(sketch.total, 1)
-    for first, last in spans:
+    for first, last in longest(spans, SPANS_MAX):
         cuts = [first, *edges[bisect_right(edges, first) : bisect_right(edges, last)], last + 1]
         for low, high in pairwise(cuts):
             piece = Piece(low, high - 1, 0, low in heavy)
@@ -111,11 +136,27 @@ def pieces_of(spans: Sequence[tuple[int, int]], sketch: Sketch, load: int) -> li
                 piece.load = load * heavy[low] // total
             elif (index := bisect_right(starts, low) - 1) >= 0:
                 shares[index].append(piece)
-    for (_, records), mine in zip(bins, shares, strict=True):
+    for index, ((_, records), mine) in enumerate(zip(bins, shares, strict=True)):
         length = sum(piece.length for piece in mine)
+        if lengths is not None:
+            length = max(length, lengths[index])
         for piece in mine:
             piece.load = load * records * piece.length // (total * length)
     return found
+
+
+def _bin_lengths(spans: Sequence[tuple[int, int]], starts: Sequence[int]) -> list[int]:
+    """How many hashes of the spans lie in each bin."""
+    lows = np.array([low for low, _ in spans], np.uint64)
+    lasts = np.array([last for _, last in spans], np.uint64)
+    before = np.concatenate(([0.0], np.cumsum(lengths_of(lows, lasts))))
+    at = np.searchsorted(lows, np.array(starts, np.uint64), side="right")
+    inside = np.maximum(at - 1, 0)
+    reached = np.minimum(np.array(starts, np.float64), lasts[inside].astype(np.float64) + 1.0)
+    part = np.where(at > 0, np.maximum(reached - lows[inside].astype(np.float64), 0.0), 0.0)
+    covered = before[inside] + part
+    ends = np.append(covered[1:], before[-1])
+    return [max(int(each), 1) for each in (ends - covered).tolist()]
 
 
 def joined(moves: Iterable[Move]) -> tuple[Move, ...]:
