@@ -14,7 +14,6 @@ Rules of quiet (K5):
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Container, Mapping
 
 from headrace.plan.elastic.cascade import Bounds, Step, cascade
@@ -25,7 +24,7 @@ from headrace.plan.elastic.figures import ComputationLoad
 from headrace.plan.elastic.scale import figure_of
 from headrace.plan.elastic.scaler import SECOND_US, Target, Use, targets
 from headrace.plan.elastic.settings import EVEN, RING, Elasticity, Scale
-from headrace.plan.elastic.view import SPANS_MAX, RingView, joined, pieces_of
+from headrace.plan.elastic.view import SPANS_MAX, RingView, joined
 from headrace.plan.rings.wanted import Move, Wanted
 
 WORTH = 32
@@ -89,7 +88,7 @@ def _evened(
     ring: RingView, load: ComputationLoad, settings: Elasticity
 ) -> tuple[tuple[Move, ...], str]:
     """The moves of the policy `even`, and why; () if the load is even enough."""
-    slots = ring.slots
+    slots = set(ring.slots)
     known = {slot: figure for slot, figure in load.averages().items() if slot in slots}
     if len(known) < 2 or load.reports < load.reports_needed:
         return (), ""
@@ -101,10 +100,9 @@ def _evened(
     reason = ""
     after = dict(known)
     if hot and twice[hot[0]] >= settings.busy_min * SECOND_US:
-        moves = spread(ring, known, load.sketches, slots, settings.moves_max)
-        after = _loads_after(ring, known, load, moves)
-        if (max(known.values()) - max(after.values())) * WORTH < fair:
-            moves, after = (), dict(known)  # it would not help enough
+        found = spread(ring, known, load.sketches, slots, settings.moves_max)
+        if (max(known.values()) - max(found.load.values())) * WORTH >= fair:
+            moves, after = found.moves, found.load  # otherwise it would not help enough
         times = f"{twice[hot[0]] / max(fair, 1):.1f}"
         reason = f"slot {hot[0]} has {times} times its share in two reports in a row"
     most = settings.intervals_per_slot * len(slots)
@@ -114,23 +112,6 @@ def _evened(
     if not moves:
         reason = f"{len(ring)} intervals are more than {most}: cold ones are merged"
     return joined([*moves, *merges]), reason
-
-
-def _loads_after(
-    ring: RingView, known: Mapping[int, int], load: ComputationLoad, moves: tuple[Move, ...]
-) -> dict[int, int]:
-    """The load of each slot after some moves, as far as sketches show."""
-    after = dict(known)
-    lows = [move.low for move in moves]
-    for slot, sketch in load.sketches.items():
-        if slot not in known:
-            continue
-        for piece in pieces_of(ring.spans(slot), sketch, known[slot]):
-            at = bisect_right(lows, piece.low) - 1
-            if at >= 0 and piece.last <= moves[at].last:
-                after[slot] -= piece.load
-                after[moves[at].to] = after.get(moves[at].to, 0) + piece.load
-    return after
 
 
 def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Step:
@@ -154,7 +135,7 @@ def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Ste
 
 
 def _use(load: ComputationLoad, ring: RingView, wall: int) -> Use:
-    slots = ring.slots
+    slots = set(ring.slots)
     known = {slot: figure_of(step) for slot, step in load.busy.items() if slot in slots}
     # A slot without a figure counts as the others do on average: it has work to do all the same.
     busy = sum(known.values()) * len(slots) // max(len(known), 1)
@@ -177,21 +158,22 @@ def _resized(
     ring: RingView, load: ComputationLoad, count: int, settings: Elasticity, reason: str
 ) -> Wanted:
     """A ring with another number of slots: by load where sketches are known, or just the number."""
-    known = {slot: figure for slot, figure in load.averages().items() if slot in ring.slots}
+    present = set(ring.slots)
+    known = {slot: figure for slot, figure in load.averages().items() if slot in present}
     by_number = Wanted(slots=count, reason=reason, by=SCALER)
     if len(known) < len(ring.slots):
         return by_number
     slots = list(ring.slots)
     if count > len(slots):
-        free = (number for number in range(count + len(slots)) if number not in ring.slots)
+        free = (number for number in range(count + len(slots)) if number not in present)
         slots += [next(free) for _ in range(count - len(slots))]
     else:
-        least = sorted(slots, key=lambda slot: (known[slot], -slot))[: len(slots) - count]
+        least = set(sorted(slots, key=lambda slot: (known[slot], -slot))[: len(slots) - count])
         slots = [slot for slot in slots if slot not in least]
-    if any(len(ring.runs(slot)[0]) > SPANS_MAX for slot in set(ring.slots) - set(slots)):
+    if any(len(ring.runs(slot)[0]) > SPANS_MAX for slot in present - set(slots)):
         return by_number  # what leaves would need too many moves
-    moves = spread(ring, known, load.sketches, slots, settings.moves_max)
-    if not set(slots) - set(ring.slots) <= {move.to for move in moves}:
+    moves = spread(ring, known, load.sketches, slots, settings.moves_max).moves
+    if not set(slots) - present <= {move.to for move in moves}:
         return by_number  # a new slot got nothing: without sketches nothing can be divided
     return Wanted(moves=moves, expects=ring.version, reason=reason, by=SCALER)
 

@@ -141,7 +141,8 @@ def _tail(arc: _Arc, sketch: Sketch | None, load: int, amount: int, taker: int) 
     """The end of an arc, next to its neighbour, that has about `amount` of the slot's load."""
     if sketch is None or not sketch.total or amount <= 0:
         return ()
-    pieces = pieces_of([(arc.low, arc.last)], sketch, load)
+    run = np.array([arc.low], np.uint64), np.array([arc.last], np.uint64)
+    pieces = pieces_of(run, sketch, load)
     taken, low = 0, arc.last + 1
     for piece in reversed(pieces):
         if taken + piece.load > amount * 17 // 16:

@@ -14,6 +14,8 @@ moves at most once, from its owner to its new slot.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from headrace.plan.elastic.sketch import Sketch
@@ -27,18 +29,27 @@ BESIDE_A_KEY = 1.08
 ROUNDS_MAX = 4096
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Moves, and the load of each slot after them, as far as sketches show."""
+
+    moves: tuple[Move, ...]
+    load: dict[int, int]
+
+
 def spread(
     view: RingView,
     load: Mapping[int, int],
     sketches: Mapping[int, Sketch],
     slots: Collection[int],
     moves_max: int,
-) -> tuple[Move, ...]:
+) -> Spread:
     """The moves that spread the load over `slots`: of the ring's slots others leave, new ones join.
 
     `load` has a figure for each slot that may give or take; new slots need none.
     """
-    return _Spreading(view, load, sketches, slots).moves(moves_max)
+    spreading = _Spreading(view, load, sketches, slots)
+    return Spread(spreading.moves(moves_max), spreading.load)
 
 
 def hot_slots(
@@ -84,25 +95,29 @@ class _Spreading:
         self._view = view
         present = set(view.slots)
         self._leaving = sorted(present - set(slots))
-        self._load = {s: load.get(s, 0) for s in slots if s in load or s not in present}
+        self.load = {s: load.get(s, 0) for s in slots if s in load or s not in present}
         self._pieces: dict[int, list[Piece]] = {}
         """Giver -> its pieces that have not moved, in the order of hashes."""
         for slot, sketch in sketches.items():
             if slot in load and slot in present and sketch.total:
-                self._pieces[slot] = pieces_of(view.spans(slot), sketch, load[slot])
+                self._pieces[slot] = pieces_of(view.runs(slot), sketch, load[slot])
         for slot in self._leaving:
             if slot not in self._pieces:
                 self._pieces[slot] = _by_length(view.spans(slot), load.get(slot, 0))
         heavy = [p.load for pieces in self._pieces.values() for p in pieces if p.heavy]
         leaving = sum(load.get(slot, 0) for slot in self._leaving)
-        shares = sorted(self._load.values())
+        shares = sorted(self.load.values())
         if shares:  # what leaves counts for the average, wherever it goes
             shares[0] += leaving
         self._fair = fair_share(shares, heavy)
         self._moves: list[Move] = []
+        self._heaviest = {slot: _heaviest(pieces) for slot, pieces in self._pieces.items()}
+        self._least_busy = [(figure, slot) for slot, figure in self.load.items()]
+        """A heap; what it says of a slot that has changed since is out of date."""
+        heapify(self._least_busy)
 
     def moves(self, moves_max: int) -> tuple[Move, ...]:
-        if not self._load:
+        if not self.load:
             return ()
         for slot in self._leaving:
             self._empty(slot)
@@ -110,7 +125,7 @@ class _Spreading:
         for _ in range(ROUNDS_MAX):
             if len(self._moves) >= moves_max:
                 break
-            givers = [s for s in self._load if s in self._pieces and s not in stuck]
+            givers = [s for s in self.load if s in self._pieces and s not in stuck]
             if not givers:
                 break
             giver = max(givers, key=lambda s: (self._excess(s), -s))
@@ -122,28 +137,42 @@ class _Spreading:
 
     def _excess(self, slot: int) -> int:
         """What a slot has above its fair share, or above its heaviest key if that is more."""
-        heaviest = max((p.load for p in self._pieces[slot] if p.heavy), default=0)
-        return self._load[slot] - max(self._fair, heaviest)
+        return self.load[slot] - max(self._fair, self._heaviest[slot])
 
     def _empty(self, slot: int) -> None:
         """Gives all of a slot away: runs of hashes, each to the slot with the most room."""
         taker, taken = self._least(), 0
         for piece in self._pieces.pop(slot):
-            room = self._fair - self._load[taker]
+            room = self._fair - self.load[taker]
             if taken and piece.load > room:
                 taker, taken = self._least(), 0
             self._move(piece.low, piece.last, piece.load, taker)
             taken += 1
 
     def _least(self, besides: int | None = None) -> int:
-        return min((s for s in self._load if s != besides), key=lambda s: (self._load[s], s))
+        """The least busy slot; there is one `besides` another."""
+        aside = None
+        while True:
+            figure, slot = self._least_busy[0]
+            if self.load[slot] == figure and slot != besides:
+                break
+            heappop(self._least_busy)
+            if self.load[slot] == figure:
+                aside = (figure, slot)
+        if aside is not None:
+            heappush(self._least_busy, aside)
+        return slot
+
+    def _changed(self, slot: int, more: int) -> None:
+        self.load[slot] += more
+        heappush(self._least_busy, (self.load[slot], slot))
 
     def _give(self, giver: int) -> bool:
         """Moves one key or one run of hashes from a slot to the least busy one."""
-        if len(self._load) < 2:
+        if len(self.load) < 2:
             return False
         taker = self._least(giver)
-        need = min(self._excess(giver), self._fair * NEAR // 32 - self._load[taker])
+        need = min(self._excess(giver), self._fair * NEAR // 32 - self.load[taker])
         pieces = self._pieces[giver]
         first, end = _best_run(pieces, need)
         if first == end:
@@ -154,7 +183,8 @@ class _Spreading:
         del pieces[first:end]
         for piece in run:
             self._move(piece.low, piece.last, piece.load, taker)
-        self._load[giver] -= sum(piece.load for piece in run)
+        self._changed(giver, -sum(piece.load for piece in run))
+        self._heaviest[giver] = _heaviest(pieces)
         return True
 
     def _too_heavy(self, giver: int, taker: int) -> tuple[int, int]:
@@ -167,12 +197,16 @@ class _Spreading:
         if len(heavy) < 2 or taker not in self._pieces:
             return 0, 0
         load, index = heavy[0]
-        helps = self._load[taker] + load < self._load[giver] - self._fair // 32
+        helps = self.load[taker] + load < self.load[giver] - self._fair // 32
         return (index, index + 1) if helps else (0, 0)
 
     def _move(self, low: int, last: int, load: int, taker: int) -> None:
         self._moves.append(Move(low, last, taker))
-        self._load[taker] += load
+        self._changed(taker, load)
+
+
+def _heaviest(pieces: list[Piece]) -> int:
+    return max((piece.load for piece in pieces if piece.heavy), default=0)
 
 
 def _best_run(pieces: list[Piece], need: int) -> tuple[int, int]:

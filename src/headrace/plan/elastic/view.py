@@ -18,7 +18,7 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 SPANS_MAX = 128
-"""How many spans of one slot a decision looks at, the longest first."""
+"""How many runs of one slot a decision looks at, the longest first."""
 
 Interval = tuple[int, int, int]
 """(first hash, last hash, slot)."""
@@ -106,28 +106,29 @@ def lengths_of(lows: Hashes, lasts: Hashes) -> Floats:
     return (lasts - lows).astype(np.float64) + 1.0
 
 
-def longest(spans: Sequence[tuple[int, int]], number: int) -> list[tuple[int, int]]:
-    """The longest spans, in order: with thousands of them, the others matter little."""
-    if len(spans) <= number:
-        return list(spans)
-    return sorted(sorted(spans, key=lambda span: (span[0] - span[1], span[0]))[:number])
+def spans_of(lows: Hashes, lasts: Hashes) -> list[tuple[int, int]]:
+    """The longest runs, in order: with thousands of them, the others matter little."""
+    if len(lows) > SPANS_MAX:
+        chosen = np.sort(np.lexsort((lows, lows - lasts))[:SPANS_MAX])
+        lows, lasts = lows[chosen], lasts[chosen]
+    return list(zip(lows.tolist(), lasts.tolist(), strict=True))
 
 
-def pieces_of(spans: Sequence[tuple[int, int]], sketch: Sketch, load: int) -> list[Piece]:
-    """A slot's spans cut at the bins of its sketch, in order, with its load spread over them.
+def pieces_of(runs: tuple[Hashes, Hashes], sketch: Sketch, load: int) -> list[Piece]:
+    """A slot's runs cut at the bins of its sketch, in order, with its load spread over them.
 
     A heavy hash is a piece of its own. What lies before the first bin, and in no bin, has no load.
-    Of a slot with very many spans, only the longest are cut; the load of the others is left out.
+    Of a slot with very many runs, only the longest are cut; the load of the others is left out.
     """
     heavy = dict(sketch.heavy)
     bins = sketch.bins
     edges = sorted({low for low, _ in bins} | {*heavy} | {h + 1 for h in heavy})
     starts = [low for low, _ in bins]
-    lengths = _bin_lengths(spans, starts) if len(spans) > SPANS_MAX else None
+    lengths = _bin_lengths(*runs, starts) if len(runs[0]) > SPANS_MAX else None
     found: list[Piece] = []
     shares: list[list[Piece]] = [[] for _ in bins]
     total = max(sketch.total, 1)
-    for first, last in longest(spans, SPANS_MAX):
+    for first, last in spans_of(*runs):
         cuts = [first, *edges[bisect_right(edges, first) : bisect_right(edges, last)], last + 1]
         for low, high in pairwise(cuts):
             piece = Piece(low, high - 1, 0, low in heavy)
@@ -145,10 +146,8 @@ def pieces_of(spans: Sequence[tuple[int, int]], sketch: Sketch, load: int) -> li
     return found
 
 
-def _bin_lengths(spans: Sequence[tuple[int, int]], starts: Sequence[int]) -> list[int]:
-    """How many hashes of the spans lie in each bin."""
-    lows = np.array([low for low, _ in spans], np.uint64)
-    lasts = np.array([last for _, last in spans], np.uint64)
+def _bin_lengths(lows: Hashes, lasts: Hashes, starts: Sequence[int]) -> list[int]:
+    """How many hashes of the runs lie in each bin."""
     before = np.concatenate(([0.0], np.cumsum(lengths_of(lows, lasts))))
     at = np.searchsorted(lows, np.array(starts, np.uint64), side="right")
     inside = np.maximum(at - 1, 0)

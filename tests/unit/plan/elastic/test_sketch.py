@@ -44,7 +44,8 @@ def test_pieces_tile_the_spans_and_share_the_load(
     spans = [(0, half // 2 - 1), (half, HASH_SPACE - 1)]
     mine = [(h, n) for h, n in records if any(low <= h <= last for low, last in spans)]
     sketch = made(mine)
-    pieces = pieces_of(spans, sketch, load)
+    runs = np.array([s[0] for s in spans], np.uint64), np.array([s[1] for s in spans], np.uint64)
+    pieces = pieces_of(runs, sketch, load)
     for low, last in spans:
         inside = [p for p in pieces if low <= p.low and p.last <= last]
         assert inside[0].low == low
