@@ -34,6 +34,8 @@ class LoadChecker:
         self.is_whole = True
         """Whether every entry so far was folded."""
         self._rings: dict[str, RingView] = {}
+        self._moves: dict[str, list[list[int]]] = {}
+        """Moves of the last plan, by computation."""
         self._wall = 0
 
     def entry(self, kind: str, body: dict[str, Any]) -> None:
@@ -50,6 +52,7 @@ class LoadChecker:
 
     def _planned(self, plan: dict[str, Any]) -> None:
         self._wall = max(self._wall, plan["wall"])
+        self._moves = plan["moves"]
         for name, base in plan.get("ring_bases", {}).items():
             if name not in self._rings and base.startswith("even/"):
                 slots = int(base.removeprefix("even/"))
@@ -57,8 +60,8 @@ class LoadChecker:
                 self._rings[name] = RingView.of(lows, range(slots), plan["rings"][name])
 
     def _committed(self, body: dict[str, Any], commit: dict[str, Any]) -> None:
-        for name, (moves, _) in commit.get("steps", {}).items():
-            after = self._rings[name].after([Move(*move) for move in moves])
+        for name in commit.get("steps", {}):
+            after = self._rings[name].after([Move(*move) for move in self._moves[name]])
             version = commit["rings"][name]
             self._rings[name] = RingView(after.lows, after.owners, version, after.slots)
             self.state = self.state.without(name)
