@@ -77,6 +77,8 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench scale --json out/scale.json
 	$(BIN)/headrace bench stores --rounds 3 --json out/stores.json
 	$(BIN)/headrace bench rescale --rounds 3 --json out/rescale.json
+	$(BIN)/headrace bench balance --json out/balance.json
+	$(BIN)/headrace bench scaler --json out/scaler.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
 		--json out/windowed-count-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \

@@ -95,7 +95,7 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
     in_cycle = node.name in topology.in_cycle
     load = None
     if emitter.order.plan.sketch:
-        load = slot_load(arrivals, received.bytes_of(node, slot), delta)
+        load = slot_load([*waiting, *arrivals], received.bytes_of(node, slot), delta)
     return Report(
         label=emitter.label,
         host=node.name,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from headrace.errors import HeadraceError
 from headrace.model.values.shown import encodable
-from headrace.plan.epoch import Report
+from headrace.plan.epoch import CARRIED, Report
 from headrace.plan.units import TORN
 from headrace.plan.watermarks import UNBOUNDED
 from headrace.worker.exchange.controls import ControlRows
@@ -64,7 +64,9 @@ def _run(
     end, sent = emitter.close(done.mark)
     controls.add(end, (header for header, _ in sent))
     if done.load is not None:
-        done = replace(done, load=replace(done.load, bytes_out=emitter.bytes_out))
+        carried = sum(file.rows for file in emitter.outbox if file.kind == CARRIED)
+        sent_on = replace(done.load, bytes_out=emitter.bytes_out, carried=carried)
+        done = replace(done, load=sent_on)
     report = replace(
         done,
         digest=end.digest,
