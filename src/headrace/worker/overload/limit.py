@@ -13,6 +13,8 @@ Without a limit and without carried records, nothing here is done.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headrace.model.values.time import BEGINNING, END, oldest_on_time
@@ -104,7 +106,7 @@ def output_hold(run: SlotRun, rest: list[Arrival]) -> int:
     return oldest if oldest == END else max(oldest - run.node.template.lag_us, BEGINNING)
 
 
-def _times(run: SlotRun, arrival: Arrival) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _times(run: SlotRun, arrival: Arrival) -> np.ndarray[Any, np.dtype[np.int64]]:
     """For each record that waits, the time that the watermark of its key does not pass.
 
     After the end of the input, when no record is late, records hold nothing back: the watermark

@@ -6,6 +6,8 @@ records of the lowest priority first, if there is a priority function, and among
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headrace.errors import UserCodeError
@@ -41,7 +43,7 @@ def without_shed(run: SlotRun, arrivals: list[Arrival], limit: int) -> list[Arri
     return kept
 
 
-def _taken(arrival: Arrival, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Arrival:
+def _taken(arrival: Arrival, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Arrival:
     known = arrival.arrived
     arrived = None
     if known is not None:
@@ -50,7 +52,7 @@ def _taken(arrival: Arrival, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -
     return Arrival(arrival.index, arrival.stream, parcel, arrival.feedback, arrived)
 
 
-def _priorities(run: SlotRun, arrival: Arrival) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _priorities(run: SlotRun, arrival: Arrival) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The priority of each record; all are equal without a function."""
     policy, rows = run.node.overload, arrival.parcel.rows
     found = np.zeros(len(rows), np.float64)

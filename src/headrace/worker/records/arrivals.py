@@ -75,7 +75,10 @@ class Grouped:
     def _late(self) -> list[bool] | None:
         """Which records were late when they arrived; None if that is decided now."""
         arrived = self.arrival.arrived
-        return None if arrived is None else arrived.late[self._order].tolist()
+        if arrived is None:
+            return None
+        found: list[bool] = arrived.late[self._order].tolist()
+        return found
 
     def places(self, key: bytes) -> list[tuple[int, bool]] | None:
         """The place of arrival of a key's records, and whether they were late then.

@@ -210,7 +210,8 @@ class Life:
 
     def _limit_slots(self, driver: Driver) -> None:
         """Gives slots of the next plans limits at random (P2)."""
-        chance, limited = self._scene.chance, {}
+        chance = self._scene.chance
+        limited: dict[str, int] = {}
         if chance.strikes(kinds.SLOTS_LIMITED, "step"):
             for name, slots in sorted(driver.ledger.slots.items()):
                 for slot in sorted({*slots, *range(2)}):

@@ -66,7 +66,8 @@ class Limited:
 
     def __init__(self, random: Random) -> None:
         keys, at = random.randint(2, 6), 100
-        splits = {f"split-{i}": [] for i in range(random.choice((1, 1, 2)))}  # type: ignore[var-annotated]
+        names = [f"split-{i}" for i in range(random.choice((1, 1, 2)))]
+        splits: dict[str, list[Any]] = {name: [] for name in names}
         for i in range(random.randint(10, 26)):
             at += random.choice((0, STEP_US, STEP_US, 3 * STEP_US))
             record = {
@@ -75,7 +76,7 @@ class Limited:
                 "at": at + random.randint(-50, 20),
                 "after": random.randint(1, 60),
             }
-            splits[random.choice(sorted(splits))].append(record)
+            splits[random.choice(names)].append(record)
         self.records = {"in": splits}
         self._sheds = random.random() < 0.5
 
