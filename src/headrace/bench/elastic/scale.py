@@ -11,7 +11,7 @@ Also measured: a plan and commit that move a hundredth of one slot, and routing.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -136,6 +136,9 @@ class MadeUpReports:
     def gone(self) -> str | None:
         """Never."""
         return None
+
+    def give_up_when(self, look: Callable[[], bool]) -> None:
+        """Does nothing: no job takes long here."""
 
     def used(self) -> StoreUse:
         """Nothing."""
