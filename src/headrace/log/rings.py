@@ -22,6 +22,8 @@ from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
 
 _RINGS_MAX = 64
+_INTERVALS_MAX = 4_000_000
+"""Of all rings that are kept; a few are kept however large they are."""
 
 _decoded: OrderedDict[str, Ring] = OrderedDict()
 """Digest -> ring. A digest names the content, so rings of several checkpoints may be here."""
@@ -29,16 +31,19 @@ _decoded: OrderedDict[str, Ring] = OrderedDict()
 
 def resolve(store: Store, ref: RingRef) -> Ring:
     """The ring that a reference names."""
-    if ref.digest in _decoded:
-        return _decoded[ref.digest]
+    known = _decoded.get(ref.digest)
+    if known is not None:
+        return known
     digests = [ref.base]
     for step in ref.steps:
         digests.append(step_digest(digests[-1], step))
-    at = next((i for i in reversed(range(len(digests))) if digests[i] in _decoded), None)
-    if at is None:
-        keep(ref.base, _base(store, ref.base))
-        at = 0
-    ring = _decoded[digests[at]]
+    at = len(ref.steps)
+    while at and _decoded.get(digests[at]) is None:
+        at -= 1
+    ring = _decoded.get(digests[at])
+    if ring is None:
+        at, ring = 0, _base(store, ref.base)
+        keep(ref.base, ring)
     for step in ref.steps[at:]:
         ring = step.apply(ring)
     keep(ref.digest, ring)
@@ -54,7 +59,9 @@ def keep(digest: str, ring: Ring) -> None:
     """Keeps a decoded ring for later."""
     _decoded[digest] = ring
     _decoded.move_to_end(digest)
-    while len(_decoded) > _RINGS_MAX:
+    while len(_decoded) > _RINGS_MAX or (
+        len(_decoded) > 4 and sum(map(len, _decoded.values())) > _INTERVALS_MAX
+    ):
         _decoded.popitem(last=False)
 
 

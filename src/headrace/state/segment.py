@@ -169,6 +169,10 @@ class Segment:
 
     def inside(self, records: SlotRecords) -> tuple[Any, Any]:
         """The rows whose hash lies in some intervals, as ranges: from rows, to rows."""
+        if len(records.lows) == 1 and len(self.hashes):
+            low, last = records.lows[0], records.lasts[0]
+            if low <= self.hashes[0] and self.hashes[-1] <= last:
+                return np.zeros(1, np.int64), np.array([len(self.hashes)])
         lows = np.searchsorted(self.hashes, records.lows, "left")
         highs = np.searchsorted(self.hashes, records.lasts, "right")
         some = highs > lows

@@ -309,12 +309,15 @@ class Schedule:
                 raise Broken("the fold of the whole log is another ledger")
 
     def _begin_merge(self) -> None:
-        """Any permitted run of any slot, merged as the slot is now, adopted later."""
+        """Any permitted run of any slot, merged as the slot is now, adopted later.
+
+        Two merges may overlap, as those of a driver and of its predecessor would.
+        """
         dice, ring = self.random, ring_of(self.ledger, NAME)
         slot = dice.choice(sorted(self.ledger.slots[NAME]))
         state = self.ledger.slots[NAME][slot]
         epochs = sorted({e.last_epoch for e in state.entries}, reverse=True)
-        if len(epochs) < 2 or any(merge.slot == slot for merge in self.merges):
+        if len(epochs) < 2:
             return
         start = dice.randrange(len(epochs) - 1)
         end = len(epochs) if dice.random() < 0.6 else dice.randrange(start + 2, len(epochs) + 1)

@@ -69,7 +69,7 @@ class SlotRecords(NamedTuple):
 class Ring:
     """Lower bounds of the intervals, the slot that owns each, and its class there."""
 
-    __slots__ = ("_by_slot", "classes", "lows", "owners", "slots")
+    __slots__ = ("_by_slot", "_records", "classes", "lows", "owners", "slots")
 
     def __init__(self, lows: Any, owners: Any, classes: Any) -> None:
         self.lows: Hashes = np.asarray(lows, np.uint64)
@@ -78,6 +78,7 @@ class Ring:
         self.slots: tuple[int, ...] = tuple(np.unique(self.owners).tolist())
         """The slots that own at least one interval, in order."""
         self._by_slot: tuple[Numbers, Numbers] | None = None
+        self._records: dict[int, SlotRecords] = {}
 
     @staticmethod
     def even(slots: int) -> Ring:
@@ -106,6 +107,12 @@ class Ring:
 
     def records(self, slot: int) -> SlotRecords:
         """The intervals that a slot owns."""
+        found = self._records.get(slot)
+        if found is None:
+            found = self._records[slot] = self._find_records(slot)
+        return found
+
+    def _find_records(self, slot: int) -> SlotRecords:
         if self._by_slot is None:
             order = np.argsort(self.owners, kind="stable")
             self._by_slot = order, self.owners[order]
