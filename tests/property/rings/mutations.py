@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from headrace.plan.rings import changes, classes, manifest
 from headrace.plan.rings.ledger import RingLedger
-from headrace.state import cache, compaction, view
+from headrace.state import cache, compaction, pieces
 from headrace.worker.exchange import outbox
 
 
@@ -40,8 +40,7 @@ MUTATIONS = {
     ),
     "no clip": Mutation(
         "J5: a merge reads segments where they do not count.",
-        view.Counting, "rows", "counting_in(entry, self._classes)",
-        "(each for one in self._classes for each in one.ids)",
+        compaction, "parts_of", "*counting.rows(entry, segment)", "*segment.inside(records)",
     ),
     "result own only": Mutation(
         "J5: a result does not count in the classes that had inherited what it has.",
@@ -60,13 +59,9 @@ MUTATIONS = {
         changes, "change_ring", "one = class_of[slot, each]", "one = slots[slot].classes[0]",
     ),
     "any piece": Mutation(
-        "J7: a piece of an older ownership is used.",
-        cache.PrefetchedPiece, "serves", "and came.since <= self.epoch", "",
-    ),
-    "any chain of a piece": Mutation(
-        "J7: a piece of a state that never was is used.",
-        cache.PrefetchedPiece, "serves",
-        "and self.chain in {chain for _, chain in came.chains}", "",
+        "J7: a piece of an older ownership is used, or one that has missed deletions.",
+        pieces.PrefetchedPiece, "serves", "return (",
+        "return came.slot == self.slot and covers(self.records, records) or (",
     ),
     "always bottom": Mutation(
         "C2: deletions are dropped above older segments.",
@@ -79,7 +74,7 @@ MUTATIONS = {
     "pending blindly": Mutation(
         "C4: the changes of a dropped attempt count.",
         cache.WorkerCache, "_adopt_pending", "if pending is None or pending.chain not in known:",
-        "if pending is None or (pending.chain not in known and not [\n"
+        "if pending is None or (pending.chain not in known and [\n"
         "            cached.indexes[n].apply(c) for n, c in pending.changes.items()]):",
     ),
     "outbox to old slots": Mutation(
