@@ -47,8 +47,10 @@ class LoadChecker:
             self._planned(body)
         if kind == "commit":
             self._committed(body, body["commit"])
-            if body.get("next") is not None:
-                self._planned(body["next"])
+        if kind in ("commit", "control"):  # decisions on requests move the wall time too (I6)
+            self._wall = max([self._wall, *(each["wall"] for each in body.get("outcomes", ()))])
+        if kind == "commit" and body.get("next") is not None:
+            self._planned(body["next"])
 
     def _planned(self, plan: dict[str, Any]) -> None:
         self._wall = max(self._wall, plan["wall"])
