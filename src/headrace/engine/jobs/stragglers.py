@@ -6,6 +6,7 @@ in the log, in the void of the plan and in commits: no clock inside a task decid
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -41,7 +42,9 @@ class StragglerWatch:
         self._store, self._system, self._tell = store, store.system, tell
         self._straggler_s, self._target_s = options.straggler_s, options.epoch_target_s
         self._jobs_s: deque[float] = deque(maxlen=JOBS_KEPT)
+        self._lock = threading.Lock()
         self._order: WorkOrder | None = None
+        self._budget_s: float | None = None
         self._began_s = self._looked_s = self._took_s = 0.0
         self.found: dict[str, SlotLimit] = {}
         """Label -> limit of the slots for which the job was given up."""
@@ -61,28 +64,37 @@ class StragglerWatch:
 
     def begins(self, order: WorkOrder) -> None:
         """A job begins."""
-        self._order, self.found = order, {}
-        self._began_s = self._looked_s = self._system.uptime_s()
+        now, budget = self._system.uptime_s(), self.budget_s
+        with self._lock:
+            self._order, self.found = order, {}
+            self._began_s = self._looked_s = now
+            self._budget_s = budget
 
     def ends(self, *, well: bool) -> None:
         """The job has ended."""
-        self._order = None
+        with self._lock:
+            self._order = None
         self._took_s = self._system.uptime_s() - self._began_s
         if well:
             self._jobs_s.append(self._took_s)
 
     def look(self) -> bool:
         """Whether the job is to be given up, because slots hold it up. Any thread may call it."""
-        order, budget = self._order, self.budget_s
         now = self._system.uptime_s()
-        if order is None or budget is None or now - self._began_s < budget:
+        with self._lock:
+            order, budget, began = self._order, self._budget_s, self._began_s
+        if order is None or budget is None or now - began < budget:
             return False
         if not self.found and now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             slots = {name: len(bases) for name, bases in order.bases.items()}
             marks = self._marks(order.plan)
-            self.found = limits_of_stragglers(marks, order.plan, slots, self._target_s)
-            for label, limit in self.found.items():
+            found = limits_of_stragglers(marks, order.plan, slots, self._target_s)
+            with self._lock:
+                if self._order is not order:
+                    return False  # the job has ended while the store was asked
+                self.found = found
+            for label, limit in found.items():
                 self._tell(
                     OVERLOAD,
                     f"slot {label} holds up epoch {order.plan.epoch}: from now on it processes "

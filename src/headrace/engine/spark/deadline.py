@@ -115,5 +115,6 @@ class JobMonitor:
         while not self._ended.wait(LOOKS_EVERY_S):
             if self._runs and self._look():
                 with self._lock:
-                    if self._runs:
+                    # Asked again: the next job may have begun meanwhile.
+                    if self._runs and self._look():
                         self._context.cancelJobsWithTag(self._tag)
