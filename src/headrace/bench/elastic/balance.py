@@ -22,6 +22,7 @@ from headrace import EpochProgress, Pipeline, sources
 from headrace.bench.elastic.emulated import (
     COMPUTATION,
     LABEL,
+    Running,
     Serve,
     ZipfKeys,
     counts_of,
@@ -142,14 +143,13 @@ def _run(
     ratios: list[float] = []
     epoch_ms: list[float] = []
     decisions: list[str] = []
-    rings: list[Any] = []
+    running = Running()
 
     def on_epoch(progress: EpochProgress) -> None:
         if not progress.records:
             return
         first = progress.records_total - progress.records
-        ring = job._follower.ledger.rings[COMPUTATION]
-        rings.append(ring)
+        ring = running.ring()
         mine = hashes[first : progress.records_total]
         slots = np.bincount(ring.place(mine), minlength=len(ring.slots))
         heaviest = max(Counter(keys[first : progress.records_total]).values())
@@ -165,6 +165,7 @@ def _run(
         checkpoint=str(scratch), spark=spark, slots=workload.slots, until="end", balance=policy,
         epoch_records=workload.records, on_epoch=on_epoch, on_notice=on_notice,
     ) as job:  # fmt: skip
+        running.begins(job)
         job.wait()
     return BalancedRun(tuple(ratios), tuple(epoch_ms), tuple(decisions), counts_of(str(scratch)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -22,7 +23,10 @@ import xxhash
 from pyspark.sql import SparkSession
 
 from headrace import Checkpoint, Computation, state
+from headrace.engine.job import Job
+from headrace.log.rings import resolve
 from headrace.model.values.keys import encode_key, hash_key
+from headrace.plan.rings.ring import Ring
 
 COMPUTATION = "serve"
 LABEL = "emulated service time: each record sleeps"
@@ -77,6 +81,25 @@ def emulated_session(threads: int, scratch: Path) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+class Running:
+    """A job, for its own listeners: they may hear of an epoch before `start` has returned."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._is_known = threading.Event()
+
+    def begins(self, job: Job) -> None:
+        """`start` has returned."""
+        self._jobs.append(job)
+        self._is_known.set()
+
+    def ring(self) -> Ring:
+        """The ring of the last epoch."""
+        self._is_known.wait(60)
+        follower = self._jobs[0]._follower
+        return resolve(follower.store, follower.ledger.rings[COMPUTATION])
 
 
 def counts_of(checkpoint: str) -> dict[str, int]:

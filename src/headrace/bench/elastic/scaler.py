@@ -24,6 +24,7 @@ from headrace.bench.elastic.balance import bar_lines
 from headrace.bench.elastic.emulated import (
     COMPUTATION,
     LABEL,
+    Running,
     Serve,
     counts_of,
     emulated_session,
@@ -167,10 +168,11 @@ def _run(
     p.compute(Serve(workload.cost_us), inputs={"records": "key"}, name=COMPUTATION, outputs="u")
     seen = ScaledRun()
     done = [0]
+    running = Running()
 
     def on_epoch(progress: EpochProgress) -> None:
         done[0] = progress.records_total
-        now = len(job._follower.ledger.rings[COMPUTATION].slots)
+        now = len(running.ring().slots)
         seen.epochs.append((time.monotonic(), progress.epoch, done[0], now))
 
     def on_notice(notice: Any) -> None:
@@ -181,6 +183,7 @@ def _run(
         checkpoint=str(scratch / "checkpoint"), spark=spark, slots=slots or workload.slots,
         scale=scale, max_slots=workload.max_slots, on_epoch=on_epoch, on_notice=on_notice,
     ) as job:  # fmt: skip
+        running.begins(job)
         feed = _Feed(workload, inputs, seen)
         feed.lines(workload.lines(1), 1)  # Spark starts its workers
         wait_until(lambda: done[0] >= seen.written, "the first file")

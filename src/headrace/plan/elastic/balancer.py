@@ -58,12 +58,14 @@ def decide_rings(
         if name in wanted:
             continue
         load, slots = loads[name], len(ring.slots)
-        by, after, want, reason = BALANCER, slots, None, ""
+        by, after, reason = BALANCER, slots, ""
+        want: Wanted | None = None
+        busiest = 0
         if name in goals:
             by, after, reason = SCALER, goals[name].slots, goals[name].reason
             want = _resized(ring, load, after, settings, reason)
         elif settings.policy == EVEN:
-            moves, reason = _evened(ring, load, settings)
+            moves, reason, busiest = _evened(ring, load, settings)
             want = (
                 Wanted(moves=moves, expects=ring.version, reason=reason, by=by) if moves else None
             )
@@ -80,18 +82,21 @@ def decide_rings(
             found[name] = want
         if want is not None or name in asked:
             moved = len(want.moves) if want is not None else 0
-            decisions.append(Decision(epoch, wall, name, by, reason, slots, after, moved))
+            decisions.append(Decision(epoch, wall, name, by, reason, slots, after, moved, busiest))
     return Decided(found, _tasks(counts, settings, tasks) if found else 0, asked, tuple(decisions))
 
 
 def _evened(
     ring: RingView, load: ComputationLoad, settings: Elasticity
-) -> tuple[tuple[Move, ...], str]:
-    """The moves of the policy `even`, and why; () if the load is even enough."""
+) -> tuple[tuple[Move, ...], str, int]:
+    """The moves of the policy `even`, why, and the busiest slot's figure if that is to fall.
+
+    There are no moves if the load is even enough.
+    """
     slots = set(ring.slots)
     known = {slot: figure for slot, figure in load.averages().items() if slot in slots}
     if len(known) < 2 or load.reports < load.reports_needed:
-        return (), ""
+        return (), "", 0
     fair = fair_share(known.values(), _heavy(load, known))
     twice = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}
     heaviest = {slot: heaviest_of(load.sketches.get(slot), twice[slot]) for slot in twice}
@@ -111,7 +116,7 @@ def _evened(
     )
     if not moves:
         reason = f"{len(ring)} intervals are more than {most}: cold ones are merged"
-    return joined([*moves, *merges]), reason
+    return joined([*moves, *merges]), reason, max(known.values()) if moves else 0
 
 
 def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Step:

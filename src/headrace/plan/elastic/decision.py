@@ -28,6 +28,8 @@ class Decision(msgspec.Struct, frozen=True):
     """How many slots the wanted ring has."""
     moves: int = 0
     """How many moves it has; 0 if only a number of slots is wanted, or a question was asked."""
+    busiest: int = 0
+    """The figure of the busiest slot, if the moves are to make that one lighter."""
 
     @property
     def text(self) -> str:

@@ -53,7 +53,7 @@ class ComputationLoad(msgspec.Struct, frozen=True):
     decided_wall: int = 0
     """The wall time of that epoch's plan."""
     busiest: int = 0
-    """The figure of the busiest slot when that decision was taken."""
+    """The figure of the busiest slot when it was last decided to make it lighter."""
     futile: int = 0
     """How many decisions in a row, at the end, were followed by no lighter report."""
     asked: tuple[int, ...] = ()
@@ -63,6 +63,12 @@ class ComputationLoad(msgspec.Struct, frozen=True):
     def reports_needed(self) -> int:
         """How many reports a decision needs: two, and more after decisions that did not help."""
         return 2 << min(self.futile, FUTILE_MAX)
+
+    def judged(self, busiest: int) -> ComputationLoad:
+        """The load with a verdict on the last decision, now that another is taken."""
+        helped = not self.busiest or 16 * min(self.used, default=0) < 15 * self.busiest
+        futile = 0 if helped else self.futile + 1
+        return msgspec.structs.replace(self, busiest=busiest, futile=futile)
 
     def twice(self, slot: int) -> int | None:
         """The lower one of a slot's last two figures; None without two reports or a figure."""
@@ -120,13 +126,10 @@ class LoadState(msgspec.Struct, frozen=True):
             name = decision.computation
             if name in found:
                 load = found[name]
-                helped = not load.busiest or 16 * min(load.used, default=0) < 15 * load.busiest
                 found[name] = msgspec.structs.replace(
-                    load,
+                    load.judged(decision.busiest) if decision.busiest else load,
                     decided=decision.epoch,
                     decided_wall=decision.wall,
-                    busiest=load.used[-1] if load.used else load.busiest,
-                    futile=0 if helped else load.futile + 1,
                     asked=decided.asked.get(name, load.asked),
                 )
         return LoadState(found, (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:])
