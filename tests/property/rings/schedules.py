@@ -32,6 +32,7 @@ from headrace.plan.rings import changes as ring_changes
 from headrace.plan.rings import manifest, towards
 from headrace.plan.rings.changes import RingChange
 from headrace.plan.rings.classes import SegmentSlice
+from headrace.plan.rings.refs import RingStep
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Move
 from headrace.state import compaction
@@ -168,7 +169,6 @@ class Schedule:
         slots = dict(self.ledger.slots[NAME])
         touched: dict[int, Any] = {}
         came: dict[int, tuple[Any, ...]] = {}
-        last = None
         for move in moves:
             net = towards.net_moves(ring, [move])
             if not net:
@@ -178,8 +178,17 @@ class Schedule:
             slots = {s: t for s, t in {**slots, **last.slots}.items() if t is not None}
             came.update(last.came)
             ref, ring = ref.then(last.step), last.ring
-        assert last is not None
-        return RingChange(last.step, ring, touched, came)
+        first = ring_of(self.ledger, NAME)
+        net = towards.net_moves(first, moves)
+        whole, goes = first.cut(net)
+        now = ring.classes[np.searchsorted(ring.lows, whole.lows, side="right") - 1]
+        made = {
+            (int(to), int(old)): int(new)
+            for to, slot, old, new in zip(goes, whole.owners, whole.classes, now, strict=True)
+            if to != slot
+        }
+        step = RingStep(net, tuple((to, old, new) for (to, old), new in made.items()))
+        return RingChange(step, step.apply(first), touched, came)
 
     def _ring_under(self, plan: Plan, changes: dict[str, RingChange]) -> Ring:
         if not self.ledger.rings:
@@ -339,6 +348,8 @@ class Schedule:
             self.merges.remove(merge)
             known = self.ledger.slots[NAME].get(merge.slot)
             state = changes[NAME].slots.get(merge.slot, known) if changes else known
+            if any(each.slot == merge.slot for each in found):
+                continue  # the other one has changed the entries
             if state is None or not manifest.adopts(merge.run, state):
                 continue
             replaces = tuple((e.segment, e.of) for e in merge.run)
@@ -387,4 +398,8 @@ def complaint(seed: int, *, net: bool = True) -> str | None:
         Schedule(seed, net=net).run()
     except Broken as broken:
         return str(broken)
+    except KeyError as error:
+        if net:
+            raise
+        return f"the ring names a class that its slot does not have: {error}"
     return None
