@@ -42,6 +42,8 @@ from headrace.plan.progress import RunSummary
 POLL_S = 0.2
 """How often sources are asked for new input while there is nothing to do."""
 POLL_STANDBY_S = 1.0
+POLL_CANDIDATE_S = 0.05
+"""How often a candidate looks for the hand-over; on a store where requests cost, less often."""
 
 
 class RunControl:
@@ -214,6 +216,8 @@ class _Loop:
         mine = self._follower.setup.fingerprint
         watch = CodeWatch(mine, LeaseObserver(length_s), self._candidate)
         poll_s = min(POLL_STANDBY_S, length_s / RENEWALS)
+        if self._candidate:  # no driver leads between the hand-over and its generation
+            poll_s = max(POLL_CANDIDATE_S, self._follower.store.rewrite_interval_s / RENEWALS)
         stopping = self._control.stopping
         while True:
             verdict = stand_by(

@@ -40,7 +40,9 @@ def stand_by(
 ) -> TakeOver | LeaderFinished | StoppedByRequest | Superseded | DeployFailed | None:
     """Follows until it is to take over, or is not needed; None if it was asked to stop."""
     clock = follower.store.system.uptime_s
-    warmed = told = float("-inf")
+    told = float("-inf")
+    # A guard is warm already, and must not disturb the first epochs of the new code.
+    warmed = told if rehearsals else clock()
     said = ""
     rehearsed = 0
     while not stopping.is_set():

@@ -11,6 +11,7 @@ from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.errors import Fenced, HeadraceError, IncompatibleState, InvalidPipeline, UserCodeError
 from headrace.plan.control import DEPLOY
 from headrace.plan.deploy.code import arguments_of
+from headrace.store.store import Store
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.deploying.codes import MISTAKE
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
@@ -19,7 +20,7 @@ from headrace.testing.simulator.machine.threads import SimulatedEvent
 if TYPE_CHECKING:
     from threading import Event
 
-START, STANDBY, CANDIDATE = "start", "standby", "candidate"
+START, STANDBY, CANDIDATE, REQUESTER = "start", "standby", "candidate", "requester"
 
 _REFUSALS = (
     "the deploy is refused",
@@ -37,6 +38,7 @@ class DeployScene(Protocol):
 
     def uptime_s(self) -> float: ...
     def follower(self, life: DeployLife) -> Follower: ...
+    def new_store(self) -> Store: ...
     def note(self, what: str) -> None: ...
     def generation(self) -> int: ...
 
@@ -64,10 +66,12 @@ class DeployLife:
         code: str,
         role: str,
         options: DeployOptions | None = None,
+        request: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
+        """`request`: the verb and the arguments that a requester asks for."""
         self._scene, self.number, self.code, self.role = scene, number, code, role
-        self._deploy = options
-        self.fiber = Fiber(self._run)
+        self._deploy, self._request = options, request
+        self.fiber = Fiber(self._run if request is None else self._ask)
         self.strands: list[Fiber] = []
         self.current = self.fiber
         self.asleep = False
@@ -95,6 +99,13 @@ class DeployLife:
         control = RunControl(cast("Event", _Turns(self, self._scene)))
         self.reason = run_loop(follower, control, candidate=candidate).reason
         self._scene.note(f"{self} ends: {self.reason}")
+
+    def _ask(self) -> None:
+        """Asks something else of the pipeline, which must go on with its deploy all the same."""
+        if self._request is not None:
+            verb, arguments = self._request
+            Remote(self._scene.new_store()).ask(verb, arguments, done=False, timeout_s=30.0)
+            self._scene.note(f"{self}: {verb} {arguments} was taken")
 
     # As a process ---------------------------------------------------------
 

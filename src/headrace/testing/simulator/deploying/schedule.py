@@ -8,17 +8,25 @@ an operator starts the code that the log names, and the pipeline must come to it
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from headrace.engine.deploy.candidate import DeployOptions
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
+from headrace.plan.control import RESCALE, ROLLBACK
 from headrace.plan.options import Options
 from headrace.store.disk import DiskStore
 from headrace.store.store import Store
 from headrace.testing.simulator.checkers.deploy_checker import OUT, DeployChecker
 from headrace.testing.simulator.checkers.log_checker import Violation
 from headrace.testing.simulator.deploying.codes import KEYS, A, AckedSource, B, C, Codes
-from headrace.testing.simulator.deploying.drivers import CANDIDATE, STANDBY, START, DeployLife
+from headrace.testing.simulator.deploying.drivers import (
+    CANDIDATE,
+    REQUESTER,
+    STANDBY,
+    START,
+    DeployLife,
+)
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.workers import Workers
 from headrace.testing.simulator.faults import kinds
@@ -36,7 +44,8 @@ START_US = 1_700_000_000_000_000
 TURNS_MAX = 1500
 CALM_TURNS_MAX = 3000
 OPERATORS_MAX = 8
-LIVES_MAX = 14
+LIVES_MAX = 20
+REQUESTS_MAX = 6
 _OF_LEADERS = ("before-handover-write", "after-handover-write")
 _OF_CANDIDATES = ("after-takeover", "before-confirm-write", "before-confirm-write")
 _AT_ENTRIES = (
@@ -80,6 +89,7 @@ class Deploys:
         self.lives: list[DeployLife] = []
         self._sources: list[AckedSource] = []
         self._faults = True
+        self._asked = 0
         self._lease_s = self.random.uniform(2, 6)
         self._patience_s = self.random.choice((1.0, 5.0, 30.0))
         """How long guards wait: with the first they are hasty."""
@@ -153,6 +163,16 @@ class Deploys:
         self.lives.append(life)
         return life
 
+    def _ask(self) -> None:
+        """Somebody asks for another ring, or to take back what is on probation."""
+        verb, arguments = ROLLBACK, dict[str, Any]()
+        if self.random.random() < 0.8:
+            verb, arguments = RESCALE, {"computation": "Stage", "slots": self.random.randint(1, 4)}
+        life = DeployLife(self, len(self.lives) + 1, "", REQUESTER, request=(verb, arguments))
+        self.note(f"{life} asks: {verb} {arguments}")
+        self.lives.append(life)
+        self._asked += 1
+
     def _turns(self, count: int, share: float, *, until_all_end: bool = False) -> None:
         """Some turns, while up to this share of the input arrives."""
         self._share = share
@@ -162,6 +182,9 @@ class Deploys:
                 return
             if self._faults and self._lacks_a_driver(alive) and self.random.random() < 0.1:
                 alive.append(self._start(self.log.in_force, START))
+            asks = self._faults and self.log.epoch > 1 and self._asked < REQUESTS_MAX
+            if asks and self.random.random() < 0.01:
+                self._ask()
             if alive:
                 self._turn(alive)
             if turn % 4 == 0:
@@ -243,7 +266,7 @@ class Deploys:
             fails=life.role == CANDIDATE,  # who is started later has it corrected
         )
         self._sources.append(source)
-        store = self._store()
+        store = self.new_store()
         options = Options(
             slots=2,
             epoch_records=self._epoch_records,
@@ -269,7 +292,8 @@ class Deploys:
             )
         )
 
-    def _store(self) -> Store:
+    def new_store(self) -> Store:
+        """The checkpoint as a process that has just started sees it."""
         if self.chance.face == kinds.DISK:
             return DiskStore(ROOT, self.system)
         store = SimulatedObjectStore(self._server, ROOT, self.system, self._gate)
