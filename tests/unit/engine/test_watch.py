@@ -19,13 +19,14 @@ from headrace.engine.leading.lease import (
 )
 from headrace.engine.leading.watch import CodeWatch, DeployFailed, Superseded
 from headrace.plan.deploy import code as codes
-from headrace.plan.deploy.code import CANDIDATE, GUARD, STANDBY, CodeState, Handover
+from headrace.plan.deploy.code import CANDIDATE, GUARD, STANDBY, CodeState, DeployWish, Handover
 from headrace.plan.deploy.comparison import RESTORE
 from headrace.plan.deploy.contract import Contract
 from headrace.plan.epoch import Plan
 from headrace.plan.ledger import Ledger
 
 P = Contract("p")
+WISH = DeployWish("n1", "b", P, RESTORE, "a", 3, 10.0, 2**62)
 
 
 def ledger(code: CodeState, plan: int = 0) -> Ledger:
@@ -67,7 +68,7 @@ def test_a_driver_ends_when_other_code_is_in_force() -> None:
 
 def test_a_candidate_takes_only_a_hand_over_to_it() -> None:
     mine = watch("b", "n1")
-    before = ledger(CodeState("a", P))
+    before = ledger(codes.wished(CodeState("a", P), WISH))
     assert isinstance(mine.look(before, 4, lease(4), 0.0), KeepWaiting)
     # Not even when the leader is dead: that would be a deploy without a word.
     assert isinstance(mine.look(before, 4, lease(4), 99.0), KeepWaiting)
@@ -75,7 +76,11 @@ def test_a_candidate_takes_only_a_hand_over_to_it() -> None:
     verdict = mine.look(ledger(on_probation()), 4, lease(4, 3, RELEASED), 100.0)
     assert isinstance(verdict, TakeOver) and verdict.role == CANDIDATE
     other = watch("b", "n2").look(ledger(on_probation()), 4, lease(4, 3, RELEASED), 100.0)
-    assert isinstance(other, KeepWaiting)
+    assert isinstance(other, DeployFailed) and "superseded" in other.text
+    superseded = watch("b", "n2").look(before, 4, lease(4, 4), 101.0)
+    assert isinstance(superseded, DeployFailed)
+    begun = mine.look(ledger(on_probation(taken=5)), 5, lease(5), 102.0)
+    assert isinstance(begun, KeepWaiting)
 
 
 def test_a_candidate_learns_that_its_deploy_has_ended() -> None:

@@ -203,15 +203,16 @@ class _Loop:
             if follower.ledger.code.probation is None:
                 return self._take_over(None)
         self._control.phase = "standby"
-        return self._stand_by(REHEARSALS)
+        # A candidate has warmed up before it asked, and must see the hand-over at once.
+        return self._stand_by(0 if self._candidate else REHEARSALS, was_leader=False)
 
     def _guard(self) -> Driver | str:
         """After a hand-over: waits until the deploy is confirmed, or takes it back."""
         self._control.phase = "guard"
         self._follower.step_back()
-        return self._stand_by(0)
+        return self._stand_by(0, was_leader=True)
 
-    def _stand_by(self, rehearsals: int) -> Driver | str:
+    def _stand_by(self, rehearsals: int, *, was_leader: bool) -> Driver | str:
         length_s = self._options.lease_s or POLL_STANDBY_S
         mine = self._follower.setup.fingerprint
         watch = CodeWatch(mine, LeaseObserver(length_s), self._candidate)
@@ -224,7 +225,7 @@ class _Loop:
                 self._follower, watch, poll_s, stopping, self._tell, self._warm, rehearsals
             )
             if not isinstance(verdict, TakeOver):
-                return self._not_needed(verdict, was_leader=not rehearsals)
+                return self._not_needed(verdict, was_leader=was_leader)
             try:
                 driver = self._take_over(verdict)
             except (StoodBack, NotInForce):

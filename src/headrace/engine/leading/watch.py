@@ -56,7 +56,7 @@ class CodeWatch:
         """The verdict on the log as it was read, and on the lease that was read after it."""
         code, found = ledger.code, ledger.code.probation
         seen = self._observer.look(generation, lease, now)
-        if self._candidate and (found is None or found.candidate == self._candidate):
+        if self._candidate:
             return self._as_candidate(code, generation, seen)
         if code.fingerprint == self._mine:
             self._was_in_force = True
@@ -81,11 +81,16 @@ class CodeWatch:
     def _as_candidate(
         self, code: CodeState, generation: int, seen: Verdict
     ) -> Verdict | DeployFailed:
-        found = code.probation
-        if found is not None and not found.taken:
+        """Its wish is in the log before it waits, and stays until one of these ends it."""
+        found, wish, mine = code.probation, code.wish, self._candidate
+        if found is not None and found.candidate == mine:
+            if found.taken:
+                return KeepWaiting("it has taken over, and could not begin")
             return TakeOver(generation, f"the hand-over at epoch {found.epoch} is to it", CANDIDATE)
-        if code.last is not None and code.last.candidate == self._candidate:
+        if code.last is not None and code.last.candidate == mine:
             return DeployFailed(f"{code.last.verdict}: {code.last.reason}")
+        if wish is None or wish.candidate != mine:
+            return DeployFailed("another deploy has superseded it")
         if isinstance(seen, LeaderFinished):
             return DeployFailed(seen.text)
         if isinstance(seen, TakeOver):  # only a standby of the code in force may take over
