@@ -8,6 +8,7 @@ no hook fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -82,9 +83,10 @@ def _adapted(past: Past, topology: Topology, former: Mapping[str, str]) -> Past:
     rings, moves, bases = dict(plan.rings), dict(plan.moves), dict(plan.ring_bases)
     for name, old in former.items():
         ledger.rename(old, name)
-        for mapping in (rings, moves, bases):
+        mappings: list[dict[str, Any]] = [rings, moves, bases]
+        for mapping in mappings:
             if old in mapping:
-                mapping[name] = mapping.pop(old)  # type: ignore[attr-defined]
+                mapping[name] = mapping.pop(old)
     if new := sorted(set(topology.keyed) - set(rings)):
         raise IncompatibleState(f"{', '.join(new)} took no part in it")
     streams = topology.graph.injectors

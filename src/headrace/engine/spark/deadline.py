@@ -113,8 +113,11 @@ class JobMonitor:
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOKS_EVERY_S):
-            if self._runs and self._look():
+            if self._is_to_be_given_up():
                 with self._lock:
                     # Asked again: the next job may have begun meanwhile.
-                    if self._runs and self._look():
+                    if self._is_to_be_given_up():
                         self._context.cancelJobsWithTag(self._tag)
+
+    def _is_to_be_given_up(self) -> bool:
+        return self._runs and self._look()

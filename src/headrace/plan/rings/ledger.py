@@ -6,6 +6,7 @@ Nothing here is kept per interval, and no commit looks at slots that it does not
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -90,9 +91,12 @@ class RingLedger(msgspec.Struct, dict=True):
 
     def rename_rings(self, old: str, new: str) -> None:
         """Moves the ring and the manifests of a computation to another name."""
-        for mapping in (self.slots, self.rings, self.wanted, self.configured, self.announced):
+        mappings: list[dict[str, Any]] = [
+            self.slots, self.rings, self.wanted, self.configured, self.announced,
+        ]  # fmt: skip
+        for mapping in mappings:
             if old in mapping:
-                mapping[new] = mapping.pop(old)  # type: ignore[attr-defined]
+                mapping[new] = mapping.pop(old)
                 self.shards.pop(new, None)  # the commit that says so carries them all
         self.shards.pop(old, None)
         self.__dict__.pop("_manifests", None)
@@ -101,7 +105,7 @@ class RingLedger(msgspec.Struct, dict=True):
         """Forgets the ring and the manifests of a computation."""
         of_rings = (self.slots, self.rings, self.shards, self.wanted, self.configured)
         for mapping in (*of_rings, self.announced):
-            mapping.pop(name, None)  # type: ignore[attr-defined]
+            mapping.pop(name, None)
         self.__dict__.pop("_manifests", None)
 
     # Queries --------------------------------------------------------------

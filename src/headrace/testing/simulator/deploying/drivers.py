@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from headrace.engine.commands import Remote, Unheard
+from headrace.engine.commands import Remote
+from headrace.errors import Unheard
 from headrace.engine.deploy.candidate import DeployOptions, prepare
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import RunControl, run_loop
@@ -12,7 +13,7 @@ from headrace.errors import Fenced, HeadraceError, IncompatibleState, InvalidPip
 from headrace.plan.control import DEPLOY
 from headrace.plan.deploy.code import arguments_of
 from headrace.store.store import Store
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.deploying.codes import MISTAKE
 from headrace.testing.simulator.machine.fiber import Fiber, Killed
 from headrace.testing.simulator.machine.threads import SimulatedEvent

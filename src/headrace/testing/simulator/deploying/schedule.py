@@ -18,7 +18,7 @@ from headrace.plan.options import Options
 from headrace.store.disk import DiskStore
 from headrace.store.store import Store
 from headrace.testing.simulator.checkers.deploy_checker import OUT, DeployChecker
-from headrace.testing.simulator.checkers.log_checker import Violation
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.deploying.codes import KEYS, A, AckedSource, B, C, Codes
 from headrace.testing.simulator.deploying.drivers import (
     CANDIDATE,
