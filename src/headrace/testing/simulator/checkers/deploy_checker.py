@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.checkers.riders import read_entry
+from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
 
 OUT = "/out/passed"

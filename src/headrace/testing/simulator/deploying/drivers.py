@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from headrace.engine.commands import Remote
-from headrace.errors import Unheard
 from headrace.engine.deploy.candidate import DeployOptions, prepare
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import RunControl, run_loop
-from headrace.errors import Fenced, HeadraceError, IncompatibleState, InvalidPipeline, UserCodeError
+from headrace.errors import (
+    Fenced,
+    HeadraceError,
+    IncompatibleState,
+    InvalidPipeline,
+    Unheard,
+    UserCodeError,
+)
 from headrace.plan.control import DEPLOY
 from headrace.plan.deploy.code import arguments_of
 from headrace.store.store import Store

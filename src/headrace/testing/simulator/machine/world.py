@@ -17,8 +17,8 @@ from headrace import failpoints
 from headrace.limits import LIMITS, Limits
 from headrace.plan.decisions.resizing import elasticity
 from headrace.plan.elastic.settings import EVEN, OFF, RING, Elasticity, Scale
-from headrace.plan.rings.classes import SegmentSlice
 from headrace.plan.options import Options
+from headrace.plan.rings.classes import SegmentSlice
 from headrace.system import System
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.fiber import Process
