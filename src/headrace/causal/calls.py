@@ -13,6 +13,7 @@ from functools import cached_property, partial
 
 from headrace.causal import outside
 from headrace.causal.journal import Journal
+from headrace.causal.packing import unpack_determinants
 from headrace.causal.questions import Question, digest
 from headrace.errors import (
     CorruptCheckpoint,
@@ -22,7 +23,7 @@ from headrace.errors import (
     StoreError,
 )
 from headrace.log import paths
-from headrace.plan.epoch import Determinant, WorkOrder, unpack_determinants
+from headrace.plan.epoch import Determinant, WorkOrder
 from headrace.store.counts import CALLS, counted_as
 from headrace.store.store import Store
 

@@ -5,8 +5,6 @@ All of them are plain data and travel as JSON (log) or MessagePack (rows).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from headrace.model.source import Range, Seen
@@ -118,21 +116,6 @@ class Determinant(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     again: bool = False
     """Whether the call had no effect, so that it is repeated if its plan is voided."""
-
-
-_Packed = list[tuple[str, bytes, str, bytes, str]]
-_packed_decoder = msgspec.msgpack.Decoder(_Packed)
-
-
-def pack_determinants(found: Iterable[Determinant]) -> bytes:
-    """Determinants as one cell; empty bytes if there are none."""
-    rows = [(d.name, d.request, d.kind, d.value, d.message) for d in found]
-    return msgspec.msgpack.encode(rows) if rows else b""
-
-
-def unpack_determinants(data: bytes) -> list[Determinant]:
-    """The determinants in a cell that `pack_determinants` made."""
-    return [Determinant(*row) for row in _packed_decoder.decode(data)] if data else []
 
 
 FEEDBACK, CARRIED = "feedback", "carried"

@@ -24,7 +24,7 @@ from headrace import (
     state,
     to,
 )
-from headrace.plan.epoch import unpack_determinants
+from headrace.causal.packing import unpack_determinants
 from headrace.testing import Harness
 
 BETWEEN_CALL_AND_COMMIT = [

@@ -317,6 +317,9 @@ def test_a_post_that_nobody_listened_to_is_made_when_somebody_does():
             connection, _ = listener.accept()
             reached.append(connection.recv(4096))
             connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n{}")
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass  # Closing with unread bytes would reset the connection.
             connection.close()
 
         thread = threading.Thread(target=answer, daemon=True)

@@ -45,10 +45,10 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.peers.spark_bare import SPARK_BARE_ONE_STAGE
 
             return SPARK_BARE_ONE_STAGE
-        case "exactly-once" | "exactly-once-bare" | "at-most-once":
-            from headrace.bench.services import SYSTEMS
+        case "services":
+            from headrace.bench.services import SERVICE_CALLS
 
-            return SYSTEMS[name]
+            return SERVICE_CALLS
         case "disk" | "s3":
             from headrace.bench.on_store import SYSTEMS as ON_STORES
 

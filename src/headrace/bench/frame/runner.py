@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.bench.frame.registry import load_system
-from headrace.bench.frame.system import Task
+from headrace.bench.frame.system import Measurement, Task
 from headrace.bench.workload import CountWorkload, expected_counts
 
 MISMATCHES_SHOWN = 5
@@ -39,11 +39,15 @@ class SystemOutcome:
     latency_ms: dict[str, float]
     notes: dict[str, str]
     more: dict[str, float] = field(default_factory=dict)
+    others: dict[str, SystemOutcome] = field(default_factory=dict)
 
 
 def run_system(name: str, task: Task) -> SystemOutcome:
     """Measure the system called `name` in this process."""
-    measured = load_system(name).run(task)
+    return _judged(name, load_system(name).run(task), task)
+
+
+def _judged(name: str, measured: Measurement, task: Task) -> SystemOutcome:
     mismatches = None
     if measured.counts is not None:
         mismatches = find_mismatches(measured.counts, expected_counts(task.workload))
@@ -55,6 +59,7 @@ def run_system(name: str, task: Task) -> SystemOutcome:
         latency_ms=dict(measured.latency_ms),
         notes=dict(measured.notes),
         more=dict(measured.more),
+        others={other: _judged(other, its, task) for other, its in measured.others.items()},
     )
 
 

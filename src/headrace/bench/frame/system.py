@@ -42,6 +42,8 @@ AT_MOST_ONCE = "at-most-once"
 
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
 GUARANTEES = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
+SERVICES = "services"
+"""The pipelines of all three guarantees, which take turns."""
 WINDOWS_NATIVE = "spark-native-windows"
 ON_DISK, ON_S3 = "disk", "s3"
 STORES = (ON_DISK, ON_S3)
@@ -55,7 +57,7 @@ NAMES = (
     WINDOWS_NATIVE,
     BARE,
     BARE_ONE_STAGE,
-    *GUARANTEES,
+    SERVICES,
     *STORES,
     *RESIZED,
 )
@@ -80,7 +82,8 @@ class Measurement:
     nothing is counted. `latency_ms` has `p50`, `p95` and `p99` only where a run
     measured latency under an open-loop load. `more` holds other numbers of this
     system, by their name in the document. `notes` says how the system was set
-    up, in words a reader of the JSON document can check.
+    up, in words a reader of the JSON document can check. `others` holds the
+    systems that took turns with this one in the same process.
     """
 
     epoch_ms: tuple[float, ...]
@@ -89,6 +92,7 @@ class Measurement:
     latency_ms: Mapping[str, float] = field(default_factory=dict)
     more: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Measurement] = field(default_factory=dict)
 
 
 class MeasuredSystem(Protocol):

@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
+from headrace.causal.packing import unpack_determinants
 from headrace.engine.replay.epoch_at import Past
 from headrace.errors import HeadraceError
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.epoch import Report, StagedFile, unpack_determinants
+from headrace.plan.epoch import Report, StagedFile
 from headrace.plan.units import TORN
 from headrace.state.segment import ENTRY, FIELD, TIMER, read_cells
 from headrace.store.overlay import Overlay

@@ -19,6 +19,7 @@ import xxhash
 
 from headrace.causal.calls import UnitCalls
 from headrace.causal.lineage import identity_part, origin_part, row_identity
+from headrace.causal.packing import pack_determinants
 from headrace.errors import HeadraceError, SinkError, UserCodeError
 from headrace.failpoints import reach
 from headrace.log import paths
@@ -34,7 +35,6 @@ from headrace.plan.epoch import (
     OutboxFile,
     StagedFile,
     WorkOrder,
-    pack_determinants,
 )
 from headrace.plan.parcel import Parcel
 from headrace.plan.rings.ring import Ring

@@ -23,6 +23,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from headrace.errors import CallUncertain, ServiceError
 from headrace.model.computation import Computation
@@ -282,7 +283,7 @@ class Calls:
         used: list[Reply] = []
         for commit in outcome.commits:
             for packed in commit.get("determinants", {}).values():
-                for _, _, kind, value, _ in msgspec.msgpack.decode(base64.b64decode(packed)):
+                for _, _, kind, value, _ in _unpacked(base64.b64decode(packed)):
                     logged.append(_reply({"kind": kind, "value": base64.b64encode(value)}))
             used += self._rates.get(commit["epoch"], [])
             if any(file["kind"] == "carried" for file in commit["outbox"]):
@@ -322,6 +323,13 @@ class Calls:
                 if reply not in waiting:
                     raise Violation(f"{call} says {reply}, but that was not published")
                 waiting.remove(reply)
+
+
+def _unpacked(data: bytes) -> list[Any]:
+    """The answers that a commit carries, decoded without the engine."""
+    rows = pa.decompress(data[8:], int.from_bytes(data[:8], "big"), "zstd", asbytes=True)
+    found: list[Any] = msgspec.msgpack.decode(rows)
+    return found
 
 
 def _reply(answer: dict[str, Any]) -> Reply:
