@@ -16,6 +16,7 @@ from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.stragglers import limits_of_plan
 from headrace.plan.decisions.watermark_bounds import watermark_bounds
+from headrace.plan.elastic.decision import BALANCER, SCALER
 from headrace.plan.epoch import InjectorPlan, Plan, ReadTask, SplitState
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.announced import is_due
@@ -113,7 +114,7 @@ def decide(
         or bool(ledger.outbox)
         or (due is not None and due <= wall)
         or _watermark_moves(topology, ledger, injectors)
-        or any(changes)
+        or changes.requested
     )
     ended = all(offer.ended for offer in offers.values())
     if settings.until == "end" and ended and not reading:
@@ -201,6 +202,9 @@ class _RingChanges(NamedTuple):
     """Of this plan."""
     later: dict[str, Moves]
     """Of a later one, announced by this plan (J7)."""
+    requested: bool
+    """Whether a start or a request asks for some of them. Other changes wait for an epoch that has
+    another reason: an idle pipeline needs no balance."""
 
 
 def _ring_changes(
@@ -221,7 +225,9 @@ def _ring_changes(
         for name, slots in settings.configured.items()
         if ledger.configured.get(name) != slots
     }
-    found = _RingChanges({}, {})
+    now: dict[str, Moves] = {}
+    later: dict[str, Moves] = {}
+    requested = False
     for name, each in {**wanted, **ledger.wanted}.items():
         if name not in topology.keyed or name not in ledger.rings:
             continue
@@ -241,8 +247,9 @@ def _ring_changes(
             ledger.epoch + 1,
             settings.limits,
         )
-        (found.now if is_now else found.later)[name] = moves
-    return found
+        (now if is_now else later)[name] = moves
+        requested = requested or each.by not in (BALANCER, SCALER)
+    return _RingChanges(now, later, requested)
 
 
 def _injector(
