@@ -62,7 +62,7 @@ class Command:
     def __init__(self, where: Path, *arguments: str) -> None:
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headrace", *arguments],
+            [sys.executable, "-m", "headrace.cli.main", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=where,
             env=environment(),
         )  # fmt: skip
@@ -107,6 +107,7 @@ class World:
         while not found():
             said = [command.lines[-15:] for command in watched]
             assert time.monotonic() < end, said
+            assert all(command.process.poll() is None for command in watched), said
             time.sleep(0.1)
 
     def all_are_there(self, *watched: Command) -> None:
@@ -129,7 +130,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_a_deploy_takes_over_and_one_that_fails_is_taken_back(world: World) -> None:
     (world.where / "one.py").write_text(shop(1))
     (world.where / "two.py").write_text(shop(2, version=2))
-    fails = 'assert record.value["i"] < 80, "a mistake"'
+    broken = world.where / "broken"
+    fails = f'assert not __import__("os").path.exists("{broken}"), "a mistake"'
     (world.where / "three.py").write_text(shop(3, version=3, fails=fails))
     world.arrive(20)
     first = world.headrace("run", "one:p", "--checkpoint", "state", "--slots", "2")
@@ -149,11 +151,15 @@ def test_a_deploy_takes_over_and_one_that_fails_is_taken_back(world: World) -> N
     world.all_are_there(second)
     assert {row["by"] for row in world.rows()} == {1, 2}
 
-    third = world.headrace(*("deploy", "state", "three:p", "--confirm-after", "99", "--slots", "2"))
+    third = world.headrace(
+        *("deploy", "state", "three:p", "--confirm-after", "99", "--slots", "2", "--mode", "restore")
+    )
     while third.process.poll() is None:
         assert second.process.poll() is None, second.lines
         world.arrive(10)
         time.sleep(2)
+        if any("records" in line for line in third.lines):  # it leads
+            broken.touch()
     assert third.ends() == 1 and "a mistake" in "".join(third.lines), third.lines
     world.arrive(10)
     world.all_are_there(second)
