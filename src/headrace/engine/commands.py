@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -128,7 +128,7 @@ class Remote:
             arguments,
             int((system.wall_s() + expires_s) * 1e6),
             expects or {},
-            f"{_user()}@{socket.gethostname()}",
+            f"{_user()}@{platform.node()}",
         )
         listening = Listening(self.store, timeout_s)
         requester = Requester(self.store, self._decided)

@@ -82,16 +82,8 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
         *("--standby", "--lease", "5s", "--give-up-after", "10m"),
         *("--replicas", "1", "--epoch-timeout", "30s", "--local-cache", "2GB"),
-        *(
-            "--epoch-records",
-            "500",
-            "--balance",
-            "ring",
-            "--scale",
-            "above=0.8",
-            "--max-slots",
-            "9",
-        ),
+        *("--epoch-records", "500", "--balance", "ring", "--scale", "above=0.8"),
+        *("--max-slots", "9"),
         *("--retain", "99", "--accept-changed", "a.txt", "--accept-changed", "b.txt"),
     )
     assert answer.exit_code == 0, answer.output
@@ -118,6 +110,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "balance": "ring",
         "scale": "above=0.8",
         "max_slots": 9,
+        "overload": "carry",
         "accept_changed": ("a.txt", "b.txt"),
     }
     assert "epoch 1 | 10 records" in answer.output

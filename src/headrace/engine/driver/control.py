@@ -76,7 +76,7 @@ class Controller:
             self._queue.make()
         self.answer()
 
-    def listen_beside(self) -> None:
+    def poll_beside(self) -> None:
         """Reads the queue while a job runs."""
         if not self._listens or self._reading is not None or self._heard:
             return
@@ -107,7 +107,7 @@ class Controller:
         elif not isinstance(error, OSError | StoreError):
             raise error
 
-    def listen(self, *, now: bool = False) -> bool:
+    def poll(self, *, now: bool = False) -> bool:
         """Reads the queue between epochs, once a second or `now`, and decides what it finds.
 
         Returns whether anything was decided.

@@ -199,7 +199,7 @@ class Driver:
                     self._injectors.settle(self.ledger, self.history.released)
                 self._check_while_idle()
                 # Whoever asked before the end gets an answer, and perhaps the end has to wait.
-                heard = self.control.listen(now=isinstance(decision, Finish))
+                heard = self.control.poll(now=isinstance(decision, Finish))
                 return Wait(0) if heard else decision
             reach("before-plan-write")
             self.log.append(PLAN, decision.plan)
@@ -213,7 +213,7 @@ class Driver:
         """One step of a paused pipeline; its open plan is voided, as its job does not start."""
         self.stop()
         self._check_while_idle()
-        return Wait(0 if self.control.listen() else None)
+        return Wait(0 if self.control.poll() else None)
 
     def _check_while_idle(self) -> None:
         """Raises Fenced if another driver leads; where requests cost, not at every poll."""
@@ -277,7 +277,7 @@ class Driver:
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
             self._compactor.begin(plan, partial(self._rings.slot, plan))
-            self.control.listen_beside()
+            self.control.poll_beside()
             done = self._attempts.attempt(order, self.ledger.limits)
             if isinstance(done.verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, partial(self._rings.slot, plan))
