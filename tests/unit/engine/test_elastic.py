@@ -171,6 +171,34 @@ def test_a_new_leader_goes_on_with_what_the_ledger_says() -> None:
     assert any("slot 1 has" in d.reason for d in led.driver.ledger.load.decisions)
 
 
+def test_the_view_of_a_ring_is_made_once() -> None:
+    led = Led(as_measured, balance="even")
+    led.run(2)
+    _, view = led.driver._elastic._views["Count"]
+    led.run(4)
+    assert led.driver._elastic._views["Count"][1] is view
+    led.substrate.measure = hot(1)
+    led.run(8)
+    ref = led.driver.ledger.rings["Count"]
+    assert ref.version > view.version
+    digest, later = led.driver._elastic._views["Count"]
+    assert (digest, later.version) == (ref.digest, ref.version)
+
+
+def test_an_epoch_reports_early_where_the_last_report_asks_for_it() -> None:
+    led = Led(as_measured, balance="even")
+    led.run(2)
+    ledger = led.driver.ledger
+    ledger.load = msgspec.structs.replace(ledger.load, soon=True)
+    led.driver.stop()
+    led.run(1)
+    led.driver.stop()
+    led.run(5)
+    reports = [order.plan.epoch for order in led.substrate.tasks if order.plan.sketch]
+    assert set(reports) >= {2, 4, 6, 8}
+    assert len(set(reports)) == 5
+
+
 def test_listeners_hear_what_was_decided() -> None:
     heard = []
     led = Led(hot(1), balance="even", listeners=(NoticeCallback(heard.append),))

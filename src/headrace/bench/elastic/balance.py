@@ -2,7 +2,18 @@
 
 The same stream runs once with each policy and once without balance. After each epoch the busiest
 slot is compared with its bound, max(1.3 x the mean load, 1.1 x the heaviest key): in records, which
-the slots really got. Now and then the hot keys move. Service time is emulated (see `emulated`).
+the slots really got in that epoch. Service time is emulated (see `emulated`).
+
+Every `moves_every` epochs the hot keys move. No balancer can know that before it happens, so the
+bound is broken for as long as the balancer takes to react. What is asked:
+
+- *Reaction*: after the start, and after each move of the hot keys, the bound holds again within 10
+  epochs. An epoch counts for the reaction up to the last one of a segment (from one move to the
+  next) in which the bound is broken: a bound that holds, and breaks again, has not held.
+- *Stays there*: from the 11th epoch of a segment on, no epoch at all breaks the bound.
+
+Both are judged by the worst segment. How many epochs of the whole run were within the bound,
+reactions included, is shown beside them.
 """
 
 from __future__ import annotations
@@ -34,7 +45,6 @@ from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.plan.elastic.settings import EVEN, OFF, RING
 
 WITHIN_EPOCHS_MAX = 10
-SETTLED_AFTER = 10
 """So many epochs after the start, or after hot keys moved, the load should be even again."""
 
 
@@ -65,21 +75,27 @@ class BalancedRun:
 
     def numbers(self, workload: BalanceWorkload) -> dict[str, float]:
         """The numbers of the document."""
-        since = [
-            at % workload.moves_every if at >= workload.moves_every else at
-            for at in range(len(self.ratios))
-        ]
-        settled = [r for r, n in zip(self.ratios, since, strict=True) if n >= SETTLED_AFTER]
-        times = [t for t, n in zip(self.epoch_ms, since, strict=True) if n >= SETTLED_AFTER]
-        within = [at for at, ratio in enumerate(self.ratios, 1) if ratio <= 1]
+        each = workload.moves_every
+        segments = [self.ratios[at : at + each] for at in range(0, len(self.ratios), each)]
+        reactions = [reaction(segment) for segment in segments]
+        settled = [r for segment in segments for r in segment[WITHIN_EPOCHS_MAX:]]
+        times = [took for at, took in enumerate(self.epoch_ms) if at % each >= WITHIN_EPOCHS_MAX]
+        within = sum(ratio <= 1 for ratio in self.ratios)
         return {
-            "within_bound_at_epoch": float(within[0]) if within else float(len(self.ratios) + 1),
-            "ratio_settled_worst": round(max(settled), 3),
+            "reaction_epochs_start": float(reactions[0]),
+            "reaction_epochs_worst": float(max(reactions)),
+            "ratio_settled_worst": round(max(settled or self.ratios), 3),
+            "ratio_worst": round(max(self.ratios), 3),
             "ratio_p50": round(median(self.ratios), 3),
-            "share_within_bound": round(len(within) / len(self.ratios), 3),
-            "epoch_ms_p50_settled": round(median(times), 1),
+            "share_within_bound": round(within / len(self.ratios), 3),
+            "epoch_ms_p50_settled": round(median(times or self.epoch_ms), 1),
             "decisions": float(len(self.decisions)),
         }
+
+
+def reaction(ratios: Sequence[float]) -> int:
+    """How many epochs of a segment there are until the bound holds for the rest of it."""
+    return max((at for at, ratio in enumerate(ratios, 1) if ratio > 1), default=0)
 
 
 def run_balance(
@@ -110,11 +126,12 @@ def run_balance(
     even = systems.get(EVEN)
     bars = [
         Bar(
-            "epochs until the busiest slot is within its bound", "at most", WITHIN_EPOCHS_MAX,
-            even["within_bound_at_epoch"] if even else None,
+            "epochs until the busiest slot stays within its bound, after the start and each move "
+            "of the hot keys", "at most", WITHIN_EPOCHS_MAX,
+            even["reaction_epochs_worst"] if even else None,
         ),
         Bar(
-            "busiest slot / its bound, while hot keys move", "at most", 1.0,
+            "busiest slot / its bound, from the 11th epoch after each of these", "at most", 1.0,
             even["ratio_settled_worst"] if even else None,
         ),
     ]  # fmt: skip
@@ -176,12 +193,12 @@ def format_balance(document: Mapping[str, Any]) -> str:
     lines = [
         f"{workload['keys']:,} keys, Zipf exponent {workload['exponent']}, {workload['slots']} "
         f"slots; {document['emulated']} {workload['cost_us']} us",
-        f"{'balance':<10}{'within at epoch':>17}{'worst settled':>15}{'in bounds':>11}"
+        f"{'balance':<10}{'reaction':>17}{'worst settled':>15}{'in bounds':>11}"
         f"{'epoch p50':>12}{'decisions':>11}",
     ]
     for name, numbers in document["systems"].items():
         lines.append(
-            f"{name:<10}{numbers['within_bound_at_epoch']:>17.0f}"
+            f"{name:<10}{numbers['reaction_epochs_worst']:>10.0f} epochs"
             f"{numbers['ratio_settled_worst']:>15.2f}{numbers['share_within_bound']:>11.0%}"
             f"{numbers['epoch_ms_p50_settled']:>9,.0f} ms{numbers['decisions']:>11.0f}"
         )

@@ -7,6 +7,7 @@ pipeline: rings then stay as they are, and the run says so once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import tasks_for
@@ -16,12 +17,14 @@ from headrace.plan.decisions.resizing import (
     report_every,
     report_of,
     rings_wanted,
+    view_of,
 )
 from headrace.plan.elastic.decision import Decided
 from headrace.plan.elastic.figures import LoadFigures
 from headrace.plan.elastic.fold import fold_report
 from headrace.plan.elastic.load import SlotLoad
 from headrace.plan.elastic.meter import LoadMeter
+from headrace.plan.elastic.view import RingView
 from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
@@ -49,8 +52,11 @@ class Elastic:
         self._substrate = substrate
         self._listeners = listeners
         self._meter = LoadMeter()
-        self._rings = dict(ledger.rings)
+        self._rings = {name: ring.digest for name, ring in ledger.rings.items()}
+        """Computation -> what names its ring: a version can come again after a restore."""
         self._ring_of = ring_of
+        self._views: dict[str, tuple[str, RingView]] = {}
+        """Computation -> the name of its ring, and the ring as policies see it."""
         self._loads: dict[str, dict[int, SlotLoad]] = {}
         self._failed = False
         self.ready: Mapping[str, set[int]] = {}
@@ -68,16 +74,19 @@ class Elastic:
 
     def committed(self, plan: Plan, ledger: Ledger) -> tuple[LoadFigures | None, Decided | None]:
         """What the commit of a plan says of load and rings; the ledger, which has it, gets both."""
-        for name, ring in ledger.rings.items():
-            if self._rings.get(name) != ring:
-                self._meter.ring_changed(name, plan.epoch)
-        self._rings = dict(ledger.rings)
+        rings = {name: ring.digest for name, ring in ledger.rings.items()}
+        if rings != self._rings:
+            for name in rings:
+                if self._rings.get(name) != rings[name]:
+                    self._meter.ring_changed(name, plan.epoch)
+            self._rings = rings
         if not plan.sketch or not self.settings.is_on:
             return None, None
         try:
-            load = report_of(self._meter, ledger, self._loads, self.settings, self._ring_of)
+            view = partial(self._view, ledger)
+            load = report_of(self._meter, ledger, self._loads, self.settings, view)
             fold_report(ledger, load, None)
-            decided = rings_wanted(ledger, self.settings, self._ring_of)
+            decided = rings_wanted(ledger, self.settings, view)
         except Exception as error:
             if not self._failed:
                 self._failed = True
@@ -86,6 +95,15 @@ class Elastic:
             return None, None
         fold_report(ledger, None, decided)
         return load, decided or None
+
+    def _view(self, ledger: Ledger, name: str) -> RingView:
+        """A ring as policies see it, made once for each ring."""
+        ref = ledger.rings[name]
+        digest, view = self._views.get(name, ("", None))
+        if view is None or digest != ref.digest:
+            view = view_of(self._ring_of(name), ref.version)
+            self._views[name] = ref.digest, view
+        return view
 
     def told(self, decided: Decided | None) -> None:
         """The commit is in the log: listeners hear what was decided, and why."""

@@ -189,7 +189,7 @@ def _plan(
         bounds=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
         given_up=ledger.given_up if determinants == ledger.determinants else {},
         tasks=ledger.tasks or settings.tasks,
-        sketch=bool(settings.report_every) and (ledger.epoch + 1) % settings.report_every == 0,
+        sketch=_reports(ledger, settings.report_every),
         limits=limits_of_plan(ledger.limits, settings.limited, slots),
         shed=settings.shed,
     )
@@ -205,6 +205,11 @@ class _RingChanges(NamedTuple):
     requested: bool
     """Whether a start or a request asks for some of them. Other changes wait for an epoch that has
     another reason: an idle pipeline needs no balance."""
+
+
+def _reports(ledger: Ledger, every: int) -> bool:
+    """Whether the next epoch reports its load: each `every`-th does, or if the last one asks."""
+    return bool(every) and (ledger.load.soon or (ledger.epoch + 1) % every == 0)
 
 
 def _ring_changes(

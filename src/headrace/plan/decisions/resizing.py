@@ -62,21 +62,17 @@ def report_of(
     ledger: Ledger,
     loads: dict[str, dict[int, SlotLoad]],
     settings: Elasticity,
-    ring_of: Callable[[str], Ring],
+    view: Callable[[str], RingView],
 ) -> LoadFigures:
     """What the commit of a report epoch says of load; the ledger has that commit already."""
     slots = {name: tuple(sorted(each)) for name, each in ledger.slots.items()}
-    intervals = {name: len(ring_of(name)) for name in ledger.rings}
+    intervals = {name: len(view(name)) for name in ledger.rings}
     return meter.report(ledger.epoch, ledger.load, loads, slots, intervals, settings)
 
 
-def rings_wanted(ledger: Ledger, settings: Elasticity, ring_of: Callable[[str], Ring]) -> Decided:
+def rings_wanted(ledger: Ledger, settings: Elasticity, view: Callable[[str], RingView]) -> Decided:
     """What to want after a report that the ledger has."""
-    rings = {
-        name: view_of(ring_of(name), ref.version)
-        for name, ref in ledger.rings.items()
-        if name in ledger.load.of
-    }
+    rings = {name: view(name) for name in ledger.rings if name in ledger.load.of}
     return decide_rings(
         ledger.load.of,
         rings,
@@ -85,9 +81,10 @@ def rings_wanted(ledger: Ledger, settings: Elasticity, ring_of: Callable[[str], 
         epoch=ledger.epoch,
         wall=ledger.wall,
         tasks=ledger.tasks,
+        early=ledger.load.early,
     )
 
 
 def view_of(ring: Ring, version: int) -> RingView:
     """A ring as policies see it."""
-    return RingView(ring.lows, ring.owners, version, ring.slots)
+    return RingView.of(ring.lows, ring.owners, version, ring.slots)

@@ -8,6 +8,9 @@ Rules of quiet (K5):
 - A new ring makes its figures unknown, so the next decision needs two reports under that ring.
 - Load moves only if a slot exceeds its fair share in two reports in a row, by a fifth; and then
   until all are within a thirty-second of it. Between the two nothing happens.
+- A slot that exceeds it by three tenths is not left alone so long: one report is enough, if the
+  records of its own epoch show the same as the busy time of the epochs before it. This holds under
+  a new ring too. Where only the records show it, the next epoch reports as well.
 - A decision that would not make the busiest slot clearly lighter is not taken. If decisions do not
   help (a slot is slow for another reason than its records), each needs twice as many reports.
 """
@@ -15,11 +18,20 @@ Rules of quiet (K5):
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from typing import NamedTuple
 
 from headrace.plan.elastic.cascade import Bounds, Step, cascade
 from headrace.plan.elastic.cold import merge_cold
 from headrace.plan.elastic.decision import BALANCER, SCALER, Decided, Decision
-from headrace.plan.elastic.even import fair_share, heaviest_of, hot_slots, spread
+from headrace.plan.elastic.even import (
+    by_records,
+    fair_share,
+    heaviest_of,
+    heavy_keys,
+    hot_by_records,
+    hot_slots,
+    spread,
+)
 from headrace.plan.elastic.figures import ComputationLoad
 from headrace.plan.elastic.scale import figure_of
 from headrace.plan.elastic.scaler import SECOND_US, Target, Use, targets
@@ -40,14 +52,19 @@ def decide_rings(
     epoch: int,
     wall: int,
     tasks: int = 0,
+    early: bool = False,
 ) -> Decided:
-    """What to want after the report of this epoch, whose plan has this wall time."""
+    """What to want after the report of this epoch, whose plan has this wall time.
+
+    `early`: it is a report that the one before has asked for. It does not ask for another.
+    """
     rings = {name: ring for name, ring in rings.items() if name in loads}
     if not settings.is_on or not rings:
         return Decided()
     found: dict[str, Wanted] = {}
     asked: dict[str, tuple[int, ...]] = {}
     decisions: list[Decision] = []
+    soon = False
     counts: dict[str, int] = {name: len(ring.slots) for name, ring in rings.items()}
     goals: dict[str, Target] = {}
     if settings.scale is not None and settings.policy != RING:
@@ -60,15 +77,15 @@ def decide_rings(
         load, slots = loads[name], len(ring.slots)
         by, after, reason = BALANCER, slots, ""
         want: Wanted | None = None
-        busiest = 0
+        evening = _Evening()
         if name in goals:
             by, after, reason = SCALER, goals[name].slots, goals[name].reason
             want = _resized(ring, load, after, settings, reason)
         elif settings.policy == EVEN:
-            moves, reason, busiest = _evened(ring, load, settings)
-            want = (
-                Wanted(moves=moves, expects=ring.version, reason=reason, by=by) if moves else None
-            )
+            evening = _evened(ring, load, settings, early=early)
+            reason, soon = evening.reason, soon or evening.soon
+            if evening.moves:
+                want = Wanted(moves=evening.moves, expects=ring.version, reason=reason, by=by)
         elif settings.policy == RING:
             step = _stepped(ring, load, settings)
             reason = step.reason or "the cascade has ended"
@@ -82,41 +99,101 @@ def decide_rings(
             found[name] = want
         if want is not None or name in asked:
             moved = len(want.moves) if want is not None else 0
-            decisions.append(Decision(epoch, wall, name, by, reason, slots, after, moved, busiest))
-    return Decided(found, _tasks(counts, settings, tasks) if found else 0, asked, tuple(decisions))
+            figures = evening.busiest, evening.promised
+            decisions.append(Decision(epoch, wall, name, by, reason, slots, after, moved, *figures))
+    wants_tasks = _tasks(counts, settings, tasks) if found else 0
+    return Decided(found, wants_tasks, asked, tuple(decisions), soon)
+
+
+class _Hot(NamedTuple):
+    """What is known of load when a slot has too much."""
+
+    load: Mapping[int, int]
+    """Of every slot: what the moves are chosen by."""
+    fair: int
+    reason: str
+    """Empty if no slot has too much."""
+
+
+class _Evening(NamedTuple):
+    """What the policy `even` decides for a computation."""
+
+    moves: tuple[Move, ...] = ()
+    """None if the load is even enough."""
+    reason: str = ""
+    busiest: int = 0
+    """The figure of the busiest slot, if that is to fall."""
+    promised: int = 0
+    """What it is to fall to."""
+    soon: bool = False
+    """Whether the next epoch should report too: records are uneven, and busy time does not show
+    it yet."""
 
 
 def _evened(
-    ring: RingView, load: ComputationLoad, settings: Elasticity
-) -> tuple[tuple[Move, ...], str, int]:
-    """The moves of the policy `even`, why, and the busiest slot's figure if that is to fall.
-
-    There are no moves if the load is even enough.
-    """
+    ring: RingView, load: ComputationLoad, settings: Elasticity, *, early: bool
+) -> _Evening:
     slots = set(ring.slots)
     known = {slot: figure for slot, figure in load.averages().items() if slot in slots}
-    if len(known) < 2 or load.reports < load.reports_needed:
-        return (), "", 0
-    fair = fair_share(known.values(), _heavy(load, known))
+    if len(known) < 2:
+        return _Evening()
+    hot = _urgent(load, known, settings)
+    if hot is not None and not hot.reason and not early:
+        # The sketches are newer than the busy times, and show another slot to be hot: moves that
+        # are chosen from both would be wrong.
+        return _Evening(soon=True)
+    if hot is None or not hot.reason:
+        if load.reports < load.reports_needed:
+            return _Evening()
+        hot = _twice(load, known, settings)
+    moves: tuple[Move, ...] = ()
+    reason, after, busiest = hot.reason, dict(hot.load), max(hot.load.values())
+    if reason:
+        found = spread(ring, hot.load, load.sketches, slots, settings.moves_max)
+        if (busiest - max(found.load.values())) * WORTH >= hot.fair:
+            moves, after = found.moves, dict(found.load)  # otherwise it would not help enough
+    most = settings.intervals_per_slot * len(slots)
+    merges = merge_cold(
+        ring, after, load.sketches, hot.fair, most, settings.moves_max - len(moves), besides=moves
+    )
+    if moves:
+        return _Evening(joined([*moves, *merges]), reason, busiest, max(after.values()))
+    return _Evening(merges, f"{len(ring)} intervals are more than {most}: cold ones are merged")
+
+
+def _twice(load: ComputationLoad, known: Mapping[int, int], settings: Elasticity) -> _Hot:
+    """A slot has more than its share in two reports in a row."""
+    fair = fair_share(known.values(), heavy_keys(known, load.sketches))
     twice = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}
     heaviest = {slot: heaviest_of(load.sketches.get(slot), twice[slot]) for slot in twice}
     hot = hot_slots(twice, fair, heaviest, settings.uneven)
-    moves: tuple[Move, ...] = ()
+    if not hot or twice[hot[0]] < settings.busy_min * SECOND_US:
+        return _Hot(known, fair, "")
+    times = f"{twice[hot[0]] / max(fair, 1):.1f}"
+    return _Hot(known, fair, f"slot {hot[0]} has {times} times its share in two reports in a row")
+
+
+def _urgent(load: ComputationLoad, known: Mapping[int, int], settings: Elasticity) -> _Hot | None:
+    """A slot has far more than its share in its last figure and in the records of the epoch after.
+
+    These are two different epochs, and records are counted and not measured; so this is as much
+    as two reports say, but earlier. None if the records are even enough. Without a reason if the
+    records show a slot to be hot, but no slot is hot by both.
+    """
+    last = {slot: figure_of(load.busy[slot]) for slot in known}
+    if not load.sketches or load.futile or max(last.values()) < settings.busy_min * SECOND_US:
+        return None
+    now = by_records(last, load.sketches)
+    fair = fair_share(now.values(), heavy_keys(now, load.sketches))
+    by_now = hot_by_records(now, load.sketches, fair, settings.urgent)
+    if not by_now:
+        return None
+    hot = [slot for slot in by_now if last[slot] > settings.urgent * fair]
     reason = ""
-    after = dict(known)
-    if hot and twice[hot[0]] >= settings.busy_min * SECOND_US:
-        found = spread(ring, known, load.sketches, slots, settings.moves_max)
-        if (max(known.values()) - max(found.load.values())) * WORTH >= fair:
-            moves, after = found.moves, found.load  # otherwise it would not help enough
-        times = f"{twice[hot[0]] / max(fair, 1):.1f}"
-        reason = f"slot {hot[0]} has {times} times its share in two reports in a row"
-    most = settings.intervals_per_slot * len(slots)
-    merges = merge_cold(
-        ring, after, load.sketches, fair, most, settings.moves_max - len(moves), besides=moves
-    )
-    if not moves:
-        reason = f"{len(ring)} intervals are more than {most}: cold ones are merged"
-    return joined([*moves, *merges]), reason, max(known.values()) if moves else 0
+    if hot:
+        times = f"{now[hot[0]] / max(fair, 1):.1f}"
+        reason = f"slot {hot[0]} has {times} times its share in a report and the records after it"
+    return _Hot(now, fair, reason)
 
 
 def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Step:
@@ -144,19 +221,9 @@ def _use(load: ComputationLoad, ring: RingView, wall: int) -> Use:
     known = {slot: figure_of(step) for slot, step in load.busy.items() if slot in slots}
     # A slot without a figure counts as the others do on average: it has work to do all the same.
     busy = sum(known.values()) * len(slots) // max(len(known), 1)
-    heaviest = max(_heavy(load, known), default=0)
+    heaviest = max(heavy_keys(known, load.sketches), default=0)
     since = wall - load.decided_wall if load.decided else None
     return Use(len(slots), busy, load.used, heaviest, since)
-
-
-def _heavy(load: ComputationLoad, known: Mapping[int, int]) -> list[int]:
-    """The load of every heavy key that a sketch shows."""
-    return [
-        known[slot] * records // max(sketch.total, 1)
-        for slot, sketch in load.sketches.items()
-        if slot in known
-        for _, records in sketch.heavy
-    ]
 
 
 def _resized(
@@ -175,7 +242,7 @@ def _resized(
     else:
         least = set(sorted(slots, key=lambda slot: (known[slot], -slot))[: len(slots) - count])
         slots = [slot for slot in slots if slot not in least]
-    if any(len(ring.runs(slot)[0]) > SPANS_MAX for slot in present - set(slots)):
+    if any(ring.count(slot) > SPANS_MAX for slot in present - set(slots)):
         return by_number  # what leaves would need too many moves
     moves = spread(ring, known, load.sketches, slots, settings.moves_max).moves
     if not set(slots) - present <= {move.to for move in moves}:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.elastic.sketch import Sketch
-from headrace.plan.elastic.view import RingView, lengths_of, pieces_of
+from headrace.plan.elastic.view import RingView, pieces_of
 from headrace.plan.rings.wanted import Move
 
 
@@ -144,10 +143,10 @@ def _tail(arc: _Arc, sketch: Sketch | None, load: int, amount: int, taker: int) 
     run = np.array([arc.low], np.uint64), np.array([arc.last], np.uint64)
     pieces = pieces_of(run, sketch, load)
     taken, low = 0, arc.last + 1
-    for piece in reversed(pieces):
-        if taken + piece.load > amount * 17 // 16:
+    for first, part in zip(pieces.lows[::-1].tolist(), pieces.loads[::-1].tolist(), strict=True):
+        if taken + part > amount * 17 // 16:
             break
-        taken, low = taken + piece.load, piece.low
+        taken, low = taken + part, first
     if not taken or low == arc.low:
         return ()
     return (Move(low, arc.last, taker),)
@@ -158,18 +157,8 @@ def _arcs(view: RingView) -> dict[int, _Arc]:
 
     Under this policy a slot has one run, or two around the end of the key space.
     """
-    owners = view.owners
-    ends = np.flatnonzero(np.append(owners[1:] != owners[:-1], True))
-    firsts = np.append(0, ends[:-1] + 1)
-    slots = owners[ends]
-    following = np.append(slots[1:], slots[0])
-    lasts = np.full(len(ends), np.uint64(HASH_SPACE - 1))
-    lasts[:-1] = view.lows[ends[:-1] + 1] - np.uint64(1)
-    lows = view.lows[firsts]
-    order = np.lexsort((lows, -lengths_of(lows, lasts), slots))
-    order = order[(following != slots)[order]] if len(order) > 1 else order
-    _, first_of = np.unique(slots[order], return_index=True)
-    return {
-        int(slots[i]): _Arc(int(lows[i]), int(lasts[i]), int(slots[i]), int(following[i]))
-        for i in order[first_of].tolist()
-    }
+    found: dict[int, _Arc] = {}
+    for slot, index in view.longest.items():
+        low, last, _ = view.interval(index)
+        found[slot] = _Arc(low, last, slot, int(view.owners[(index + 1) % len(view)]))
+    return found

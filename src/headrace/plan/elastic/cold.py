@@ -8,12 +8,19 @@ not the history.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from headrace.plan.elastic.sketch import Sketch
-from headrace.plan.elastic.view import Floats, RingView, joined, lengths_of
+from headrace.plan.elastic.view import (
+    Floats,
+    Hashes,
+    RingView,
+    bin_edges,
+    joined,
+    lengths_of,
+    shortest_of,
+)
 from headrace.plan.rings.wanted import Move
 
 COLD = 16
@@ -41,35 +48,38 @@ def merge_cold(
     load = dict(load)
     moves: list[Move] = []
     gone = _touched(view, besides)
+    left: dict[int, int] = {}
+    ends = len(view) - 1
     for weight, index in _cold_intervals(view, load, sketches, fair, LOOKED_AT * moves_max):
         if too_many <= 0 or len(moves) >= moves_max:
             break
-        if gone & {index - 1, index, index + 1}:
+        if index in gone or index - 1 in gone or index + 1 in gone:
             continue  # a neighbour moves too: where it goes is not yet in force
         low, last, slot = view.interval(index)
-        beside = [i for i in (index - 1, index + 1) if 0 <= i < len(view)]
-        takers = {int(view.owners[i]) for i in beside} & set(load) - {slot}
+        if left.setdefault(slot, view.count(slot)) < 2:
+            continue  # its last interval stays: a slot is removed by the scaler alone
+        beside = [int(view.owners[i]) for i in (index - 1, index + 1) if 0 <= i <= ends]
+        takers = [(load[taker], taker) for taker in beside if taker in load and taker != slot]
         if not takers:
             continue
-        taker = min(takers, key=lambda s: (load[s], s))
+        taker = min(takers)[1]
         if load[taker] + weight > fair + fair // 16:
             continue
-        both = len(beside) == 2 and view.owners[beside[0]] == view.owners[beside[1]]
         moves.append(Move(low, last, taker))
         gone.add(index)
+        left[slot] -= 1
         load[taker] += weight
-        load[slot] = load.get(slot, 0) - weight
-        too_many -= 2 if both else 1
+        load[slot] -= weight
+        too_many -= 2 if beside.count(taker) == 2 else 1
     return joined(moves)
 
 
 def _touched(view: RingView, moves: Sequence[Move]) -> set[int]:
     """The intervals of which some moves take a part."""
     found: set[int] = set()
-    for move in moves:
-        first, last = np.searchsorted(
-            view.lows, np.array([move.low, move.last], np.uint64), side="right"
-        ).tolist()
+    firsts = np.searchsorted(view.lows, np.array([m.low for m in moves], np.uint64), side="right")
+    lasts = np.searchsorted(view.lows, np.array([m.last for m in moves], np.uint64), side="right")
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
         found.update(range(first - 1, last))
     return found
 
@@ -78,42 +88,37 @@ def _cold_intervals(
     view: RingView, load: Mapping[int, int], sketches: Mapping[int, Sketch], fair: int, number: int
 ) -> list[tuple[int, int]]:
     """(load, index) of cold intervals of slots whose sketch is known, the shortest first."""
-    found: list[tuple[float, int, int]] = []
-    for slot, sketch in sorted(sketches.items()):
-        mine = np.flatnonzero(view.owners == slot)
-        if slot not in load or len(mine) < 2:
-            continue  # its last interval stays: a slot is removed by the scaler alone
-        following = np.minimum(mine + 1, len(view) - 1)
-        lasts = np.where(mine + 1 < len(view), view.lows[following] - np.uint64(1), _LAST)
-        lengths = lengths_of(view.lows[mine], lasts)
-        loads = _loads(view.lows[mine], lasts, lengths, sketch, load[slot])
-        order = np.lexsort((mine, lengths))
-        cold = [i for i in order[: number + 1].tolist() if loads[i] * COLD <= fair]
-        kept = cold[: len(mine) - 1]
-        found += [(float(lengths[i]), int(loads[i]), int(mine[i])) for i in kept]
-    return [(weight, index) for _, weight, index in sorted(found)[:number]]
+    known = [slot for slot in sorted(sketches) if slot in load and view.count(slot) > 1]
+    lengths = view.lasts - view.lows
+    if len(known) < len(view.slots):
+        of_known = np.isin(view.owners, known)
+        among = np.flatnonzero(of_known)
+        chosen = among[shortest_of(lengths[among], number)]
+    else:
+        chosen = shortest_of(lengths, number)
+    owners = view.owners[chosen]
+    loads = np.zeros(len(chosen))
+    for slot in known:
+        mine = np.flatnonzero(owners == slot)
+        if len(mine):
+            at = chosen[mine]
+            lows, lasts = view.lows[at], view.lasts[at]
+            loads[mine] = _loads(lows, lasts, view.runs(slot), sketches[slot], load[slot])
+    cold = np.flatnonzero(loads * COLD <= fair)
+    cold = cold[np.lexsort((chosen[cold], lengths[chosen[cold]]))]
+    return list(zip(loads[cold].astype(np.int64).tolist(), chosen[cold].tolist(), strict=True))
 
 
-_LAST = np.uint64(2**64 - 1)
-
-
-def _loads(lows: Any, lasts: Any, lengths: Floats, sketch: Sketch, load: int) -> Floats:
-    """The load of each interval of a slot: its part of the bins, and its heavy hashes."""
-    total = max(sketch.total, 1)
-    found = np.zeros(len(lows))
-    bins = sketch.bins
-    if bins:
-        starts = np.array([low for low, _ in bins], np.uint64)
-        records = np.array([n for _, n in bins], np.float64)
-        # Most intervals lie in one bin; one that lies in several counts for the bin of its middle.
-        middle = lows + (lasts - lows) // np.uint64(2)
-        at = np.searchsorted(starts, middle, side="right") - 1
-        inside = at >= 0
-        shares = np.bincount(at[inside], lengths[inside], len(bins))
-        density = np.divide(records, shares, out=np.zeros(len(bins)), where=shares > 0)
-        found[inside] = density[at[inside]] * lengths[inside]
+def _loads(
+    lows: Hashes, lasts: Hashes, runs: tuple[Hashes, Hashes], sketch: Sketch, load: int
+) -> Floats:
+    """The load of some intervals of a slot: their part of the bins, and their heavy hashes."""
+    bins = len(sketch.records)
+    places = bin_edges(*runs, np.append(sketch.starts, lows))
+    edges, begins = np.append(places[:bins], places[-1]), places[bins:-1]
+    records = np.append(0.0, np.cumsum(np.array(sketch.records, np.float64)))
+    ends = begins + lengths_of(lows, lasts)
+    found = np.interp(ends, edges, records) - np.interp(begins, edges, records)
     for key, records_of_key in sketch.heavy:
-        at_key = int(np.searchsorted(lows, np.uint64(key), side="right")) - 1
-        if at_key >= 0 and key <= int(lasts[at_key]):
-            found[at_key] += records_of_key
-    return found * (load / total)
+        found[(lows <= np.uint64(key)) & (np.uint64(key) <= lasts)] += records_of_key
+    return found * (load / max(sketch.total, 1))

@@ -30,6 +30,8 @@ class Decision(msgspec.Struct, frozen=True):
     """How many moves it has; 0 if only a number of slots is wanted, or a question was asked."""
     busiest: int = 0
     """The figure of the busiest slot, if the moves are to make that one lighter."""
+    promised: int = 0
+    """The figure of the busiest slot after them, as far as sketches show."""
 
     @property
     def text(self) -> str:
@@ -52,6 +54,8 @@ class Decided(msgspec.Struct, frozen=True):
     asked: dict[str, tuple[int, ...]] = {}
     """Computation -> its cascade after this step, where it has changed."""
     decisions: tuple[Decision, ...] = ()
+    soon: bool = False
+    """Whether the next epoch reports too, whatever the period is."""
 
     def __bool__(self) -> bool:
-        return bool(self.wanted or self.tasks or self.asked or self.decisions)
+        return bool(self.wanted or self.tasks or self.asked or self.decisions or self.soon)

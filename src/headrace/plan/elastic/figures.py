@@ -54,6 +54,8 @@ class ComputationLoad(msgspec.Struct, frozen=True):
     """The wall time of that epoch's plan."""
     busiest: int = 0
     """The figure of the busiest slot when it was last decided to make it lighter."""
+    promised: int = 0
+    """What that decision was to bring it down to."""
     futile: int = 0
     """How many decisions in a row, at the end, were followed by no lighter report."""
     asked: tuple[int, ...] = ()
@@ -64,11 +66,20 @@ class ComputationLoad(msgspec.Struct, frozen=True):
         """How many reports a decision needs: two, and more after decisions that did not help."""
         return 2 << min(self.futile, FUTILE_MAX)
 
-    def judged(self, busiest: int) -> ComputationLoad:
-        """The load with a verdict on the last decision, now that another is taken."""
-        helped = not self.busiest or 16 * min(self.used, default=0) < 15 * self.busiest
-        futile = 0 if helped else self.futile + 1
-        return msgspec.structs.replace(self, busiest=busiest, futile=futile)
+    def judged(self, decision: Decision) -> ComputationLoad:
+        """The load with a verdict on the last decision, now that another is taken.
+
+        It has helped if a quarter of what it promised came true. A promise of less than an eighth,
+        as beside a heavy key, cannot be judged by measured figures.
+        """
+        promised = self.busiest - self.promised
+        futile = self.futile
+        if self.busiest and 8 * promised >= self.busiest:
+            lighter = self.busiest - min(self.used, default=0)
+            futile = 0 if 4 * lighter >= promised else self.futile + 1
+        return msgspec.structs.replace(
+            self, busiest=decision.busiest, promised=decision.promised, futile=futile
+        )
 
     def twice(self, slot: int) -> int | None:
         """The lower one of a slot's last two figures; None without two reports or a figure."""
@@ -99,6 +110,10 @@ class LoadState(msgspec.Struct, frozen=True):
     """Computation -> its load."""
     decisions: tuple[Decision, ...] = ()
     """The last decisions of the balancer and the scaler, the newest at the end."""
+    soon: bool = False
+    """Whether the next epoch reports too, whatever the period is."""
+    early: bool = False
+    """Whether the last report was such a one."""
 
     def reported(self, figures: LoadFigures, computations: Iterable[str]) -> LoadState:
         """The load after a report; computations that no longer exist are dropped."""
@@ -117,7 +132,7 @@ class LoadState(msgspec.Struct, frozen=True):
                 used=(*load.used, busiest)[-REPORTS_KEPT:] if busy else load.used,
                 reports=load.reports + bool(busy),
             )
-        return LoadState(found, self.decisions)
+        return LoadState(found, self.decisions, early=self.soon)
 
     def decided(self, decided: Decided) -> LoadState:
         """The load after decisions: when each was taken, and how far a cascade has come."""
@@ -127,12 +142,13 @@ class LoadState(msgspec.Struct, frozen=True):
             if name in found:
                 load = found[name]
                 found[name] = msgspec.structs.replace(
-                    load.judged(decision.busiest) if decision.busiest else load,
+                    load.judged(decision) if decision.busiest else load,
                     decided=decision.epoch,
                     decided_wall=decision.wall,
                     asked=decided.asked.get(name, load.asked),
                 )
-        return LoadState(found, (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:])
+        kept = (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:]
+        return LoadState(found, kept, decided.soon, self.early)
 
     def without(self, name: str) -> LoadState:
         """The load after a new ring of a computation: only what was decided stays known."""
@@ -143,15 +159,16 @@ class LoadState(msgspec.Struct, frozen=True):
             decided=load.decided,
             decided_wall=load.decided_wall,
             busiest=load.busiest,
+            promised=load.promised,
             futile=load.futile,
             asked=load.asked,
         )
-        return LoadState({**self.of, name: kept}, self.decisions)
+        return msgspec.structs.replace(self, of={**self.of, name: kept})
 
     def renamed(self, old: str, new: str) -> LoadState:
         """The load after a computation got another name."""
         of = {new if name == old else name: load for name, load in self.of.items()}
-        return LoadState(of, self.decisions)
+        return msgspec.structs.replace(self, of=of)
 
 
 def moved_steps(

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.plan.elastic.even import fair_share, heaviest_of, hot_slots
+from headrace.plan.elastic.even import (
+    by_records,
+    fair_share,
+    heaviest_of,
+    heavy_keys,
+    hot_by_records,
+    hot_slots,
+)
 from headrace.plan.elastic.figures import ComputationLoad, LoadFigures, LoadState, moved_steps
 from headrace.plan.elastic.load import SlotLoad, SlotNote
 from headrace.plan.elastic.scale import figure_of, step_of
@@ -125,8 +132,10 @@ def _chosen(
     known = {slot: figure for slot, figure in figures.items() if slot in loads}
     if not known:
         return []
-    ordered = sorted(known, key=lambda slot: (-known[slot], slot))[:SKETCHES_MAX]
-    busiest = known[ordered[0]]
+    sketches = {slot: loads[slot].sketch for slot in known}
+    now = by_records(known, sketches)
+    ordered = sorted(known, key=lambda slot: (-max(known[slot], now[slot]), slot))[:SKETCHES_MAX]
+    busiest = max(known.values())
     if intervals > settings.intervals_per_slot * slots:
         return ordered
     if settings.scale is not None and busiest > settings.scale.below * SECOND_US:
@@ -135,6 +144,9 @@ def _chosen(
         return ordered
     if busiest < settings.busy_min * SECOND_US:
         return []
-    heaviest = {slot: heaviest_of(loads[slot].sketch, known[slot]) for slot in known}
+    heaviest = {slot: heaviest_of(sketches[slot], known[slot]) for slot in known}
     fair = fair_share(known.values(), heaviest.values())
-    return ordered if hot_slots(known, fair, heaviest, settings.uneven) else []
+    if hot_slots(known, fair, heaviest, settings.uneven):
+        return ordered
+    fair = fair_share(now.values(), heavy_keys(now, sketches))
+    return ordered if hot_by_records(now, sketches, fair, settings.urgent) else []

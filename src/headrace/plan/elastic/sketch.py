@@ -32,10 +32,14 @@ class Sketch(msgspec.Struct, frozen=True, array_like=True):
     """(hash, records) of the heaviest hashes, the heaviest first."""
 
     @property
+    def starts(self) -> Hashes:
+        """The first hash of each bin."""
+        return np.frombuffer(self.lows, ">u8").astype(np.uint64)
+
+    @property
     def bins(self) -> list[tuple[int, int]]:
         """(first hash, records) of each bin."""
-        lows = np.frombuffer(self.lows, ">u8").tolist()
-        return list(zip(lows, self.records, strict=True))
+        return list(zip(self.starts.tolist(), self.records, strict=True))
 
     @property
     def total(self) -> int:

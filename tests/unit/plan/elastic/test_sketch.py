@@ -46,14 +46,16 @@ def test_pieces_tile_the_spans_and_share_the_load(
     sketch = made(mine)
     runs = np.array([s[0] for s in spans], np.uint64), np.array([s[1] for s in spans], np.uint64)
     pieces = pieces_of(runs, sketch, load)
+    bounds = list(zip(pieces.lows.tolist(), pieces.lasts.tolist(), strict=True))
     for low, last in spans:
-        inside = [p for p in pieces if low <= p.low and p.last <= last]
-        assert inside[0].low == low
-        assert inside[-1].last == last
-        assert all(a.last + 1 == b.low for a, b in pairwise(inside))
-    assert {p.low for p in pieces if p.heavy} == {h for h, _ in sketch.heavy}
+        inside = [p for p in bounds if low <= p[0] and p[1] <= last]
+        assert inside[0][0] == low
+        assert inside[-1][1] == last
+        assert all(a[1] + 1 == b[0] for a, b in pairwise(inside))
+    assert set(pieces.lows[pieces.heavy].tolist()) == {h for h, _ in sketch.heavy}
+    assert np.array_equal(pieces.lows[pieces.heavy], pieces.lasts[pieces.heavy])
     if sketch.total:
-        assert load - len(pieces) <= sum(p.load for p in pieces) <= load
+        assert load - len(pieces) <= int(pieces.loads.sum()) <= load + 1
 
 
 def test_a_hot_key_is_listed_and_in_no_bin() -> None:

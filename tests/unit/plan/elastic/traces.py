@@ -7,6 +7,7 @@ the ledger's fold, the decision. The model only draws records and carries out mo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -40,6 +41,11 @@ def zipf(keys: int, exponent: float, records: int) -> Floats:
     return weights / weights.sum() * records
 
 
+@cache
+def hashes_of(keys: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return np.array([hash_key(encode_key(f"key {i}")) for i in range(keys)], np.uint64)
+
+
 class Model:
     """One computation, epoch by epoch; `log` has all that commits said of load and rings."""
 
@@ -55,7 +61,7 @@ class Model:
         noise: float = 0.0,
         seed: int = 1,
     ) -> None:
-        self.hashes = np.array([hash_key(encode_key(f"key {i}")) for i in range(keys)], np.uint64)
+        self.hashes = hashes_of(keys)
         self.weights, self.ring, self.settings = weights, ring, settings
         self.every, self.cost_us, self.noise = every, cost_us, noise
         self.random = np.random.default_rng(seed)
@@ -104,7 +110,7 @@ class Model:
         if changed:
             self.state = self.state.without(NAME)
         figures = None
-        if self.epoch % self.every == 0:
+        if self.epoch % self.every == 0 or self.state.soon:
             sizes = {NAME: self.ring.slots}
             figures = self.meter.report(
                 self.epoch, self.state, {NAME: loads}, sizes, {NAME: len(self.ring)}, self.settings
@@ -121,7 +127,7 @@ class Model:
         if figures is not None:
             decided = decide_rings(
                 self.state.of, {NAME: self.ring}, wanted, self.settings,
-                epoch=self.epoch, wall=self.wall,
+                epoch=self.epoch, wall=self.wall, early=self.state.early,
             )  # fmt: skip
         self.state = self.state.decided(decided)
         self.wanted = decided.wanted.get(NAME, self.wanted)

@@ -80,7 +80,13 @@ class LoadChecker:
         if self.settings is None:
             return
         again = decide_rings(
-            self.state.of, self._rings, (), self.settings, epoch=epoch, wall=self._wall
+            self.state.of,
+            self._rings,
+            (),
+            self.settings,
+            epoch=epoch,
+            wall=self._wall,
+            early=self.state.early,
         )
         for decision in decided.decisions:
             name = decision.computation
