@@ -152,17 +152,8 @@ def test_a_deploy_takes_over_and_one_that_fails_is_taken_back(world: World) -> N
     assert {row["by"] for row in world.rows()} == {1, 2}
 
     third = world.headrace(
-        *(
-            "deploy",
-            "state",
-            "three:p",
-            "--confirm-after",
-            "99",
-            "--slots",
-            "2",
-            "--mode",
-            "restore",
-        )
+        *("deploy", "state", "three:p", "--confirm-after", "99"),
+        *("--slots", "2", "--mode", "restore"),
     )
     while third.process.poll() is None:
         assert second.process.poll() is None, second.lines
