@@ -46,6 +46,7 @@ from headrace.sinks import epoch_directory
 from headrace.sinks import files as file_sinks
 from headrace.sinks.files import Claim, FileSink
 from headrace.sinks.high_water import HighWater, epoch_name
+from headrace.state import cache as cache_module
 from headrace.state import compaction
 from headrace.state.cache import WorkerCache
 from headrace.store import files
@@ -244,7 +245,7 @@ def dropped_attempts_stay_cached() -> AbstractContextManager[Any]:
 
 def caches_do_not_catch_up() -> AbstractContextManager[Any]:
     """C4: a worker whose slot another one ran last goes on from what it has."""
-    return patch.object(WorkerCache, "_catch_up", staticmethod(lambda cached, newer: None))
+    return patch.object(cache_module, "_catch_up", lambda cached, newer: None)
 
 
 def tombstones_always_go() -> AbstractContextManager[Any]:

@@ -56,7 +56,7 @@ class LoadChecker:
         self._wall = max(self._wall, plan["wall"])
         self._moves = plan["moves"]
         for name, base in plan.get("ring_bases", {}).items():
-            if name not in self._rings and base.startswith("even/"):
+            if base.startswith("even/"):  # a plan before it, with other slots, was voided
                 slots = int(base.removeprefix("even/"))
                 lows = [HASH_SPACE * i // slots for i in range(slots)]
                 self._rings[name] = RingView.of(lows, range(slots), plan["rings"][name])

@@ -47,6 +47,8 @@ class LogChecker:
 
     def _reset(self) -> None:
         self.generations = [0]
+        self.code = ""
+        """The fingerprint of the code that leads."""
         self.commits: list[dict[str, Any]] = []
         self.committed_by: list[int] = []
         """The generation that wrote each commit."""
@@ -154,6 +156,7 @@ class LogChecker:
             if generation <= self.generation:
                 raise Violation(f"two drivers have generation {generation} (position {position})")
             self.generations.append(generation)
+            self.code = body.get("fingerprint") or self.code
             return
         if generation != self.generation:
             raise Violation(
@@ -219,7 +222,11 @@ class LogChecker:
         for name, classes in commit["steps"].items():
             moves = plan["moves"][name]
             points = self._points[name]
+            before = points.slots
             points.move(moves, classes, epoch)
+            grew = points.slots - before
+            how = "split" if grew > 0 else "merge" if grew else "move"
+            self.note(f"the ring of {name}: {how}")
             if name in bases and not self.away:
                 file = self._disk.find(f"{self._root}/{bases[name]}")
                 if not isinstance(file, File):

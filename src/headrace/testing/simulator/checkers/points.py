@@ -43,6 +43,11 @@ class Points:
             Point(max(i for i, low in enumerate(lows) if low <= at * _STEP)) for at in range(POINTS)
         ]
 
+    @property
+    def slots(self) -> int:
+        """How many slots have points."""
+        return len({point.slot for point in self._points})
+
     def move(self, moves: list[list[int]], classes: list[list[int]], epoch: int) -> None:
         """Points change their slots; they take along what counts there."""
         new = {(to, before): after for to, before, after in classes}

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading import loop
-from headrace.errors import EpochFailed, SinkError, StoreError
+from headrace.errors import EpochFailed, IncompatibleState, SinkError, StoreError
 from headrace.plan.listener import NoticeCallback
 from headrace.plan.options import Options
 from headrace.plan.progress import Notice
@@ -56,6 +56,7 @@ class ConductedLife(Life):
         super().__init__(scene, number)
         chance = scene.chance
         self.standby = standby
+        self._code = f"code-{scene.code_version}"
         self._supervised = supervised
         self.lease_s = scene.lease_s
         self.give_up_s = None if chance.random.random() < 0.7 else chance.random.uniform(20, 60)
@@ -176,7 +177,9 @@ class ConductedLife(Life):
             raise Violation(f"driver {self.number} retries every {seconds:.2f} s without backoff")
 
     def _excused(self, error: BaseException) -> bool:
-        """A run that retries does not end because of an outage."""
+        """A run that retries does not end because of an outage; a standby has the leader's code."""
+        if isinstance(error, IncompatibleState) and self.standby and not self._led:
+            return self._scene.log.code not in ("", self._code)
         if not self._led or isinstance(error, EpochFailed):
             return super()._excused(error)
         if not isinstance(error, SinkError | StoreError) or self.give_up_s is None:
