@@ -119,7 +119,7 @@ class Elasticity(msgspec.Struct, frozen=True):
     """A slot gives load away when it has more than this times its fair share, twice in a row."""
     urgent: float = 1.3
     """With more than this times its share, by busy time and by records, one report is enough."""
-    busy_min: float = 0.02
+    busy_min: float = 0.05
     """Below this part of the time no slot is worth moving keys for."""
     moves_max: int = 256
     """How many moves one decision may have."""
