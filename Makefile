@@ -93,7 +93,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), mixed records, real kills on a cluster
 	$(BIN)/headrace chaos $(CHAOS_ARGS)
 	HEADRACE_MIXED_CASES=$(MIXED_CASES) $(BIN)/python -m pytest -q tests/property/mixed
-	HEADRACE_CLUSTER=1 HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 $(BIN)/python -m pytest -s tests/cluster
+	HEADRACE_CLUSTER=1 HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 HEADRACE_RESCALES=20 HEADRACE_DEPLOYS=5 $(BIN)/python -m pytest -s tests/cluster
 
 java:
 	@tools/check-java
