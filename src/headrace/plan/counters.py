@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Counters(msgspec.Struct):
+class Counters(msgspec.Struct, gc=False):
     """The counters of a task."""
 
     records: int = 0

@@ -1,6 +1,7 @@
 """The structures of an epoch: what a plan decides, what tasks report, what a commit says.
 
-All of them are plain data and travel as JSON (log) or MessagePack (rows).
+All of them are plain data and travel as JSON (log) or MessagePack (rows). Those that come once per
+slot are many, and none refers back: Python's cyclic collector does not look at them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """In a replay: label -> the logged answers of external systems, which are not called."""
 
 
-class OutboxFile(msgspec.Struct, frozen=True):
+class OutboxFile(msgspec.Struct, frozen=True, gc=False):
     """Records for one consumer that the next epoch reads: feedback, or carried over by a slot."""
 
     name: str
@@ -164,7 +165,7 @@ class OutboxFile(msgspec.Struct, frozen=True):
     """Of carried records whose consumer has a percentile watermark: their timestamps (D13)."""
 
 
-class SlotDelta(msgspec.Struct, frozen=True):
+class SlotDelta(msgspec.Struct, frozen=True, gc=False):
     """The changes of one slot of a computation."""
 
     segment: str | None
@@ -176,7 +177,7 @@ class SlotDelta(msgspec.Struct, frozen=True):
     """Whether the segment's bytes are in the commit's log entry, and not in a file (M1)."""
 
 
-class StagedFile(msgspec.Struct, frozen=True):
+class StagedFile(msgspec.Struct, frozen=True, gc=False):
     """Rows that a producer staged for a sink."""
 
     sink: str
@@ -193,7 +194,7 @@ class StagedFile(msgspec.Struct, frozen=True):
     """Whether its bytes are in the commit's log entry, and not in a file (M1)."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, gc=False):
     """The report of one unit of work, done or failed, to the driver."""
 
     label: str
@@ -205,8 +206,8 @@ class Report(msgspec.Struct, frozen=True):
     slot: int | None = None
     input_mark: int | None = None
     delta: SlotDelta | None = None
-    staged: list[StagedFile] = []
-    outbox: list[OutboxFile] = []
+    staged: tuple[StagedFile, ...] = ()
+    outbox: tuple[OutboxFile, ...] = ()
     riders: dict[str, bytes] = {}
     """Name -> bytes of output that is too small for a file: the commit carries it (M1)."""
     counters: Counters = msgspec.field(default_factory=Counters)
@@ -251,7 +252,7 @@ class Sealing(msgspec.Struct, frozen=True):
     """Files whose rows are merged into the new one."""
 
 
-class Adoption(msgspec.Struct, frozen=True):
+class Adoption(msgspec.Struct, frozen=True, gc=False):
     """A merge result that replaces a run of segments with a commit."""
 
     computation: str

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.model.values.time import BEGINNING, END
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True):
+class Mark(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A bound that may be absent, and the newest time seen."""
 
     bound: int | None

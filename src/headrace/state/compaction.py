@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
+from operator import gt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +49,10 @@ def choose(
     and each row is rewritten a logarithmic number of times. Entries of an equal last epoch (for
     example pieces of one merge) count as one: either all are taken or none.
     """
-    groups = [tuple(group) for _, group in groupby(_newest_first(entries), key=_last_epoch)]
-    sizes = [total_bytes(group) for group in groups]
+    if len(entries) < segments_min:
+        return ()  # most slots in most epochs
+    groups = _groups(entries)
+    sizes = [g[0].bytes if len(g) == 1 else total_bytes(g) for g in groups]
     for start in range(len(groups) - segments_min + 1):
         total, end = sizes[start], start + 1
         while end < len(groups) and sizes[end] <= max(GROWTH * total, SMALL_BYTES):
@@ -69,7 +72,7 @@ def choose_old_riders(entries: Sequence[SegmentSlice], before: int) -> tuple[Seg
     oldest = min((entry.at for entry in entries if entry.at), default=before)
     if oldest >= before:
         return ()
-    groups = [tuple(group) for _, group in groupby(_newest_first(entries), key=_last_epoch)]
+    groups = _groups(entries)
     riding = [any(entry.at for entry in group) for group in groups]
     start = next(i for i, group in enumerate(groups) if any(e.at == oldest for e in group))
     end = start + 1
@@ -82,6 +85,14 @@ def choose_old_riders(entries: Sequence[SegmentSlice], before: int) -> tuple[Seg
 
 def _newest_first(entries: Sequence[SegmentSlice]) -> list[SegmentSlice]:
     return sorted(entries, key=lambda e: -e.last_epoch)
+
+
+def _groups(entries: Sequence[SegmentSlice]) -> list[tuple[SegmentSlice, ...]]:
+    """Entries by their last epochs, newest first."""
+    epochs = [entry.last_epoch for entry in entries]
+    if all(map(gt, epochs, epochs[1:])):  # as almost all manifests are
+        return [(entry,) for entry in entries]
+    return [tuple(group) for _, group in groupby(_newest_first(entries), key=_last_epoch)]
 
 
 def _last_epoch(entry: SegmentSlice) -> int:

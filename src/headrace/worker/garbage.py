@@ -1,9 +1,10 @@
-"""Makes Python's cyclic garbage collector run less often while a slot works.
+"""Makes Python's cyclic garbage collector run less often while a slot works, or a driver commits.
 
 In one epoch a slot creates hundreds of thousands of small objects that all live to the end of the
 epoch, and it keeps as many between epochs. With the default thresholds Python scans the young
 objects after every 700 allocations, finds nothing to free, and sometimes scans all objects. This
-took two fifths of the time of a join. The collector is not switched off, because a table's hook
+took two fifths of the time of a join. A driver of ten thousand slots does the same with their
+manifests. The collector is not switched off, because a table's hook
 may create reference cycles, and an epoch may be long. The user's hooks per record run under the
 usual thresholds, because their cycles may be many and large.
 """

@@ -70,8 +70,8 @@ def _run(
     report = replace(
         done,
         digest=end.digest,
-        staged=emitter.staged,
-        outbox=emitter.outbox,
+        staged=tuple(emitter.staged),
+        outbox=tuple(emitter.outbox),
         riders=emitter.riders,
         counters=emitter.counters,
         determinants=emitter.answers,

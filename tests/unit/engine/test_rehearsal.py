@@ -81,7 +81,7 @@ def test_a_rehearsal_goes_through_every_slot_and_leaves_no_trace(
     for report in reports:
         assert report.error is None, report.message
         assert (report.counters.hooks, report.counters.timers) == (0, 0)
-        assert (report.staged, report.outbox) == ([], [])
+        assert (report.staged, report.outbox) == ((), ())
         assert report.delta is not None and report.delta.segment is None
     assert files(tmp_path) == before
 

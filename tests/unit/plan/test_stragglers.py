@@ -30,8 +30,8 @@ def plan(**given: Any) -> Plan:
 
 
 def report(label: str, *, carried: int = 0, shed: int = 0, fed_back: int = 0) -> Report:
-    files = [OutboxFile("f", "C", "s", label, 0, carried, kind=CARRIED)] if carried else []
-    files += [OutboxFile("g", "C", "s", label, 0, fed_back, kind=FEEDBACK)] if fed_back else []
+    files = (OutboxFile("f", "C", "s", label, 0, carried, kind=CARRIED),) if carried else ()
+    files += (OutboxFile("g", "C", "s", label, 0, fed_back, kind=FEEDBACK),) if fed_back else ()
     counters = Counters(shed_of={"s": shed} if shed else {})
     return Report(label, "C", "", UNBOUNDED, "", outbox=files, counters=counters)
 

@@ -59,6 +59,7 @@ from headrace.plan.overload import SlotLimit
 from headrace.plan.progress import RunSummary
 from headrace.plan.summary import carried_by_slot, carried_rows
 from headrace.store.counts import CALLS, UPKEEP, counted_as
+from headrace.worker.garbage import seldom_collecting
 
 ATTEMPTS_MAX = 4
 """How often a plan is tried before it is voided and a smaller one is made."""
@@ -332,6 +333,7 @@ class Driver:
             outbox=self.ledger.outbox,
         )
 
+    @seldom_collecting()
     def _commit(self, plan: Plan, commit: Commit, riders: Mapping[str, bytes]) -> None:
         """Writes the commit, with the next plan if its job starts at once (A6).
 

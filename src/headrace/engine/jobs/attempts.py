@@ -22,6 +22,7 @@ from headrace.plan.decisions.verdict import RunAgain, judge
 from headrace.plan.epoch import Commit, Report, WorkOrder
 from headrace.plan.overload import SlotLimit
 from headrace.store.store import Store
+from headrace.worker.garbage import seldom_collecting
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class Attempts:
             self._watch.ends(well=well)
             self._on_job(False)
         reach("after-job")
-        verdict = judge(self._topology, order, reports)
+        with seldom_collecting():
+            verdict = judge(self._topology, order, reports)
         # Reports of one label are equal here, and so are their riders.
         riders = {name: data for report in reports for name, data in report.riders.items()}
         if (damaged := first_damaged(riders)) is not None and isinstance(verdict, Commit):

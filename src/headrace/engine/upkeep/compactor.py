@@ -42,6 +42,7 @@ from headrace.plan.rings.ring import Ring, SlotRecords
 from headrace.state import compaction
 from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store
+from headrace.worker.garbage import seldom_collecting
 
 _DOUBLINGS_MAX = 6
 _COPIES = 2
@@ -56,17 +57,21 @@ SlotsOfPlan = Callable[[str, int], SlotLedger | None]
 
 def changed_slots(commit: Commit) -> list[tuple[str, int]]:
     """The slots whose segments a commit has changed."""
-    found = {
-        (name, slot): None
+    found = [
+        (name, slot)
         for name, deltas in commit.deltas.items()
         for slot, delta in deltas.items()
         if delta.segment is not None
-    }
-    found.update({(each.computation, each.slot): None for each in commit.adoptions})
-    return list(found)
+    ]
+    merged = dict.fromkeys((each.computation, each.slot) for each in commit.adoptions)
+    for name, slot in merged:
+        delta = commit.deltas.get(name, {}).get(slot)
+        if delta is None or delta.segment is None:
+            found.append((name, slot))
+    return found
 
 
-class MergePiece(msgspec.Struct, frozen=True):
+class MergePiece(msgspec.Struct, frozen=True, gc=False):
     """One output segment of a merge: a part of the key space."""
 
     file: str
@@ -78,7 +83,7 @@ class MergePiece(msgspec.Struct, frozen=True):
     """Its bytes, if it rides (M1)."""
 
 
-class MergeResult(msgspec.Struct, frozen=True):
+class MergeResult(msgspec.Struct, frozen=True, gc=False):
     """The result of a merge, waiting to be adopted."""
 
     computation: str
@@ -140,6 +145,7 @@ class Compactor:
         self.riders: dict[str, bytes] = {}
         """Results of the last adoptions that are to ride in the commit: name -> bytes."""
 
+    @seldom_collecting()
     def consider(self, history: History, places: Iterable[tuple[str, int]]) -> None:
         """Starts a merge for each of these slots that has accumulated enough segments.
 
@@ -148,20 +154,24 @@ class Compactor:
         ledger = history.ledger
         before = ledger.commit_position - self._limits.ride_entries_max
         riding = ledger.tally.rides_from()
-        if riding is not None and riding < before:
+        old_riders = riding is not None and riding < before
+        if old_riders:
             places = [(name, slot) for name, slots in ledger.slots.items() for slot in slots]
         for place in places:
             name, slot = place
-            if place in self._merges or ledger.epoch < self._not_before.get(place, 0):
+            if place in self._merges:
+                continue
+            if self._not_before and ledger.epoch < self._not_before.get(place, 0):
                 continue
             state = ledger.slots[name].get(slot)
             if state is None or not state.entries:
                 continue
-            run = compaction.choose_old_riders(state.entries, before)
+            run = compaction.choose_old_riders(state.entries, before) if old_riders else ()
             run = run or self._choose_run(state.entries)
             if run:
                 self._start(place, history, tuple(run), state)
 
+    @seldom_collecting()
     def begin(self, plan: Plan, slots: SlotsOfPlan) -> None:
         """Starts to copy finished results to their names, as the job of this epoch begins."""
         for place, merge in list(self._merges.items()):
@@ -178,6 +188,7 @@ class Compactor:
             merge.target = plan.epoch + merge.ahead
             merge.copying = _run(self._copies, partial(self._copy, result, merge.target))
 
+    @seldom_collecting()
     def adoptions(self, plan: Plan, slots: SlotsOfPlan) -> list[Adoption]:
         """Results that were copied in time and whose inputs are unchanged, for this commit."""
         found: list[Adoption] = []

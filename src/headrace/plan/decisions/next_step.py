@@ -154,10 +154,12 @@ def _plan(
     moves = changes.now
     records = sum(read.range.records for task in reads for read in task)
     determinants = ledger.next_determinants(settings.limits) if settings.services else 0
+    limited = bool(ledger.limits or settings.limited)
     slots = {
         name: {*ledger.slots.get(name, range(settings.slots[name]))}
         | {move.to for move in moves.get(name, ())}
         for name in topology.keyed
+        if limited
     }
     return Plan(
         epoch=ledger.epoch + 1,

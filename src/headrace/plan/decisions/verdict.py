@@ -7,7 +7,7 @@ as one digest over all their input; the driver computes the same from the produc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -57,16 +57,19 @@ def _by_label(
         if report.error == TORN:
             return RunAgain(report.message)
         first = found.setdefault(report.label, report)
+        if first is report:
+            continue
         if first.digest != report.digest:
             return RunAgain(f"{report.label} reported two different outputs")
         if first.input != report.input:
             return RunAgain(f"{report.label} read two different inputs")
     hosts = [*topology.graph.injectors, *topology.keyed]
-    for label in (label for host in hosts for label in labels_of(topology, order, host)):
+    labels = {host: labels_of(topology, order, host) for host in hosts}
+    for label in (label for of_host in labels.values() for label in of_host):
         if label not in found:
             return RunAgain(f"no report of {label}")
     inputs: dict[str, int | None] = {}
-    made = {name: _made_for(topology, order, name, found) for name in topology.keyed}
+    made = {name: _made_for(topology, name, labels, found) for name in topology.keyed}
     for report in found.values():
         if inputs.setdefault(report.host, report.input_mark) != report.input_mark:
             return RunAgain(f"the slots of {report.host} saw different watermarks")
@@ -76,29 +79,36 @@ def _by_label(
 
 
 def _made_for(
-    topology: Topology, order: WorkOrder, computation: str, reports: dict[str, Report]
+    topology: Topology,
+    computation: str,
+    labels: Mapping[str, Sequence[str]],
+    reports: Mapping[str, Report],
 ) -> str:
     """The digest of all output that a computation consumes, as its producers report it."""
     hosts = topology.feeders(topology.keyed[computation])
-    labels = (label for host in hosts for label in labels_of(topology, order, host))
-    return saw_digest((label, reports[label].digest) for label in labels)
+    return saw_digest((label, reports[label].digest) for host in hosts for label in labels[host])
 
 
 def _commit(topology: Topology, order: WorkOrder, reports: dict[str, Report]) -> Commit:
     plan = order.plan
     outs: dict[str, Mark] = {}
+    by_host: dict[str, list[Report]] = {}
+    for report in reports.values():
+        by_host.setdefault(report.host, []).append(report)
     for host in [*topology.graph.injectors, *topology.keyed]:
-        marks = {r.label: r.mark for r in reports.values() if r.host == host}
+        marks = {r.label: r.mark for r in by_host.get(host, ())}
         outs[host] = host_mark(topology, order, host, marks)
-    ins = {r.host: r.input_mark for r in reports.values() if r.input_mark is not None}
+    # All units of a host have the same input mark.
+    ins = {h: m for h, found in by_host.items() if (m := found[0].input_mark) is not None}
     for node in topology.fused:
         hosts = {h for i in node.inputs for h in topology.hosts[i.stream]}
         before = order.ins.get(node.name, BEGINNING)
         ins[node.name] = max(before, merge(outs[h] for h in hosts).value)
     deltas: dict[str, dict[int, SlotDelta]] = {}
-    for report in reports.values():
-        if report.delta is not None and report.slot is not None:
-            deltas.setdefault(report.host, {})[report.slot] = report.delta
+    for host, found in by_host.items():
+        made = {r.slot: r.delta for r in found if r.slot is not None and r.delta is not None}
+        if made:
+            deltas[host] = made
     ordered = [reports[label] for label in sorted(reports)]
     return Commit(
         epoch=plan.epoch,
@@ -143,25 +153,25 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
     """The sum of all counters; `records` counts records from sources, not those between levels."""
     total = Counters()
     for report in reports:
-        counters = report.counters
-        if counters.records:
+        if records := report.counters.records:
             if report.host in topology.graph.injectors:
-                total.records += counters.records
-            known = total.records_of.get(report.host, 0)
-            total.records_of[report.host] = known + counters.records
-        total.hooks += counters.hooks
-        total.timers += counters.timers
-        total.late += counters.late
-        total.dead += counters.dead
-        total.behind += counters.behind
-        total.unfired += counters.unfired
-        # Most slots of a large epoch have none of these.
-        if counters.metrics:
-            total.metrics = summed(total.metrics, counters.metrics)
-        if counters.dead_of:
-            total.dead_of = summed(total.dead_of, counters.dead_of)
-        if counters.shed_of:
-            total.shed_of = summed(total.shed_of, counters.shed_of)
+                total.records += records
+            total.records_of[report.host] = total.records_of.get(report.host, 0) + records
+    counted = [report.counters for report in reports]
+    total.hooks = sum([each.hooks for each in counted])
+    total.timers = sum([each.timers for each in counted])
+    total.late = sum([each.late for each in counted])
+    total.dead = sum([each.dead for each in counted])
+    total.behind = sum([each.behind for each in counted])
+    total.unfired = sum([each.unfired for each in counted])
+    # Most slots of a large epoch have none of these.
+    for each in counted:
+        if each.metrics:
+            total.metrics = summed(total.metrics, each.metrics)
+        if each.dead_of:
+            total.dead_of = summed(total.dead_of, each.dead_of)
+        if each.shed_of:
+            total.shed_of = summed(total.shed_of, each.shed_of)
     return total
 
 

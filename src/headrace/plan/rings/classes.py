@@ -5,7 +5,8 @@ It knows the first epoch, `since`, that ran under this ownership. A segment is n
 not once per interval: as *own*, it counts in every class whose `since` is at most its last epoch;
 as *inherited*, it counts in one class. So a ring change rewrites no segment and cuts no entry.
 
-All of it is pure and knows one slot at a time.
+All of it is pure and knows one slot at a time. A driver holds hundreds of thousands of these
+structures and none refers back, so Python's cyclic collector does not look at them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 
-class SegmentSlice(msgspec.Struct, frozen=True):
+class SegmentSlice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A manifest entry: a segment, and in which classes of its slot it counts."""
 
     segment: str
@@ -30,7 +31,7 @@ class SegmentSlice(msgspec.Struct, frozen=True):
     """The class that inherited it; None if it is the slot's own."""
 
 
-class SlotClass(msgspec.Struct, frozen=True, array_like=True):
+class SlotClass(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A class of a slot."""
 
     id: int
@@ -45,7 +46,7 @@ class SlotClass(msgspec.Struct, frozen=True, array_like=True):
         return (self.id, *self.joined)
 
 
-class Came(msgspec.Struct, frozen=True, array_like=True):
+class Came(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a class of a slot came from in the ring change of this epoch (J7)."""
 
     id: int
@@ -57,7 +58,7 @@ class Came(msgspec.Struct, frozen=True, array_like=True):
     """The last chains of that slot, up to the ring change."""
 
 
-class SlotBase(msgspec.Struct, frozen=True):
+class SlotBase(msgspec.Struct, frozen=True, gc=False):
     """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
 
     entries: tuple[SegmentSlice, ...]

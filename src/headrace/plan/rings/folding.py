@@ -13,7 +13,7 @@ import msgspec
 from headrace.limits import Limits
 from headrace.plan.epoch import Adoption, Commit, Drop, SlotDelta
 from headrace.plan.rings.changes import RingChange
-from headrace.plan.rings.classes import joined
+from headrace.plan.rings.classes import SegmentSlice, joined
 from headrace.plan.rings.manifest import (
     SlotLedger,
     entry_of,
@@ -27,6 +27,8 @@ from headrace.plan.rings.sums import ManifestSums
 Slots = dict[str, dict[int, SlotLedger]]
 Skip = Callable[[str, int], bool]
 """Whether a slot's manifest comes from elsewhere."""
+Timer = tuple[int, str, int]
+"""(when a slot's earliest wall-time timer is due, computation, slot)."""
 
 
 class SlotManifests:
@@ -52,7 +54,7 @@ class SlotManifests:
         def skip(name: str, slot: int) -> bool:
             return name in shards and shard_of(slot, limits) in shards[name]
 
-        self.fold(commit, position, limits, skip)
+        self.fold(commit, position, limits, skip if shards else None)
         for name, change in changes.items():
             for slot in change.slots:
                 self._join(name, slot)
@@ -60,14 +62,14 @@ class SlotManifests:
             for number, content in of_name.items():
                 self.install(name, number, content, limits)
 
-    def fold(self, commit: Commit, position: int, limits: Limits, skip: Skip) -> None:
+    def fold(self, commit: Commit, position: int, limits: Limits, skip: Skip | None) -> None:
         """Applies the deltas and merges of a commit, except in slots to skip."""
         for name, deltas in commit.deltas.items():
-            for slot, delta in deltas.items():
-                if not skip(name, slot):
-                    self._delta(name, slot, delta, commit.epoch, position, limits)
+            if skip is not None:
+                deltas = {s: delta for s, delta in deltas.items() if not skip(name, s)}
+            self._deltas(name, deltas, commit.epoch, position, limits.chains_kept)
         for adoption in commit.adoptions:
-            if not skip(adoption.computation, adoption.slot):
+            if skip is None or not skip(adoption.computation, adoption.slot):
                 self._adopt(adoption, position)
 
     def dropped(
@@ -93,17 +95,29 @@ class SlotManifests:
         for slot, state in content.items():
             self._set(name, slot, state)
 
-    def _delta(
-        self, name: str, slot: int, delta: SlotDelta, epoch: int, position: int, limits: Limits
+    def _deltas(
+        self,
+        name: str,
+        deltas: Mapping[int, SlotDelta],
+        epoch: int,
+        position: int,
+        chains_kept: int,
     ) -> None:
-        before = self.slots[name][slot]
-        entry = entry_of(delta, epoch, position)
-        after = with_delta(before, delta, epoch, entry, limits.chains_kept)
-        self.slots[name][slot] = after
-        if entry is not None:
-            self.tally.add(entry)
-        if after.next_wall_timer != before.next_wall_timer:
-            self.tally.timer(name, slot, after.next_wall_timer)
+        """The deltas of one computation; the sums get them all at once."""
+        known = self.slots[name] if deltas else {}
+        added: list[SegmentSlice] = []
+        timers: list[Timer] = []
+        for slot, delta in deltas.items():
+            before = known[slot]
+            entry = entry_of(delta, epoch, position)
+            known[slot] = with_delta(before, delta, epoch, entry, chains_kept)
+            if entry is not None:
+                added.append(entry)
+            timer = delta.next_wall_timer
+            if timer is not None and timer != before.next_wall_timer:
+                timers.append((timer, name, slot))
+        self.tally.add(added)
+        self.tally.timers(timers, len(known))
 
     def _adopt(self, adoption: Adoption, position: int) -> None:
         before = self.slots[adoption.computation][adoption.slot]

@@ -21,7 +21,7 @@ from headrace.plan.rings.classes import (
 )
 
 
-class SlotLedger(msgspec.Struct, frozen=True):
+class SlotLedger(msgspec.Struct, frozen=True, gc=False):
     """A slot's manifest, its classes, its chain of deltas, its earliest timers."""
 
     entries: tuple[SegmentSlice, ...] = ()
@@ -62,7 +62,8 @@ def with_delta(
     entries, chains = slot.entries, slot.chains
     if entry is not None:
         entries = (entry, *entries)
-        chains = (*chains, (epoch, next_chain(chains[-1][1], entry.segment)))[-chains_kept:]
+        kept = chains[-(chains_kept - 1) :] if chains_kept > 1 else ()
+        chains = (*kept, (epoch, next_chain(chains[-1][1], entry.segment)))
     return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer, slot.classes)
 
 

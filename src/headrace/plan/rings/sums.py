@@ -8,7 +8,7 @@ made again from the manifests at any time.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.plan.rings.classes import SegmentSlice
 from headrace.plan.rings.manifest import SlotLedger
@@ -27,23 +27,28 @@ class ManifestSums:
         """Segments that lost their last entry since the last `take_left`."""
         self._riding: dict[int, int] = {}
         self._positions: list[int] = []
-        self._timers: list[tuple[int, str, int]] = []
+        self._timers: list[tuple[int, str, int]] | None = []
+        """A heap of (when, computation, slot), also of times that no longer hold; None: to be
+        made from the manifests."""
         for name, of_name in slots.items():
             for slot, state in of_name.items():
                 self.replaced(name, slot, None, state)
 
-    def add(self, entry: SegmentSlice) -> None:
-        """A manifest got an entry."""
-        known = self.files.get(entry.segment, 0)
-        self.files[entry.segment] = known + 1
-        if known:
-            return
-        self.bytes += entry.bytes
-        if entry.at:
-            riding = self._riding.get(entry.at, 0)
-            self._riding[entry.at] = riding + 1
-            if not riding:
-                heapq.heappush(self._positions, entry.at)
+    def add(self, entries: Iterable[SegmentSlice]) -> None:
+        """Manifests got entries."""
+        files, riding = self.files, self._riding
+        for entry in entries:
+            segment = entry.segment
+            if segment in files:
+                files[segment] += 1
+                continue
+            files[segment] = 1
+            self.bytes += entry.bytes
+            if at := entry.at:
+                if at not in riding:
+                    riding[at] = 0
+                    heapq.heappush(self._positions, at)
+                riding[at] += 1
 
     def remove(self, entry: SegmentSlice) -> None:
         """A manifest lost an entry."""
@@ -59,10 +64,16 @@ class ManifestSums:
             if not self._riding[entry.at]:
                 del self._riding[entry.at]
 
-    def timer(self, name: str, slot: int, at: int | None) -> None:
-        """A slot has another earliest wall-time timer."""
-        if at is not None:
-            heapq.heappush(self._timers, (at, name, slot))
+    def timers(self, found: Sequence[tuple[int, str, int]], slots: int) -> None:
+        """Some of a number of slots have another earliest wall-time timer.
+
+        Where most have, a new heap is cheaper than a push and a pop for each.
+        """
+        if self._timers is None or len(found) * 8 > slots + 64:
+            self._timers = None
+            return
+        for timer in found:
+            heapq.heappush(self._timers, timer)
 
     def replaced(
         self, name: str, slot: int, before: SlotLedger | None, after: SlotLedger | None
@@ -71,13 +82,13 @@ class ManifestSums:
         old = () if before is None else before.entries
         new = () if after is None else after.entries
         if old is not new:
-            for entry in new:
-                self.add(entry)
+            self.add(new)
             for entry in old:
                 self.remove(entry)
         timer = None if after is None else after.next_wall_timer
-        if before is None or timer != before.next_wall_timer:
-            self.timer(name, slot, timer)
+        changed = before is None or timer != before.next_wall_timer
+        if changed and timer is not None and self._timers is not None:
+            heapq.heappush(self._timers, (timer, name, slot))
 
     def take_left(self) -> list[str]:
         """The segments that have left the manifests since the last call."""
@@ -93,11 +104,13 @@ class ManifestSums:
     def next_wall_timer(self, slots: Slots) -> int | None:
         """When the earliest wall-time timer of all slots is due."""
         timers = self._timers
-        if len(timers) > 1024 + 4 * sum(map(len, slots.values())):  # most are out of date
-            found = (
-                (s.next_wall_timer, n, i) for n, each in slots.items() for i, s in each.items()
-            )
-            timers[:] = [(at, name, slot) for at, name, slot in found if at is not None]
+        if timers is None or len(timers) > 1024 + 4 * sum(map(len, slots.values())):
+            timers = self._timers = [  # most were out of date
+                (at, name, slot)
+                for name, of_name in slots.items()
+                for slot, state in of_name.items()
+                if (at := state.next_wall_timer) is not None
+            ]
             heapq.heapify(timers)
         while timers:
             at, name, slot = timers[0]
