@@ -1,6 +1,6 @@
 """An entry of the epoch log as bytes: a line of JSON, and the riders behind it.
 
-    headrace-log 1 <checksum>
+    headrace-log 2 <checksum>
     {"kind": "commit", "generation": 3, "nonce": "...", "body": {...}, "riders": {...}}
     <the bytes of the riders, one after the other>
 

@@ -13,7 +13,8 @@ import xxhash
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 
-FORMAT = 1
+FORMAT = 2
+"""2: rings have versions and change by moves."""
 
 _LINE_END = re.compile(rb"\n")
 
@@ -44,6 +45,11 @@ def unseal_with_tail(magic: bytes, data: bytes | pa.Buffer, name: str) -> tuple[
         raise IncompatibleState(
             f"{name} has format {int(words[1])}; this Headrace reads up to {FORMAT}: "
             "upgrade Headrace"
+        )
+    if int(words[1]) < FORMAT:
+        raise IncompatibleState(
+            f"{name} has format {int(words[1])}, of a Headrace before its first release; this one "
+            f"reads format {FORMAT}: begin with a new checkpoint"
         )
     if xxhash.xxh3_64_hexdigest(rest).encode() != words[2]:
         raise CorruptCheckpoint(
