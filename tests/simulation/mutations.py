@@ -36,10 +36,11 @@ from headrace.log import paths
 from headrace.log.entry import GENERATION, encode_entry
 from headrace.log.epochlog import EpochLog, FailAtOnce
 from headrace.model.services import BEFORE_USE, RAISE, CallOptions
-from headrace.plan import ledger as ledger_module
 from headrace.plan.decisions import verdict as verdict_module
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings import changes
+from headrace.plan.rings.folding import SlotManifests
 from headrace.plan.units import labels_of
 from headrace.plan.watermarks import Mark
 from headrace.sinks import epoch_directory
@@ -87,11 +88,11 @@ def fencing_is_ignored() -> AbstractContextManager[Any]:
 def generations_are_equal() -> AbstractContextManager[Any]:
     """A2: a driver takes over with the highest generation it saw, not with one more."""
 
-    def take_over(self: EpochLog, waiter: Any = None) -> Iterator[Any]:
+    def take_over(self: EpochLog, waiter: Any = None, body: Any = None) -> Iterator[Any]:
         while True:
             yield from self.follow()
             generation = max(self.generation, 1)
-            entry = self._entry(GENERATION, generation, {"generation": generation})
+            entry = self._entry(GENERATION, generation, body(generation))
             if self._put(self.position + 1, entry) is None:
                 self.position += 1
                 self.generation = generation
@@ -155,14 +156,14 @@ def voids_close_epochs() -> AbstractContextManager[Any]:
     """A5: what a voided plan was to read counts as read."""
     voided = Ledger.voided
 
-    def closing(self: Ledger, *given: Any) -> None:
+    def closing(self: Ledger, *given: Any, **options: Any) -> None:
         plan = self.open_plan
         for read in (read for task in plan.reads for read in task) if plan else ():
             known = self.splits.get(read.stream, {}).get(read.split)
             if known is not None:
                 state = msgspec.structs.replace(known, position=read.range.end)
                 self.splits[read.stream] = {**self.splits[read.stream], read.split: state}
-        voided(self, *given)
+        voided(self, *given, **options)
 
     return patch.object(Ledger, "voided", closing)
 
@@ -255,31 +256,18 @@ def tombstones_always_go() -> AbstractContextManager[Any]:
 
 def merges_take_any_place() -> AbstractContextManager[Any]:
     """C2: a merged run counts as the newest, whatever was written since."""
-    adopt = Ledger._adopt
+    adopt = SlotManifests._adopt
 
-    def newest(self: Ledger, adoption: Any) -> None:
+    def newest(self: SlotManifests, adoption: Any, position: int) -> None:
         entry = msgspec.structs.replace(adoption.entry, last_epoch=2**40)
-        adopt(self, msgspec.structs.replace(adoption, entry=entry))
+        adopt(self, msgspec.structs.replace(adoption, entry=entry), position)
 
-    return patch.object(Ledger, "_adopt", newest)
+    return patch.object(SlotManifests, "_adopt", newest)
 
 
 def entries_are_not_cut() -> AbstractContextManager[Any]:
     """C1: under another ring a slot loses what its old neighbour had written."""
-    recut = ledger_module.recut
-
-    def widened(slots: Any, old: Any, new: Any) -> Any:
-        found = recut(slots, old, new)
-        if old is None or old == new:
-            return found
-        kept = {}
-        for slot, state in found.items():
-            mine = {entry.segment for entry in (slots[slot].entries if slot in slots else ())}
-            entries = tuple(entry for entry in state.entries if entry.segment in mine)
-            kept[slot] = msgspec.structs.replace(state, entries=entries)
-        return kept
-
-    return patch.object(ledger_module, "recut", widened)
+    return patch.object(changes, "inherited", lambda entries, one, new: ())
 
 
 def collection_forgets_the_window() -> AbstractContextManager[Any]:
@@ -287,11 +275,11 @@ def collection_forgets_the_window() -> AbstractContextManager[Any]:
     needed_by = driver_module.needed_by
 
     def careless(history: Any, *given: Any) -> Any:
-        kept, history.segments = history.segments, deque([set()])
+        kept, history._left = history._left, deque()
         try:
             return needed_by(history, *given)
         finally:
-            history.segments = kept
+            history._left = kept
 
     return patch.object(driver_module, "needed_by", careless)
 

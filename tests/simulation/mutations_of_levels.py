@@ -113,8 +113,8 @@ def acknowledged_epochs_are_passed_over() -> AbstractContextManager[Any]:
     """At-most-once: a driver that takes over tells of rows that its sink had acknowledged."""
     catch_up = Deliverer.catch_up
 
-    def gloomy(self: Deliverer, commits: Any, retained: int) -> None:
-        catch_up(self, commits, retained)
+    def gloomy(self: Deliverer, commits: Any, *given: Any) -> None:
+        catch_up(self, commits, *given)
         for outlet in self._outlets.values():
             for _, commit in commits if outlet.name in self._at_most_once else ():
                 self._pass_over(outlet, commit)

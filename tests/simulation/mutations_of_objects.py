@@ -153,7 +153,7 @@ def manifests_come_before_their_commit() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(Driver, "_commit", early))
-    stack.enter_context(patch.object(Deliverer, "deliver", lambda self, made, riders: None))
+    stack.enter_context(patch.object(Deliverer, "deliver", lambda self, *given: None))
     return stack
 
 

@@ -40,6 +40,7 @@ __all__ = [
 
 STANDBY, LEASE, READER = "standby driver", "lease fails", "reader from outside"
 NEEDS: dict[str, tuple[str, ...]] = {
+    "existing_answers_count_as_durable": ("driver pauses", "power fails"),
     "collection_forgets_pins": (READER,),
     "collection_trims_what_is_pinned": (READER,),
     "high_water_is_overwritten": ("driver pauses", "rival driver"),

@@ -38,7 +38,13 @@ _CHANGES = frozenset(
 _PLACES = {".trimmed": "trim", ".closed": "marker", ".intent-1": "intent"}
 """Objects whose put decides what others may do: dangerous before and after."""
 
-_SELDOM = {"before-plan-write": "plan", "after-plan-write": "plan", "after-collect": "collect"}
+_SELDOM = {
+    "before-plan-write": "plan",
+    "after-plan-write": "plan",
+    "before-ring-write": "ring",
+    "after-ring-write": "ring",
+    "after-collect": "collect",
+}
 """Failpoints that few drivers reach: later plans ride in commits, and most runs are short."""
 
 _ASKED = ("before-control-write", "after-control-write", "after-answer-write")
@@ -143,7 +149,8 @@ class Interference:
         unsynced = self._is_unsynced(call, path)
         if call == "read" and unsynced and self._chance.strikes(kinds.POWER_FAILS, "unsynced read"):
             # A process is about to rely on a file that another has put and not synced.
-            life.power_fails_in = self._chance.random.randint(1, 2)
+            # It looks whether the file still counts, and only then uses it.
+            life.power_fails_in = self._chance.random.randint(1, 6)
         place = "unsynced name" if call == "fsync" and unsynced else "call"
         if self._chance.strikes(kinds.DRIVER_PAUSES, place):
             self._pause(life, f"before {call} {path}")

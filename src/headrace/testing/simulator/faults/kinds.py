@@ -49,7 +49,9 @@ DRIVER_PAUSES = _kind(
         "intent": 0.05,
     },
 )
-DRIVER_DIES_IN_RARE_PLACES = _kind("driver dies in rare places", {"plan": 0.3, "collect": 0.2})
+DRIVER_DIES_IN_RARE_PLACES = _kind(
+    "driver dies in rare places", {"plan": 0.3, "ring": 0.4, "collect": 0.2}
+)
 RIVAL_DRIVER = _kind("rival driver", {"turn": 0.15})
 TASK_DIES = _kind("task dies", {"task": 0.15})
 TASK_RUNS_TWICE = _kind("task runs twice", {"task": 0.15})

@@ -113,6 +113,7 @@ class Limited:
         }
         self._check_order(outcome, arrived, late)
         self._check_timers(outcome, arrived, late)
+        self._check_watermarks(outcome, arrived)
         self._check_downstream(outcome)
 
     def _arrivals(self, outcome: SimulationOutcome) -> Iterator[tuple[int, tuple[int, Any]]]:
@@ -155,6 +156,33 @@ class Limited:
                     if waits and record["key"] == hook.key and record["at"] < hook.at:
                         where = f"epoch {epoch}: timer {hook.at} of key {hook.key}"
                         raise Violation(f"{where} fired before {record}")
+
+    def _check_watermarks(self, outcome: SimulationOutcome, arrived: dict[int, Any]) -> None:
+        """A key without a record that waits sees the watermark of its computation."""
+        ran = {
+            hook.what["id"]: epoch
+            for epoch, made in enumerate(outcome.hooks, 1)
+            for hook in made
+            if hook.computation == "Waits" and hook.kind == "record"
+        }
+        fired = {
+            (hook.key, hook.what): epoch
+            for epoch, made in enumerate(outcome.hooks, 1)
+            for hook in made
+            if hook.computation == "Waits" and hook.kind == "event"
+        }
+        for hook in _hooks(outcome, "Keeps", "record"):
+            name, key, saw = hook.what["id"], hook.what["key"], hook.what["saw"]
+            # A record sees the watermark after the epoch before its own, a timer that of its own.
+            after = ran[name] - 1 if name >= 0 else fired[key, -1 - name]
+            waits = any(
+                record["key"] == key and came <= after < ran[other]
+                for other, (came, record) in arrived.items()
+            )
+            right = outcome.commits[after - 1]["ins"]["Waits"] if after else saw
+            if saw != right and not waits:
+                where = f"key {key}, of which no record waited after epoch {after}"
+                raise Violation(f"{where}, saw watermark {saw}, not {right}")
 
     def _check_downstream(self, outcome: SimulationOutcome) -> None:
         seen = list(_hooks(outcome, "Keeps", "record"))
