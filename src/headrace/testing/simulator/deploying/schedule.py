@@ -97,6 +97,8 @@ class Deploys:
         self._epoch_records = self.random.randint(1, 3)
         self._wakes = self.random.choice((0.01, 0.03, 0.1))
         """The probability that a process that sleeps is woken in a turn."""
+        self._seldom = Random(f"{chance.seed} confirmations")
+        """Decides who dies before it confirms: few processes come so far."""
 
     def run(self) -> None:
         """Runs the schedule; raises Violation where a promise was broken."""
@@ -329,6 +331,9 @@ class Deploys:
         if life is None:
             return
         life.reached(failpoint)
+        confirms = self._faults and failpoint == "before-confirm-write"
+        if confirms and self._seldom.random() < 0.3:
+            life.die(failpoint)
         if self._faults and failpoint == "before-takeover" and self.random.random() < 0.3:
             life.sleep(failpoint)  # what it knows of the log is old when it goes on
             self._running = life

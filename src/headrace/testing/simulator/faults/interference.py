@@ -164,6 +164,8 @@ class Interference:
         place = _PLACES.get(path[path.rfind(".") :], "call") if call == "put" else "call"
         if place in ("marker", "trim") and self._chance.strikes(kinds.DRIVER_DIES, place):
             life.die(f"{call} {path}")
+        if place == "trim" and self._chance.strikes(kinds.DRIVER_DIES_IN_RARE_PLACES, place):
+            life.die(f"{call} {path}")
         if self._chance.strikes(kinds.DRIVER_PAUSES, place):
             self._pause(life, f"before {call} {path}")
         self._others_act(life, call, path)

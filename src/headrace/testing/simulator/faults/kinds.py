@@ -50,7 +50,7 @@ DRIVER_PAUSES = _kind(
     },
 )
 DRIVER_DIES_IN_RARE_PLACES = _kind(
-    "driver dies in rare places", {"plan": 0.3, "ring": 0.4, "collect": 0.2}
+    "driver dies in rare places", {"plan": 0.3, "ring": 0.4, "trim": 0.5, "collect": 0.2}
 )
 RIVAL_DRIVER = _kind("rival driver", {"turn": 0.15})
 TASK_DIES = _kind("task dies", {"task": 0.15})
