@@ -338,7 +338,7 @@ def calls_have_no_intents() -> AbstractContextManager[Any]:
     """E2: who calls says so to nobody."""
 
     def unsaid(self: Journal, full: str, name: str, request: str, options: Any) -> Any:
-        return Intent(name, "nonce", self._clock() + 60, request), True
+        return Intent(name, "nonce", self._system.wall_s() + 60, request), True
 
     return patch.object(Journal, "_intend", unsaid)
 
