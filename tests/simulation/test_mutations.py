@@ -112,7 +112,7 @@ FOUND_BY: dict[str, int] = {
     "tombstones_always_go": 131,
     "torn_leases_end_standbys": 4,
     "trimmed_entries_go_before_their_marker": 3,
-    "trimmed_positions_look_free": 45,
+    "trimmed_positions_look_free": 120,
     "undelivered_rows_are_not_told": 11,
     "unsettled_puts_are_left": 35,
     "unsettled_requests_move_on": 11,
