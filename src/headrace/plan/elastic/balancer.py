@@ -5,7 +5,7 @@ time of plans, and all that it knows is in the ledger. So a new leader decides a
 
 Rules of quiet (K5):
 - A computation whose wanted ring is not yet committed is left alone.
-- A new ring makes its figures unknown, so the next decision needs two reports under that ring.
+- A new ring makes its figures unknown: only reports under that ring count for the next decision.
 - Load moves only if a slot exceeds its fair share in two reports in a row, by a fifth; and then
   until all are within a thirty-second of it. Between the two nothing happens.
 - A slot that exceeds it by three tenths is not left alone so long: one report is enough, if the
