@@ -75,7 +75,7 @@ class Ring:
         self.lows: Hashes = np.asarray(lows, np.uint64)
         self.owners: Numbers = np.asarray(owners, np.int64)
         self.classes: Numbers = np.asarray(classes, np.int64)
-        self.slots: tuple[int, ...] = tuple(np.unique(self.owners).tolist())
+        self.slots: tuple[int, ...] = tuple(np.flatnonzero(np.bincount(self.owners)).tolist())
         """The slots that own at least one interval, in order."""
         self._by_slot: tuple[Numbers, Numbers] | None = None
         self._records: dict[int, SlotRecords] = {}
@@ -137,7 +137,7 @@ class Ring:
         starts = np.array([move.low for move in moves], np.uint64)
         ends = np.array([move.last for move in moves], np.uint64)
         to = np.array([move.to for move in moves], np.int64)
-        lows = np.unique(np.concatenate((self.lows, starts, ends[ends != _LAST] + _ONE)))
+        lows = with_cuts(self.lows, np.concatenate((starts, ends[ends != _LAST] + _ONE)))
         before = np.searchsorted(self.lows, lows, side="right") - 1
         ring = Ring(lows, self.owners[before], self.classes[before])
         goes = ring.owners.copy()
@@ -152,3 +152,14 @@ class Ring:
         keep = np.ones(len(self.lows), np.bool_)
         keep[1:] = (owners[1:] != owners[:-1]) | (classes[1:] != classes[:-1])
         return Ring(self.lows[keep], owners[keep], classes[keep])
+
+
+def with_cuts(lows: Hashes, cuts: Hashes) -> Hashes:
+    """Lower bounds in order, with more of them; costs little where few are added."""
+    cuts = np.sort(cuts)
+    at = np.searchsorted(lows, cuts)
+    new = np.ones(len(cuts), np.bool_)
+    new[1:] = cuts[1:] != cuts[:-1]
+    inside = at < len(lows)
+    new[inside] &= lows[at[inside]] != cuts[inside]
+    return np.insert(lows, at[new], cuts[new])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.model.values.keys import HASH_SPACE
-from headrace.plan.rings.ring import Ring, SlotRecords
+from headrace.plan.rings.ring import Ring, SlotRecords, with_cuts
 from headrace.plan.rings.wanted import Move, Wanted
 
 Figures = Mapping[int, float]
@@ -82,7 +82,7 @@ def net_moves(ring: Ring, moves: Iterable[Move]) -> Moves:
             raise ValueError(f"{each} is no move: hashes are from 0 to 2**64 - 1")
     ends = [each.last + 1 for each in moves if each.last + 1 < HASH_SPACE]
     cuts = np.array([*(each.low for each in moves), *ends], np.uint64)
-    lows = np.unique(np.concatenate((ring.lows, cuts)))
+    lows = with_cuts(ring.lows, cuts)
     owners = ring.place(lows)
     goal = owners.copy()
     for each in moves:
