@@ -56,7 +56,6 @@ class ConductedLife(Life):
         super().__init__(scene, number)
         chance = scene.chance
         self.standby = standby
-        self._code = f"code-{scene.code_version}"
         self._supervised = supervised
         self.lease_s = scene.lease_s
         self.give_up_s = None if chance.random.random() < 0.7 else chance.random.uniform(20, 60)
@@ -179,7 +178,8 @@ class ConductedLife(Life):
     def _excused(self, error: BaseException) -> bool:
         """A run that retries does not end because of an outage; a standby has the leader's code."""
         if isinstance(error, IncompatibleState) and self.standby and not self._led:
-            return self._scene.log.code not in ("", self._code)
+            code = self.follower.setup.fingerprint if self.follower is not None else ""
+            return self._scene.log.code not in ("", code)
         if not self._led or isinstance(error, EpochFailed):
             return super()._excused(error)
         if not isinstance(error, SinkError | StoreError) or self.give_up_s is None:
