@@ -21,7 +21,6 @@ class Watched:
         self.now = 0.0
         world: Any = SimpleNamespace(
             chance=Chance(1, faults=False),
-            code_version=1,
             lease_s=5.0,
             uptime_s=lambda: self.now,
             progress=lambda: (0, 0),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import CorruptCheckpoint
+from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log import paths
 from headrace.log.identity import require_present
 from headrace.log.riders import map_rider
@@ -45,6 +45,17 @@ def first_damaged(files: Mapping[str, bytes]) -> str | None:
         except CorruptCheckpoint:
             return name
     return None
+
+
+def write_named(store: Store, name: str, data: bytes) -> None:
+    """Writes a file that a plan or a commit will name; StoreError if its directory is missing.
+
+    Either a rename was sent twice, or the whole checkpoint is unavailable: it is retried.
+    """
+    try:
+        store.write(name, data)
+    except FileNotFoundError as error:
+        raise StoreError(f"cannot write {store.where(name)}: {error}") from error
 
 
 def map_named(store: Store, name: str, at: int = 0) -> pa.Buffer:

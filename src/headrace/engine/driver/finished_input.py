@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.errors import StoreError
 from headrace.failpoints import reach
 from headrace.log import paths
-from headrace.log.content import digest_of
+from headrace.log.content import digest_of, write_named
 from headrace.model.source import Seen
 from headrace.plan.epoch import RecordFile, Sealing
 from headrace.plan.ledger import FinishedInput, Ledger
@@ -74,7 +73,7 @@ class FinishedSplits:
             directory = paths.read_directory(stream)
             self._store.make_directory(directory)
             name = f"{directory}/{paths.content_name(epoch, 'read', digest_of(data), '.arrow')}"
-            self._write(name, data)
+            write_named(self._store, name, data)
             reach("after-record-write")
             replaced = tuple(file.name for file in merged)
             sealed[stream] = Sealing(RecordFile(name, count), replaced)
@@ -82,13 +81,6 @@ class FinishedSplits:
             # the meantime must fail as fenced, not with a damaged checkpoint.
             self._record(sealed[stream].file)
         return sealed
-
-    def _write(self, name: str, data: bytes) -> None:
-        try:
-            self._store.write(name, data)
-        except FileNotFoundError as error:
-            # A rename that was sent twice, or an unavailable checkpoint: retried.
-            raise StoreError(f"cannot write {self._store.where(name)}: {error}") from error
 
     def _record(self, file: RecordFile) -> FinishedFile:
         if file.name not in self._open:

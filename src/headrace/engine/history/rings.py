@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.errors import StoreError
 from headrace.failpoints import reach
+from headrace.log.content import write_named
 from headrace.log.rings import keep, resolve, ring_object
 from headrace.plan.epoch import Plan
 from headrace.plan.ledger import Ledger
@@ -80,11 +80,7 @@ class Rings:
             whole = normal(change.ring, slots)
             object_name, data = ring_object(plan.epoch, name, whole)
             reach("before-ring-write")
-            try:
-                self._store.write(object_name, data)
-            except FileNotFoundError as error:  # the checkpoint is unavailable: retried
-                where = self._store.where(object_name)
-                raise StoreError(f"cannot write {where}: {error}") from error
+            write_named(self._store, object_name, data)
             reach("after-ring-write")
             keep(object_name, whole)
             bases[name] = object_name

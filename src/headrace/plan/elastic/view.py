@@ -17,6 +17,7 @@ import numpy as np
 
 from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.elastic.sketch import Sketch
+from headrace.plan.rings.ring import with_cuts
 from headrace.plan.rings.wanted import Move
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -181,7 +182,7 @@ def pieces_of(runs: tuple[Hashes, Hashes], sketch: Sketch, load: int) -> Pieces:
         return Pieces(lows, lasts, np.zeros(0, np.int64), np.zeros(0, np.bool_))
     at = np.searchsorted(lows, edges, side="right") - 1
     inside = (at >= 0) & (edges <= lasts[np.maximum(at, 0)])
-    firsts = np.unique(np.concatenate((lows, edges[inside])))
+    firsts = with_cuts(lows, edges[inside])
     of_run = np.searchsorted(lows, firsts, side="right") - 1
     ends = np.minimum(np.append(firsts[1:] - _ONE, _LAST), lasts[of_run])
     loads = np.zeros(len(firsts), np.int64)
