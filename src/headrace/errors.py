@@ -60,6 +60,10 @@ class StoreError(HeadraceError):
     """The filesystem under the checkpoint refused an operation."""
 
 
+class SinkUnavailable(StoreError):
+    """The store that a sink writes its files to refused an operation."""
+
+
 class CorruptCheckpoint(HeadraceError):
     """A file of the checkpoint is damaged, truncated or not ours."""
 

@@ -7,8 +7,10 @@ import pytest
 from headrace.testing.simulator.runner import Verdict, run_seeds
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2000"))
-MORE_SEEDS = (2116,)
-"""Seeds with rare schedules that the first ones happen not to have."""
+MORE_SEEDS = (2116, 1950001603, 1950001906, 1950003420)
+"""Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
+is unavailable after the checkpoint was, and an epoch that is planned again with other moves while
+the clock stands."""
 
 
 @pytest.fixture(scope="session")

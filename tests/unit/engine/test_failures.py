@@ -9,7 +9,9 @@ from tests.unit.engine.support import counting, driver_of, follower_of, run
 from headrace import SparkError, StoreError, UserCodeError
 from headrace.engine.jobs.failures import ended, final_failure
 from headrace.engine.leading.loop import RunControl, run_loop
+from headrace.errors import SinkUnavailable
 from headrace.plan.decisions.next_step import Run
+from headrace.plan.decisions.transient import is_outage, part_of
 from headrace.sinks import foreach
 from headrace.sources import memory
 from headrace.store.memory import MemoryStore
@@ -54,6 +56,15 @@ def test_other_failures_are_tried_again(text):
 
 def test_what_was_final_before_still_is():
     assert isinstance(final_failure("headrace.errors.StoreError: disk full", None), StoreError)
+
+
+def test_an_outage_of_a_sink_is_not_taken_for_one_of_the_checkpoint():
+    text = "headrace.errors.SinkUnavailable: sink 'out': cannot write s3://b/out/x: timed out"
+    error = final_failure(text, None)
+    assert isinstance(error, SinkUnavailable)
+    assert is_outage(error)
+    assert part_of(error) == "sink"
+    assert part_of(StoreError("cannot write s3://b/checkpoint/x")) == "checkpoint"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Invariant: a plan that names a ring object is written after the object (J1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from headrace.plan.rings.changes import RingChange, change_ring, normal
 from headrace.plan.rings.manifest import SlotLedger
 from headrace.plan.rings.refs import Reclassed, RingRef, RingStep
 from headrace.plan.rings.ring import Ring
+from headrace.plan.rings.wanted import Move
 from headrace.store.store import Store
 
 
@@ -42,8 +43,9 @@ class Rings:
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store, self._ledger = store, ledger
-        self._made_for = (0, 0)
-        """Epoch and wall time of the plan whose changes these are."""
+        self._made_for: tuple[int, Mapping[str, Sequence[Move]]] = (0, {})
+        """Epoch and moves of the plan whose changes these are. An epoch can be planned again with
+        other moves, and while the clock stands, even at the same wall time."""
         self._changes: dict[str, RingChange] = {}
 
     def ring_of(self, computation: str) -> Ring:
@@ -54,9 +56,9 @@ class Rings:
         """The ring changes of the open plan."""
         if not plan.moves:
             return {}
-        if self._made_for != (plan.epoch, plan.wall):
+        if self._made_for != (plan.epoch, plan.moves):
             self._changes = changes_of(self._store, self._ledger, plan)
-            self._made_for = (plan.epoch, plan.wall)
+            self._made_for = (plan.epoch, plan.moves)
         return self._changes
 
     def steps(self, plan: Plan) -> dict[str, Reclassed]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.errors import HeadraceError, SinkError, StoreError
+from headrace.errors import HeadraceError, SinkError, SinkUnavailable, StoreError
 from headrace.limits import LIMITS, Limits
 
 QUICK_TRIES = 5
@@ -69,13 +69,15 @@ def is_outage(error: BaseException) -> bool:
 
 def refused_in(text: str) -> StoreError | None:
     """The StoreError in an error text of Spark, for a task that failed before it could report."""
-    found = re.search(r"headrace\.errors\.StoreError: (.*)", text)
-    return StoreError(found[1]) if found else None
+    found = re.search(r"headrace\.errors\.(StoreError|SinkUnavailable): (.*)", text)
+    if found is None:
+        return None
+    return (SinkUnavailable if found[1] == SinkUnavailable.__name__ else StoreError)(found[2])
 
 
 def part_of(error: BaseException) -> str:
     """Which part of the pipeline is unavailable."""
-    if isinstance(error, SinkError):
+    if isinstance(error, SinkError | SinkUnavailable):
         return "sink"
     return "checkpoint" if isinstance(error, StoreError) else "source"
 

@@ -20,7 +20,13 @@ import xxhash
 from headrace.causal.calls import UnitCalls
 from headrace.causal.lineage import identity_part, origin_part, row_identity
 from headrace.causal.packing import pack_determinants
-from headrace.errors import HeadraceError, SinkError, UserCodeError
+from headrace.errors import (
+    HeadraceError,
+    SinkError,
+    SinkUnavailable,
+    StoreError,
+    UserCodeError,
+)
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of
@@ -231,9 +237,7 @@ class Emitter:
             reach("before-segment-write")
             rides = self.ride(staged, file.data)
             if not rides:
-                if file.directory:
-                    own.make_directory(file.directory)
-                own.write(name, file.data)
+                _write_own(sink, own, file, name)
         self._made.update(name.encode())
         is_own = own is not None and not rides
         size = len(file.data) if is_own else 0
@@ -257,6 +261,16 @@ class Emitter:
                 name, node.name, stream, self.label, oldest, len(parcel.rows), rides, slots=slots
             )
         )
+
+
+def _write_own(sink: str, own: Store, file: EncodedFile, name: str) -> None:
+    """Writes a file into a sink's own store; SinkUnavailable where that store refuses it."""
+    try:
+        if file.directory:
+            own.make_directory(file.directory)
+        own.write(name, file.data)
+    except StoreError as error:
+        raise SinkUnavailable(f"sink {sink!r}: {error}") from error
 
 
 def in_schema(rows: Rows, schema: Schema | None, stream: str, host: str) -> Rows:

@@ -36,6 +36,8 @@ class LogChecker:
         """What rides in each entry."""
         self._rows_of: dict[str, frozenset[str]] = {}
         """Rows of the record of what was read, per file, as they were when a commit named it."""
+        self._ring_objects: dict[str, bytes] = {}
+        """Ring objects, as they were when a commit named them; a later one may have replaced it."""
         self.note: Callable[[str], None] = lambda line: None
         self.elasticity: Elasticity | None = None
         """What drivers let the balancer do, where load moves."""
@@ -56,6 +58,8 @@ class LogChecker:
         self.voids: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._open: dict[str, Any] | None = None
         self._points: dict[str, Points] = {}
+        self._bases: dict[str, str] = {}
+        """The ring object of each computation that has one."""
         self.riders = Riders()
         self.control = ControlChecker(self._disk, self._root)
         self.load = LoadChecker(self.elasticity)
@@ -228,11 +232,17 @@ class LogChecker:
             how = "split" if grew > 0 else "merge" if grew else "move"
             self.note(f"the ring of {name}: {how}")
             if name in bases and not self.away:
-                file = self._disk.find(f"{self._root}/{bases[name]}")
-                if not isinstance(file, File):
-                    raise Violation(f"epoch {epoch} names {bases[name]}, which is not there")
-                if not points.read(bytes(file.data)):
+                self._bases[name] = bases[name]
+                if not points.read(self._ring_object(epoch, bases[name])):
                     raise Violation(f"epoch {epoch}: {bases[name]} is another ring than was made")
+
+    def _ring_object(self, epoch: int, name: str) -> bytes:
+        if name not in self._ring_objects:
+            file = self._disk.find(f"{self._root}/{name}")
+            if not isinstance(file, File):
+                raise Violation(f"epoch {epoch} names {name}, which is not there")
+            self._ring_objects[name] = bytes(file.data)
+        return self._ring_objects[name]
 
     def _count(self, commit: dict[str, Any]) -> None:
         """Updates which segments count at which points."""
@@ -272,6 +282,9 @@ class LogChecker:
             there = self._disk.find(f"{self._root}/{segment}") if at is None else self._file(at)
             if there is None:
                 raise Violation(f"epoch {len(self.commits)} needs {segment}, which is missing")
+        for base in self._bases.values():
+            if self._disk.find(f"{self._root}/{base}") is None:
+                raise Violation(f"epoch {len(self.commits)} needs {base}, which is missing")
         self.control.check_files()
 
     def check_deletion(self, path: str, delivered: Callable[[], dict[str, int]]) -> None:
