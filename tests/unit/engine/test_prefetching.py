@@ -47,12 +47,13 @@ def test_an_announcement_counts_from_its_first_epoch_and_begins_again_with_other
     ("size", "known", "ready", "epoch", "due"),
     [
         (0, None, (), 5, True),  # little moves: at once
-        (10, None, (), 5, False),
-        (10, Announced(4, moves_digest(MOVES)), (), 5, False),
-        (10, Announced(4, moves_digest(MOVES)), (2,), 5, False),
-        (10, Announced(4, moves_digest(MOVES)), (2, 3), 5, True),
-        (10, Announced(4, moves_digest(MOVES)), (), 4 + 3, True),
-        (10, Announced(1, "of other moves"), (2, 3), 9, False),
+        (18, None, (), 5, True),  # half of the slot moves
+        (20, None, (), 5, False),
+        (20, Announced(4, moves_digest(MOVES)), (), 5, False),
+        (20, Announced(4, moves_digest(MOVES)), (2,), 5, False),
+        (20, Announced(4, moves_digest(MOVES)), (2, 3), 5, True),
+        (20, Announced(4, moves_digest(MOVES)), (), 4 + 3, True),
+        (20, Announced(1, "of other moves"), (2, 3), 9, False),
     ],
 )
 def test_a_ring_changes_when_all_pieces_are_ready_or_after_some_epochs(

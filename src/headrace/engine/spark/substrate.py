@@ -110,6 +110,8 @@ class SparkSubstrate:
             self.parallelism = _parallelism(spark)
             self.grows = _has_executors(spark) and _allocates(spark)
             look_at_workers(spark, self._session, self.parallelism, store)
+            # Executors register while the session starts: by now there may be more of them.
+            self.parallelism = max(self.parallelism, _parallelism(spark))
         except BaseException:
             self._release()
             raise

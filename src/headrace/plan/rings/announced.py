@@ -63,16 +63,27 @@ def is_due(
     - `known`: what commits have announced of this computation.
     - `ready`: the slots that have said that they have their pieces.
 
-    Where little moves, a prefetch would only delay the change.
+    Where little moves, a prefetch would only delay the change: the size of what moves is taken for
+    its share of the hashes of its slots.
     """
-    pairs = {(to, slot) for to, slot, _ in leaving(ring, moves)}
-    size = sum(entry.bytes for slot in {s for _, s in pairs} for entry in slots[slot].entries)
+    parts = list(leaving(ring, moves))
+    size = sum(
+        sum(entry.bytes for entry in slots[slot].entries)
+        * _width(records)
+        / _width(ring.records(slot))
+        for _, slot, records in parts
+    )
     if size < limits.prefetch_bytes_min or not limits.prefetch_epochs_max:
         return True
     if known is None or known.digest != moves_digest(moves):
         return False
     waited = epoch - known.since
-    return waited >= limits.prefetch_epochs_max or all(to in ready for to, _ in pairs)
+    return waited >= limits.prefetch_epochs_max or all(to in ready for to, _, _ in parts)
+
+
+def _width(records: SlotRecords) -> float:
+    """How much of the space of hashes some intervals have."""
+    return float((records.lasts - records.lows).astype(np.float64).sum()) + len(records.lows)
 
 
 def pieces_in(notes: Iterable[SlotNote], epoch: int) -> dict[str, set[int]]:
