@@ -150,6 +150,21 @@ def prepared(made: Source, tmp_path: Path) -> Source:
     return made
 
 
+@pytest.mark.parametrize("size", RANGE_SIZES)
+def test_a_split_reaches_as_far_as_it_is_read_in_the_end(source: Source, size: int) -> None:
+    for split in source.splits():
+        position = source.first(split)
+        while True:
+            found = source.plan(split, position, size)
+            reaches = source.reaches(split)
+            assert found is not None and reaches is not None
+            assert found.end <= reaches
+            position = found.end
+            if found.last:
+                break
+        assert position == source.reaches(split)
+
+
 def ranges_of(source: Source, split: str, records: int) -> list[Range]:
     """Every range of a split that ends, planned `records` at a time."""
     position = source.first(split)

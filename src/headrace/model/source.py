@@ -275,6 +275,13 @@ class Source(ABC):
         A split that turns out to have nothing left returns an empty range with `last=True`.
         """
 
+    def reaches(self, split: str) -> int | None:
+        """The position up to which a split has input now, as of the last `plan`; None if unknown.
+
+        Only the scaler relies on it: what is not read yet needs slots too.
+        """
+        return None
+
     @abstractmethod
     def read(self, split: str, range: Range) -> Reading:
         """The records of a range. Runs on an executor."""

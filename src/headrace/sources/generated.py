@@ -101,16 +101,21 @@ class GeneratedSource(Source):
 
     def plan(self, split: str, start: int, records: int) -> Range | None:
         limit = None if self.count is None else self._share(split, self.count)
-        end = start + max(1, records)
-        if self.paced and self.rate is not None:
-            elapsed_s = max(0.0, time.time() - self._began_us / SECOND)
-            end = min(end, max(start, self._share(split, int(elapsed_s * self.rate) + 1)))
-        if limit is not None:
-            end = max(start, min(end, limit))
+        end, known = start + max(1, records), self.reaches(split)
+        if known is not None:
+            end = max(start, min(end, known))
         last = limit is not None and end >= limit
         if end == start and not last:
             return None
         return Range(start, end, end - start, last, self._fingerprint())
+
+    def reaches(self, split: str) -> int | None:
+        end = self.count
+        if self.paced and self.rate is not None:
+            elapsed_s = max(0.0, time.time() - self._began_us / SECOND)
+            made = int(elapsed_s * self.rate) + 1
+            end = made if end is None else min(made, end)
+        return None if end is None else self._share(split, end)
 
     def read(self, split: str, range: Range) -> Reading:
         if range.fingerprint != self._fingerprint():

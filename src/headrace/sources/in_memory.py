@@ -76,6 +76,9 @@ class MemorySource(Source):
         mark = self._fingerprint(start, end)
         return Range(start, end, end - start, end >= len(self.values), mark)
 
+    def reaches(self, split: str) -> int | None:
+        return len(self.values)
+
     def read(self, split: str, range: Range) -> Reading:
         if self._fingerprint(range.start, range.end) != range.fingerprint:
             raise SourceError(

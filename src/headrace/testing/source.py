@@ -75,6 +75,9 @@ class HarnessSource(Source):
             return None
         return Range(start, end, end - start, last=self._ended and end == len(self._items))
 
+    def reaches(self, split: str) -> int | None:
+        return len(self._items)
+
     def read(self, split: str, range: Range) -> Reading:
         chosen = [
             (i, item)

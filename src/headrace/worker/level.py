@@ -34,7 +34,7 @@ from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival, SlotRun, open_slot_run
 from headrace.worker.tables.slot import run_tables
 from headrace.worker.unit import run_unit
-from headrace.worker.watching.measuring import measuring
+from headrace.worker.watching.measuring import measuring, measuring_records
 from headrace.worker.watching.slot_load import slot_load
 
 
@@ -117,7 +117,10 @@ def _run_hooks(
     run.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
     arrivals = within_limit(run, waiting, arrivals)
     emitter, records = run.emitter, sum(len(a.parcel.rows) for a in arrivals)
-    with emitter.runtime.watched(emitter.order, emitter.label, emitter.counters, records):
+    with (
+        emitter.runtime.watched(emitter.order, emitter.label, emitter.counters, records),
+        measuring_records(emitter.runtime),
+    ):
         if run.live.shape.takes_table:
             run_tables(run, arrivals)
         else:

@@ -82,6 +82,8 @@ class Runtime:
         self.backend = SegmentBackend() if backend is None else backend
         self.watched: WatchSlot = unwatched
         """Entered while the hooks of a slot run. Spark's workers then mark how far it has come."""
+        self.records_s = 0.0
+        """How long this process has spent on records and timers of slots (K2)."""
         self._live: dict[str, Live] = {}
         self._notes: list[SlotNote] = []
 

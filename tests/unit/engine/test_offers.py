@@ -61,6 +61,21 @@ def test_splits_share_an_epoch_and_go_on_where_they_were() -> None:
     assert not offer.ended
 
 
+class Known(Splits):
+    """It can say how far its splits reach."""
+
+    def reaches(self, split: str) -> int | None:
+        return self.available[split]
+
+
+def test_an_offer_says_about_how_many_records_it_leaves() -> None:
+    assert offered(Splits({"a": 1000})).left is None
+    assert offered(Known({"a": 1000, "b": 30, "c": None})).left == 1000 - 33
+    assert offered(Known({"a": 1000}), {"a": at(5)}).left == 1000 - 7 - 100
+    assert offered(Known({"a": 100})).left == 0
+    assert offered(Known({})).left == 0
+
+
 def test_a_bounded_source_has_ended_when_all_its_splits_are_finished() -> None:
     source = Splits({"a": None, "b": None})
     assert not offered(source, {"a": at(5, finished=True)}).ended

@@ -243,7 +243,10 @@ class Driver:
             final_rounds=self._final_rounds,
             ready=self._elastic.ready,
         )
-        return Run(self._rings.prepare(decision.plan)) if isinstance(decision, Run) else decision
+        if not isinstance(decision, Run):
+            return decision
+        self._elastic.planned(decision.plan, offers.values())
+        return Run(self._rings.prepare(decision.plan))
 
     def _run(self, plan: Plan) -> None:
         began = time.perf_counter()
@@ -264,10 +267,7 @@ class Driver:
         self._figures.report(commit, seconds)
 
     def _complete(self, plan: Plan) -> tuple[Commit, dict[str, bytes]] | None:
-        """Runs a plan until its reports are consistent; None if the plan had to be voided.
-
-        Returns the commit, and the small files that ride in its entry (M1).
-        """
+        """Runs a plan until its reports agree: its commit and riders (M1); None if it is void."""
         order = self.work_order(plan)
         if plan.determinants != self._open_for:
             with counted_as(CALLS):

@@ -6,11 +6,12 @@ pipeline: rings then stay as they are, and the run says so once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import tasks_for
+from headrace.plan.decisions.next_step import Offer
 from headrace.plan.decisions.resizing import (
     elasticity,
     loads_in,
@@ -50,6 +51,7 @@ class Elastic:
         slots = sum(map(len, ledger.slots.values()))
         self.report_every = report_every(options, setup.store.system.limits, slots)
         self._substrate = substrate
+        self._uptime_s = setup.store.system.uptime_s
         self._listeners = listeners
         self._meter = LoadMeter()
         self._rings = {name: ring.digest for name, ring in ledger.rings.items()}
@@ -62,10 +64,20 @@ class Elastic:
         self.ready: Mapping[str, set[int]] = {}
         """Computation -> slots that have prefetched what an announced ring gives them (J7)."""
 
+    def planned(self, plan: Plan, offers: Iterable[Offer]) -> None:
+        """A plan was made of some offers: what it leaves of them will need slots too."""
+        known = [offer.left for offer in offers]
+        left = [each for each in known if each is not None]
+        taken = sum(read.range.records for task in plan.reads for read in task)
+        self._meter.offered(plan.epoch, taken, sum(left) if len(left) == len(known) else None)
+
     def run(self, order: WorkOrder) -> Sequence[Report]:
         """Runs an epoch; takes the figures of its reports and all notes that have come."""
-        self._meter.planned(order.plan.epoch, order.plan.wall)
+        epoch = order.plan.epoch
+        self._meter.planned(epoch, order.plan.wall)
+        began_s = self._uptime_s()
         reports = self._substrate.run(order)
+        self._meter.ran(epoch, max(0, round((self._uptime_s() - began_s) * 1e6)))
         self._loads = loads_in(reports)
         notes = self._substrate.notes()
         self.ready = pieces_in(notes, order.plan.epoch)

@@ -150,6 +150,7 @@ class Injectors:
         waiting = _too_far_ahead(source.timing, splits, known, news, wall)
         ranges: dict[str, Sequence[Range]] = {}
         each = max(1, share // max(1, len(splits) - len(waiting)))
+        left: int | None = 0
         for split in splits:
             if split in waiting:
                 continue
@@ -160,9 +161,11 @@ class Injectors:
             found = source.plan(split, start, each)
             if found is not None:
                 ranges[split] = source.parallel(split, found, parts)
+                beyond = _beyond(found, source.reaches(split))
+                left = None if left is None or beyond is None else left + beyond
         missed = missing(source.timing, splits, known, self._closed[name])
         ended = source.bounded and not splits and not missed
-        return Offer(splits, ranges, ended, news, caught_up, missed)
+        return Offer(splits, ranges, ended, news, caught_up, missed, left)
 
     def _listed(self, stream: str, source: Source, ledger: Ledger) -> list[str]:
         """The splits that exist and are not finished; refuses splits whose file has changed."""
@@ -227,3 +230,10 @@ def _too_far_ahead(
     awake = [s for s in marks if timing.idle_us is None or wall - news[s] < timing.idle_us]
     slowest = min((marks[s] for s in awake), default=END)
     return {s for s in awake if marks[s] > slowest + timing.max_skew_us}
+
+
+def _beyond(found: Range, reaches: int | None) -> int | None:
+    """About how many records a split has after a range, if they are as large as those in it."""
+    if reaches is None or found.end <= found.start:
+        return None if reaches is None else 0
+    return max(0, reaches - found.end) * found.records // (found.end - found.start)

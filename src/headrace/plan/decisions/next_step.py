@@ -42,6 +42,8 @@ class Offer(msgspec.Struct, frozen=True):
     """Whether a source without a range now has no input left, as far as it knows."""
     missing: Sequence[str] = ()
     """Expected splits that are not finished and cannot be found."""
+    left: int | None = None
+    """About how many records there are beyond these ranges; None if the source cannot say."""
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ def elasticity(options: Options, cores: int, tasks: int, *, grows: bool = False)
         slots_max=options.max_slots or (GROWTH * cores if grows else cores),
         sets_tasks=grows and options.scale is not None,
         tasks=tasks,
+        epoch_us=0 if options.epoch_records is not None else round(options.epoch_target_s * 1e6),
     )
 
 
@@ -82,6 +83,7 @@ def rings_wanted(ledger: Ledger, settings: Elasticity, view: Callable[[str], Rin
         wall=ledger.wall,
         tasks=ledger.tasks,
         early=ledger.load.early,
+        overhead=ledger.load.overhead,
     )
 
 

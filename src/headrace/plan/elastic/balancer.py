@@ -34,11 +34,13 @@ from headrace.plan.elastic.even import (
 )
 from headrace.plan.elastic.figures import ComputationLoad
 from headrace.plan.elastic.scale import figure_of
-from headrace.plan.elastic.scaler import SECOND_US, Target, Use, targets
+from headrace.plan.elastic.scaler import SECOND_US, Target, Use, room_of, targets
 from headrace.plan.elastic.settings import EVEN, RING, Elasticity, Scale
 from headrace.plan.elastic.view import SPANS_MAX, RingView, joined
 from headrace.plan.rings.wanted import Move, Wanted
 
+FLOE = Scale(above=0.7, aim=0.6, below=0.45)
+"""When a slot is overloaded and when it has room, where `scale=` does not say it."""
 WORTH = 32
 """A decision must make the busiest slot lighter by this part of the fair share."""
 
@@ -53,10 +55,12 @@ def decide_rings(
     wall: int,
     tasks: int = 0,
     early: bool = False,
+    overhead: int = 0,
 ) -> Decided:
     """What to want after the report of this epoch, whose plan has this wall time.
 
     `early`: it is a report that the one before has asked for. It does not ask for another.
+    `overhead`: how many microseconds an epoch takes besides its records.
     """
     rings = {name: ring for name, ring in rings.items() if name in loads}
     if not settings.is_on or not rings:
@@ -70,7 +74,8 @@ def decide_rings(
     if settings.scale is not None and settings.policy != RING:
         uses = {name: _use(loads[name], ring, wall) for name, ring in rings.items()}
         balances = settings.policy == EVEN
-        goals = targets(uses, settings.scale, settings.slots_max, balances=balances)
+        room = room_of(overhead, settings.epoch_us) if settings.epoch_us else 1.0
+        goals = targets(uses, settings.scale, settings.slots_max, balances=balances, room=room)
     for name, ring in sorted(rings.items()):
         if name in wanted:
             continue
@@ -198,7 +203,7 @@ def _urgent(load: ComputationLoad, known: Mapping[int, int], settings: Elasticit
 
 def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Step:
     """One step of the policy `ring`. Without `scale=` no slot is added and none leaves."""
-    scale = settings.scale or Scale()
+    scale = settings.scale or FLOE
     slots = len(ring.slots)
     known = load.averages()
     hot = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}
@@ -219,11 +224,11 @@ def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Ste
 def _use(load: ComputationLoad, ring: RingView, wall: int) -> Use:
     slots = set(ring.slots)
     known = {slot: figure_of(step) for slot, step in load.busy.items() if slot in slots}
-    # A slot without a figure counts as the others do on average: it has work to do all the same.
-    busy = sum(known.values()) * len(slots) // max(len(known), 1)
     heaviest = max(heavy_keys(known, load.sketches), default=0)
+    if heaviest and load.demands:  # of the time for records, not of all that the slot does
+        heaviest = heaviest * load.demands[-1].busiest // max(known.values())
     since = wall - load.decided_wall if load.decided else None
-    return Use(len(slots), busy, load.used, heaviest, since)
+    return Use(len(slots), load.demands, heaviest, since, load.used)
 
 
 def _resized(

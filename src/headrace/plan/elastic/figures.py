@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from headrace.plan.elastic.decision import DECISIONS_KEPT, Decided, Decision
+from headrace.plan.elastic.load import Demand
 from headrace.plan.elastic.scale import differs, figure_of
 from headrace.plan.elastic.sketch import Sketch
 
@@ -33,6 +34,10 @@ class LoadFigures(msgspec.Struct, frozen=True):
     """Computation -> slot -> the sketch of its last epoch, where a decision may need it."""
     carried: dict[str, dict[int, int]] = {}
     """Computation -> slot -> records that it carried over, where there were some."""
+    demand: dict[str, Demand] = {}
+    """Computation -> what its records take, as they arrive."""
+    overhead: int = 0
+    """How many microseconds an epoch takes besides its records; 0 if that is unknown."""
 
 
 class ComputationLoad(msgspec.Struct, frozen=True):
@@ -46,6 +51,8 @@ class ComputationLoad(msgspec.Struct, frozen=True):
     carried: dict[int, int] = {}
     used: tuple[int, ...] = ()
     """Busy microseconds per second of the busiest slot, by report, the last report at the end."""
+    demands: tuple[Demand, ...] = ()
+    """What records take, by report, the last report at the end."""
     reports: int = 0
     """How many reports there were."""
     decided: int = 0
@@ -114,6 +121,8 @@ class LoadState(msgspec.Struct, frozen=True):
     """Whether the next epoch reports too, whatever the period is."""
     early: bool = False
     """Whether the last report was such a one."""
+    overhead: int = 0
+    """How many microseconds an epoch takes besides its records; 0 if that is unknown."""
 
     def reported(self, figures: LoadFigures, computations: Iterable[str]) -> LoadState:
         """The load after a report; computations that no longer exist are dropped."""
@@ -130,9 +139,11 @@ class LoadState(msgspec.Struct, frozen=True):
                 sketches=figures.sketches.get(name, {}),
                 carried=figures.carried.get(name, {}),
                 used=(*load.used, busiest)[-REPORTS_KEPT:] if busy else load.used,
+                demands=_with_last(load.demands, figures.demand.get(name)),
                 reports=load.reports + bool(busy),
             )
-        return LoadState(found, self.decisions, early=self.soon)
+        overhead = figures.overhead or self.overhead
+        return LoadState(found, self.decisions, early=self.soon, overhead=overhead)
 
     def decided(self, decided: Decided) -> LoadState:
         """The load after decisions: when each was taken, and how far a cascade has come."""
@@ -148,7 +159,7 @@ class LoadState(msgspec.Struct, frozen=True):
                     asked=decided.asked.get(name, load.asked),
                 )
         kept = (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:]
-        return LoadState(found, kept, decided.soon, self.early)
+        return LoadState(found, kept, decided.soon, self.early, self.overhead)
 
     def without(self, name: str) -> LoadState:
         """The load after a new ring of a computation: only what was decided stays known."""
@@ -169,6 +180,10 @@ class LoadState(msgspec.Struct, frozen=True):
         """The load after a computation got another name."""
         of = {new if name == old else name: load for name, load in self.of.items()}
         return msgspec.structs.replace(self, of=of)
+
+
+def _with_last(demands: tuple[Demand, ...], last: Demand | None) -> tuple[Demand, ...]:
+    return demands if last is None else (*demands, last)[-REPORTS_KEPT:]
 
 
 def moved_steps(

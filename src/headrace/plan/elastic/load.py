@@ -4,6 +4,9 @@
 same ones (K1). *Notes* are measured, so two attempts differ: they are in no report, no shuffled row
 and no digest. A note may be lost, doubled, late or of an attempt that was dropped (K2). Nothing but
 a later decision about rings depends on either.
+
+*Demand* is made of both by the leader, for the scaler: how long slots would be busy with what
+arrives, whether it is processed at once or has to wait.
 """
 
 from __future__ import annotations
@@ -30,6 +33,22 @@ class SlotLoad(msgspec.Struct, frozen=True, array_like=True):
     sketch: Sketch = Sketch()
 
 
+class Demand(msgspec.Struct, frozen=True, array_like=True):
+    """What the records of a computation take, as they arrive: microseconds of slots per second.
+
+    What a slot needs in every epoch besides its records is not part of it: more slots do not divide
+    that. Where input waits, it may be more than slots have.
+    """
+
+    all: int
+    """All slots together."""
+    busiest: int
+    """The busiest slot."""
+    waiting: int | None = None
+    """Microseconds that all slots together would take for the input that waits to be read; None if
+    a source cannot say how much there is."""
+
+
 class SlotNote(msgspec.Struct, frozen=True, array_like=True):
     """What was measured while one slot of a computation ran, in one attempt (K2)."""
 
@@ -48,3 +67,6 @@ class SlotNote(msgspec.Struct, frozen=True, array_like=True):
     pieces: bool = False
     """Of a slot that gets intervals by an announced ring: it has prefetched them (J7). Such a note
     measures nothing."""
+    records_us: int = 0
+    """How long its hooks took, and what is done for each record and key around them: the part of
+    `wall_us` that more slots would divide."""

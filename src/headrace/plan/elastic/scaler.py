@@ -1,41 +1,51 @@
-"""The scaler: how many slots a computation should have, as SEEP decides it.
+"""The scaler: how many slots a computation should have, from what its records take.
 
-Tasks of one level run at the same time, and levels one after the other. So the pipeline's tasks
-are busy for the sum, over its computations, of what the busiest slot of each takes. If that is more
-than `above` of the time in `reports` reports in a row, there is a bottleneck: each computation that
-takes at least its share of the sum. It gets as many slots as bring it down to `aim`.
+Tasks of one level run at the same time, and levels one after the other. So records take up the sum,
+over the pipeline's computations, of what those of the busiest slot of each take. If that is more
+than `above` of the time in `reports` reports in a row, as SEEP decides it, there is a bottleneck:
+each computation that takes at least its share of the sum. It gets as many slots as bring it down
+to `aim`.
 
-If tasks are busy nearly all the time, the input is held back, and how much more there is cannot be
-seen: then the number of slots is doubled, and the next reports decide further.
+What counts is the *demand*: the time for records as they arrive, and for those that wait, so that
+they are done after `drain`. What a slot needs in every epoch besides its records is not part of it,
+because more slots do not divide that. It leaves less *room* for records, though: where an epoch of
+its target length would not have enough of it, there are more slots too.
+
+A source that cannot say how much input waits shows no more than what is processed. If tasks are
+then busy nearly all the time, the number of slots is doubled, and the next reports decide further.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headrace.plan.elastic.load import Demand
 from headrace.plan.elastic.settings import Scale
 from headrace.plan.progress import counted
 
 SECOND_US = 1_000_000
 SATURATED = 0.9
 """Above this part of the time the input is probably held back."""
+ROOM_USED = 0.9
+"""Slots are meant to need at most this part of the room that there is for records."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """How busy one computation is, in microseconds per second."""
+    """How busy one computation is."""
 
     slots: int
-    busy: int
-    """All its slots together, in the last report."""
-    reports: Sequence[int]
-    """Its busiest slot, report by report, the last one at the end."""
+    demands: Sequence[Demand]
+    """What its records take, report by report, the last one at the end."""
     heaviest: int = 0
-    """Its heaviest key, as far as it is known: no number of slots divides that."""
+    """Its heaviest key, in microseconds per second, as far as it is known: no number of slots
+    divides that."""
     since_us: int | None = None
     """How long ago, by the wall time of plans, its slots last changed; None: never."""
+    busy: Sequence[int] = field(default=())
+    """Its busiest slot with all that it does, in microseconds per second, report by report."""
 
 
 @dataclass(frozen=True)
@@ -46,75 +56,127 @@ class Target:
     reason: str
 
 
+@dataclass(frozen=True)
+class _Needs:
+    """What a computation needs, with the input that waits, in microseconds per second."""
+
+    all: float
+    """All slots together: the average of the reports, or the last one where it rises or falls."""
+    busiest: Sequence[float]
+    """The busiest slot, report by report, the last one at the end."""
+
+
+def room_of(overhead_us: int, epoch_us: int) -> float:
+    """The part of the time that is left for records when epochs are as long as they may be.
+
+    Epochs are meant to take `epoch_us`, but never less than twice their overhead (see `pace`).
+    """
+    return 1 - overhead_us / max(epoch_us, 2 * overhead_us, 1)
+
+
 def targets(
-    uses: Mapping[str, Use], scale: Scale, slots_max: int, *, balances: bool = True
+    uses: Mapping[str, Use],
+    scale: Scale,
+    slots_max: int,
+    *,
+    balances: bool = True,
+    room: float = 1.0,
 ) -> dict[str, Target]:
     """Computation -> how many slots it should have, where that is another number.
 
-    With `balances`, load that only lies in the wrong slots is left to the balancer.
+    With `balances`, load that only lies in the wrong slots is left to the balancer. `room` is the
+    part of the time that is left for records.
     """
-    known = {name: use for name, use in uses.items() if len(use.reports) >= scale.reports}
-    if not known or len(known) < len(uses):
+    if not uses or any(len(use.demands) < scale.reports for use in uses.values()):
         return {}  # unknown is not zero: all computations share the time
-    sums = [
-        sum(use.reports[-back] for use in known.values()) for back in range(1, scale.reports + 1)
-    ]
-    if min(sums) > scale.above * SECOND_US:
-        evened = sum(max(use.busy // use.slots, use.heaviest) for use in known.values())
-        if balances and evened < scale.aim * SECOND_US:
+    needs = {name: _needs(use, scale) for name, use in uses.items()}
+    sums = [sum(each.busiest[at] for each in needs.values()) for at in range(scale.reports)]
+    # Halfway to the threshold is still well below it: a small part of a slot is not worth one more.
+    aim = min((scale.aim + scale.above) / 2, ROOM_USED * room)
+    if min(sums) > min(scale.above, room) * SECOND_US or _is_saturated(uses, scale):
+        evened = sum(max(needs[name].all / use.slots, use.heaviest) for name, use in uses.items())
+        if balances and evened < aim * SECOND_US and not _is_saturated(uses, scale):
             return {}
-        return _more(known, sums[0], scale, slots_max)
+        return _more(uses, needs, aim, scale, slots_max)
     if max(sums) < scale.below * SECOND_US:
-        return _fewer(known, sums[0], scale)
+        return _fewer(uses, needs, aim, scale)
     return {}
 
 
-def _more(uses: Mapping[str, Use], total: int, scale: Scale, slots_max: int) -> dict[str, Target]:
+def _needs(use: Use, scale: Scale) -> _Needs:
+    last = use.demands[-scale.reports :]
+    every = [each.all + (each.waiting or 0) * SECOND_US / scale.drain_us for each in last]
+    busiest = [
+        each.busiest * needed / each.all if each.all else needed / use.slots
+        for each, needed in zip(last, every, strict=True)
+    ]
+    average = sum(every) / len(every)
+    changes = 8 * abs(every[-1] - average) > average
+    return _Needs(every[-1] if changes else average, busiest)
+
+
+def _is_saturated(uses: Mapping[str, Use], scale: Scale) -> bool:
+    """Whether tasks are busy nearly all the time, and how much input waits is unknown."""
+    if all(use.demands[-1].waiting is not None for use in uses.values()):
+        return False
+    if any(len(use.busy) < scale.reports for use in uses.values()):
+        return False
+    sums = (sum(use.busy[-back] for use in uses.values()) for back in range(1, scale.reports + 1))
+    return min(sums) > SATURATED * SECOND_US
+
+
+def _more(
+    uses: Mapping[str, Use], needs: Mapping[str, _Needs], aim: float, scale: Scale, slots_max: int
+) -> dict[str, Target]:
     found: dict[str, Target] = {}
+    total = sum(each.busiest[-1] for each in needs.values())
     for name, use in uses.items():
-        mine = use.reports[-1]
+        mine = needs[name].busiest[-1]
         if mine * len(uses) < total:
             continue  # others take more of the time
         if 10 * use.heaviest >= 9 * mine:
             continue  # its busiest slot has one heavy key, which more slots do not divide
-        slots = max(_needed(use, mine / total, scale.aim), use.slots + 1)
-        if total > SATURATED * SECOND_US:
+        slots = max(_needed(use, needs[name], aim * mine / total), use.slots + 1)
+        reason = f"records need {_percent(total)} of the time, above {scale.above:.0%}"
+        if _is_saturated(uses, scale):
             slots = max(slots, 2 * use.slots)
+            reason = f"tasks were busy for more than {SATURATED:.0%} of the time"
         slots = min(slots, slots_max)
         if slots > use.slots:
-            found[name] = Target(
-                slots,
-                f"tasks were busy for {_percent(total)} of the time, above {scale.above:.0%}, in "
-                f"{counted(scale.reports, 'report')} in a row",
-            )
+            in_a_row = f"in {counted(scale.reports, 'report')} in a row"
+            found[name] = Target(slots, f"{reason}, {in_a_row}")
     return found
 
 
-def _fewer(uses: Mapping[str, Use], total: int, scale: Scale) -> dict[str, Target]:
+def _fewer(
+    uses: Mapping[str, Use], needs: Mapping[str, _Needs], aim: float, scale: Scale
+) -> dict[str, Target]:
     found: dict[str, Target] = {}
+    total = sum(each.busiest[-1] for each in needs.values())
     for name, use in uses.items():
         if use.since_us is not None and use.since_us < scale.cooldown_us:
             continue
-        mine = use.reports[-1]
-        share = mine / total if total else 1 / len(uses)
-        slots = max(_needed(use, share, scale.aim), scale.slots_min)
+        share = needs[name].busiest[-1] / total if total else 1 / len(uses)
+        slots = max(_needed(use, needs[name], aim * share), scale.slots_min)
         if slots < use.slots:
             found[name] = Target(
                 slots,
-                f"tasks were busy for {_percent(total)} of the time, below {scale.below:.0%}, in "
+                f"records need {_percent(total)} of the time, below {scale.below:.0%}, in "
                 f"{counted(scale.reports, 'report')} in a row",
             )
     return found
 
 
-def _needed(use: Use, share: float, aim: float) -> int:
-    """How many slots bring a computation's busiest slot down to its share of the aim.
+def _needed(use: Use, needs: _Needs, aim: float) -> int:
+    """How many slots bring a computation's busiest slot down to `aim`.
 
-    A small part of a slot more is not worth another one: the aim is well below the threshold.
+    A key that takes more by itself gets a slot, and the others are for the rest.
     """
-    exact = use.busy / max(1.0, aim * share * SECOND_US)
-    return max(1, math.ceil(exact - 0.15))
+    each = max(1.0, aim * SECOND_US)
+    if use.heaviest > each:
+        return 1 + math.ceil(max(0.0, needs.all - use.heaviest) / each)
+    return max(1, math.ceil(needs.all / each))
 
 
-def _percent(busy: int) -> str:
-    return f"{busy / SECOND_US:.0%}"
+def _percent(share: float) -> str:
+    return f"{share / SECOND_US:.0%}"

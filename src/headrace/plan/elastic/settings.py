@@ -19,17 +19,17 @@ REPORTS_MAX = 8
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """When slots are added and removed: `scale=Scale(above=0.8)`.
 
-    A computation is a bottleneck when the pipeline's tasks are busy for more than `above` of the
+    A computation is a bottleneck when the records of the pipeline need more than `above` of the
     time in `reports` reports in a row, and it has at least its share of that. One report covers
     `every` epochs. All settings have defaults.
     """
 
-    above: float = 0.7
-    """Slots are added above this part of the time, from 0.05 to 1."""
-    below: float = 0.45
+    above: float = 0.8
+    """Slots are added if records need more than this part of the time, from 0.05 to 1."""
+    below: float = 0.5
     """Slots are removed below this part of the time."""
-    aim: float = 0.6
-    """How busy slots should be after a change; between `below` and `above`."""
+    aim: float = 0.7
+    """How much of the time records should need after a change; between `below` and `above`."""
     reports: int = 2
     """For how many reports in a row, from 1 to 8."""
     every: int = 0
@@ -38,6 +38,13 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     """How long slots are not removed after any change."""
     slots_min: int = 1
     """No computation gets fewer slots."""
+    drain: Duration = "1m"
+    """How soon input that waits should be done, beside what arrives."""
+
+    @property
+    def drain_us(self) -> int:
+        """The time for input that waits, in microseconds."""
+        return duration(self.drain, what="drain")
 
     @property
     def cooldown_us(self) -> int:
@@ -64,11 +71,13 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.cooldown_us < 0:
             raise InvalidPipeline(f"Scale(cooldown=) is not negative, but {self.cooldown!r} is")
+        if self.drain_us < 1:
+            raise InvalidPipeline(f"Scale(drain=) is positive, but {self.drain!r} is not")
 
 
 _KINDS: dict[str, Callable[[str], object]] = {
     "above": float, "below": float, "aim": float, "reports": int, "every": int, "cooldown": str,
-    "slots_min": int,
+    "slots_min": int, "drain": str,
 }  # fmt: skip
 """What a setting is in Python, for settings that are given as text."""
 
@@ -125,6 +134,8 @@ class Elasticity(msgspec.Struct, frozen=True):
     """How many moves one decision may have."""
     intervals_per_slot: int = 8
     """With more intervals than this per slot, cold ones are merged with their neighbours."""
+    epoch_us: int = 0
+    """How long an epoch should take; 0 if its length is set by a number of records."""
 
     @property
     def is_on(self) -> bool:

@@ -103,6 +103,9 @@ class SequenceSource(Source):
             return Range(start, start, 0, last=True) if last else None
         return _range(start, end, about, last, pieces)
 
+    def reaches(self, split: str) -> int | None:
+        return self.extents[-1].end if self.extents else 0
+
     def read(self, split: str, range: Range) -> Reading:
         readings = []
         for piece in _pieces(range):

@@ -141,6 +141,9 @@ class FileSource(Source):
         end, about = self.format.next_end(file, start, max(1, records))
         return Range(start, end, about, end == length, self._mark(file, start, end))
 
+    def reaches(self, split: str) -> int | None:
+        return self._lengths.get(split)
+
     def read(self, split: str, range: Range) -> Reading:
         file = self.files.file(split)
         return self.format.seen(file, split, range.start, range.end, range.fingerprint)

@@ -60,10 +60,15 @@ class Model:
         cost_us: float = 10.0,
         noise: float = 0.0,
         seed: int = 1,
+        fixed_us: int = 2000,
     ) -> None:
         self.hashes = hashes_of(keys)
         self.weights, self.ring, self.settings = weights, ring, settings
         self.every, self.cost_us, self.noise = every, cost_us, noise
+        self.fixed_us = fixed_us
+        """What each slot does in an epoch besides its records."""
+        self.left: int | None = 0
+        """How many records wait to be read; None: the source cannot say."""
         self.random = np.random.default_rng(seed)
         self.state = LoadState()
         self.meter = LoadMeter()
@@ -96,16 +101,21 @@ class Model:
         ]
         loads: dict[int, SlotLoad] = {}
         notes = []
+        longest = 0
         for slot in self.ring.slots:
             mine = owners == slot
             count = int(records[mine].sum())
             factor = 1 + self.noise * (2 * self.random.random() - 1)
-            busy = int(count * self.cost_us * factor) + 2000
+            busy = int(count * self.cost_us * factor)
             if not self.mute(self.epoch, slot):
-                notes.append(SlotNote(self.epoch, f"{NAME}/{slot}", busy))
+                label = f"{NAME}/{slot}"
+                notes.append(SlotNote(self.epoch, label, busy + self.fixed_us, records_us=busy))
+            longest = max(longest, busy)
             loads[slot] = SlotLoad(count, sketch=sketch_of(self.hashes[mine], records[mine]))
         self.loads.append({slot: load.records for slot, load in loads.items()})
         self.heaviest.append(int(records.max()))
+        self.meter.offered(self.epoch, int(records.sum()), self.left)
+        self.meter.ran(self.epoch, longest + self.fixed_us)
         self.meter.heard(notes)
         if changed:
             self.state = self.state.without(NAME)
@@ -128,6 +138,7 @@ class Model:
             decided = decide_rings(
                 self.state.of, {NAME: self.ring}, wanted, self.settings,
                 epoch=self.epoch, wall=self.wall, early=self.state.early,
+                overhead=self.state.overhead,
             )  # fmt: skip
         self.state = self.state.decided(decided)
         self.wanted = decided.wanted.get(NAME, self.wanted)

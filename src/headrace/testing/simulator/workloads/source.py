@@ -38,6 +38,9 @@ class SimulatedSource(Source):
             return None
         return Range(start, end, end - start, last=end == whole)
 
+    def reaches(self, split: str) -> int | None:
+        return self._shown[split]
+
     def read(self, split: str, range: Range) -> Reading:
         values = self._records[split][range.start : range.end]
         return Reading(np.arange(range.start, range.end, dtype=np.int64), values=values)
