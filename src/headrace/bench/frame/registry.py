@@ -57,6 +57,10 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.elastic.ours import RESCALED_COUNT
 
             return RESCALED_COUNT
+        case "headrace-deploy":
+            from headrace.bench.elastic.deployed import DEPLOYED_COUNT
+
+            return DEPLOYED_COUNT
         case "spark-repartition":
             from headrace.bench.peers.spark_repartition import SPARK_REPARTITIONED
 

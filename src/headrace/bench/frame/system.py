@@ -50,6 +50,7 @@ STORES = (ON_DISK, ON_S3)
 RESCALED = "headrace-rescale"
 SPARK_REPARTITION = "spark-repartition"
 RESIZED = (RESCALED, SPARK_REPARTITION)
+DEPLOYED = "headrace-deploy"
 NAMES = (
     OURS,
     OURS_TRIVIAL,
@@ -60,6 +61,7 @@ NAMES = (
     SERVICES,
     *STORES,
     *RESIZED,
+    DEPLOYED,
 )
 
 

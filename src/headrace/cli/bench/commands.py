@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.bench.elastic import balance, rescale, scale, scaler
+from headrace.cli.bench.elastic import balance, deploy, rescale, scale, scaler
 from headrace.cli.bench.options import (
     UNLIKE,
     json_file_option,
@@ -289,6 +289,7 @@ Examples:
 
 
 bench.add_command(rescale)
+bench.add_command(deploy)
 bench.add_command(balance)
 bench.add_command(scaler)
 bench.add_command(scale)

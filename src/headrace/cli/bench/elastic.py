@@ -1,4 +1,6 @@
-"""`headrace bench rescale`, `balance`, `scaler`, `scale`: pipelines that change while they run."""
+"""`headrace bench rescale`, `deploy`, `balance`, `scaler`, `scale`: pipelines that change while
+they run.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +57,33 @@ def rescale(
         CountWorkload(**workload), peer=peer, rounds=rounds, work_dir=work_dir, say=say
     )
     tell(document, format_rescale(document), json_file, wrong=UNLIKE)
+
+
+@click.command(
+    "deploy",
+    epilog="""\b
+Examples:
+  headrace bench deploy --json out/deploy.json
+  headrace bench deploy --state-keys 100000 --rounds 1 --epochs 100""",
+)
+@number("--records", 2_000, "Records in a file.")
+@number("--keys", 1_000, "Distinct keys in a file.")
+@number("--state-keys", 1_000_000, "Keys in state before measuring starts.")
+@number("--epochs", 160, "Measured files.", least=40)
+@number("--warmup", 40, "Files before the measured ones.", "warmup_epochs", least=4)
+@number("--slots", 2, "Slots, and cores that each version gets.")
+@number("--seed", 1, "Seed of the input.", least=0)
+@number("--rounds", 3, "How often it is measured.")
+@work_dir_option
+@json_file_option
+def deploy(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
+    """Replace a computation under load; how late is any epoch?"""
+    from headrace.bench.elastic.deploy import format_deploy, run_deploy
+    from headrace.bench.workload import CountWorkload
+
+    check_java()
+    document = run_deploy(CountWorkload(**workload), rounds=rounds, work_dir=work_dir, say=say)
+    tell(document, format_deploy(document), json_file, wrong=MISCOUNTED)
 
 
 @click.command(
