@@ -21,7 +21,7 @@ from headrace.engine.leading.signals import graceful_stop
 from headrace.engine.spark.session import local_session
 from headrace.engine.spark.substrate import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.spark.tracebacks import brief
-from headrace.engine.spark.warm_up import warm
+from headrace.engine.spark.warm_up import warm, warm_beside
 from headrace.errors import HeadraceError
 from headrace.failpoints import arm_from_environment
 from headrace.model.values.time import Duration
@@ -37,9 +37,6 @@ from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
 from headrace.store.store import Store
 from headrace.worker.runtime import Runtime
-
-REHEARSALS_OF_A_CANDIDATE = 3
-"""How often a candidate warms up before it asks to take over."""
 
 
 class Pipeline(PipelineBuilder):
@@ -173,8 +170,7 @@ class Pipeline(PipelineBuilder):
             follower = self._follower(store, started, run)
             follower.follow()
             if isinstance(follower.substrate, SparkSubstrate):
-                for _ in range(REHEARSALS_OF_A_CANDIDATE):
-                    warm(follower, follower.substrate, run.slots)
+                warm_beside(follower, follower.substrate, run.slots)
             remote.ask(DEPLOY, arguments_of(wish), expires_s=chosen.expires_s, done=False)
             return Job(follower, self._warm_up(follower), wish.candidate)
         except HeadraceError as error:

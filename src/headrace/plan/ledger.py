@@ -65,6 +65,8 @@ class Ledger(RingLedger):
     limits: dict[str, SlotLimit] = {}
     """Label of an overloaded slot -> its limit in the next plans (P7)."""
     counters: Counters = msgspec.field(default_factory=Counters)
+    recent_records: int = 0
+    """How many records the largest of the last epochs had; half as many with each epoch since."""
     newest: int = 0
     by_wall: tuple[str, ...] = ()
     """Computations whose TTLs expire by the wall clock."""
@@ -172,6 +174,7 @@ class Ledger(RingLedger):
             kept = msgspec.structs.replace(file, at=position) if file.rides else file
             self.outbox.setdefault(file.consumer, []).append(kept)
         self.counters.add(commit.counters)
+        self.recent_records = max(commit.counters.records, self.recent_records // 2)
         if not self.is_clear():
             self._forget_voided(commit, plan)
         for stream, sealing in commit.sealed.items():

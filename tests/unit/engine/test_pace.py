@@ -5,6 +5,7 @@ import random
 import pytest
 
 from headrace.plan.decisions.pace import FIRST, RECORDS_MAX, RECORDS_MIN, Pace
+from headrace.plan.options import Options
 
 
 def settled(target: float, overhead: float, per_record: float, epochs: int = 60) -> Pace:
@@ -47,6 +48,17 @@ def test_a_fixed_size_stays_until_an_epoch_fails() -> None:
     for _ in range(10):
         pace.halve()
     assert pace.next() == 1
+
+
+def test_a_driver_that_takes_over_begins_with_the_size_of_its_predecessor() -> None:
+    assert Pace.after(0, Options()).next() == FIRST
+    assert Pace.after(2_000, Options()).next() == 2_000
+    assert Pace.after(10**12, Options()).next() == RECORDS_MAX
+    assert Pace.after(2_000, Options(epoch_records=7)).next() == 7
+    pace = Pace.after(2_000, Options())
+    pace.took(2_000, 0.2)
+    pace.took(2_000, 20.0)
+    assert pace.next() <= 400, "the new code is slower"
 
 
 def test_a_failed_epoch_halves_the_next_one() -> None:

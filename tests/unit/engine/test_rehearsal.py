@@ -11,7 +11,12 @@ from tests.unit.engine.support import driver_of, run
 from headrace import Computation, Pipeline, sinks, sources, state, tumbling
 from headrace.engine.driver.local import run_epoch
 from headrace.engine.driver.takeover import first_slots
-from headrace.plan.decisions.rehearsal import rehearsal
+from headrace.plan.decisions.rehearsal import (
+    REHEARSALS_MAX,
+    REHEARSALS_MIN,
+    is_warm,
+    rehearsal,
+)
 from headrace.state.cache import WorkerCache
 from headrace.store.disk import DiskStore
 from headrace.worker.runtime import Runtime
@@ -93,3 +98,14 @@ def test_a_pipeline_that_has_ended_is_not_rehearsed(tmp_path: Path) -> None:
     ledger = driver.ledger
     slots = first_slots(topology, None, 2)
     assert rehearsal(topology, ledger, "id", slots, tasks=2, short=True) is None
+
+
+def test_a_candidate_is_warm_when_rehearsals_become_no_faster() -> None:
+    def needed(seconds: list[float]) -> int:
+        return next(n for n in range(len(seconds) + 1) if is_warm(seconds[:n]))
+
+    assert needed([0.1] * 50) == REHEARSALS_MIN
+    assert REHEARSALS_MIN < needed([2.0 * 0.8**n for n in range(12)] + [0.14] * 50) < 25
+    assert needed([10.0 * 0.7**n for n in range(60)]) == REHEARSALS_MAX, "there is an end"
+    slow_once = [0.1, 0.1, 0.1, 0.1, 9.0, 0.1, 0.1]
+    assert needed(slow_once) == REHEARSALS_MIN, "a disturbed one does not count"

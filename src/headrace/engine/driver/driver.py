@@ -106,7 +106,7 @@ class Driver:
             self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
         )
         self.deploy = LeadersDeploy(log, history, self._deliverer, setup.store.system, setup.clock)
-        self._pace = Pace(self.options.epoch_target_s, self.options.epoch_records)
+        self._pace = Pace.after(self.ledger.recent_records, self.options)
         self._compactor = Compactor(
             self.store,
             self.topology,

@@ -8,11 +8,14 @@ on ever smaller epochs.
 The cost of a record is unknown at the start: a hook may take a second. So the first epochs are
 small, and each is at most ten times as large as the one before while the cost is being measured.
 Cheap records are read at full size after four or five epochs; expensive ones are committed early.
+A driver that takes over begins with the size that its predecessor has committed.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+from headrace.plan.options import Options
 
 RECORDS_MIN = 1
 RECORDS_MAX = 4_000_000
@@ -46,6 +49,12 @@ class Pace(msgspec.Struct):
     _epochs: int = 0
     _sums: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
     """Decaying sums of 1, records, seconds, records squared and records times seconds."""
+
+    @staticmethod
+    def after(recent_records: int, options: Options) -> Pace:
+        """The pace of a new driver, after epochs of this size."""
+        first = min(max(FIRST, recent_records), RECORDS_MAX)
+        return Pace(options.epoch_target_s, options.epoch_records, first)
 
     def next(self) -> int:
         """How many records the next epoch should read."""

@@ -8,7 +8,7 @@ zero. So no hook runs, no output is made, and nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
@@ -17,7 +17,23 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.rings.refs import EVEN
 from headrace.plan.watermarks import Mark
 
+REHEARSALS_MIN, REHEARSALS_MAX = 6, 40
+"""How many rehearsals a candidate makes before it asks to take over."""
+COMPARED = 3
+"""The best of so many rehearsals is compared with the best of those before."""
+GAIN = 0.9
+"""While rehearsals still become this much faster, the JVM is compiling what they use."""
+
 _STILL = Mark(BEGINNING, BEGINNING)
+
+
+def is_warm(seconds: Sequence[float]) -> bool:
+    """Whether another rehearsal would gain little, after rehearsals that took so long."""
+    if len(seconds) >= REHEARSALS_MAX:
+        return True
+    if len(seconds) < REHEARSALS_MIN:
+        return False
+    return min(seconds[-COMPARED:]) > GAIN * min(seconds[:-COMPARED])
 
 
 def rehearsal(
