@@ -28,6 +28,8 @@ from headrace.plan.progress import counted
 SECOND_US = 1_000_000
 SATURATED = 0.9
 """Above this part of the time the input is probably held back."""
+BEHIND_S = 1.0
+"""No slots are removed where those that there are would work for longer on what waits."""
 ROOM_USED = 0.9
 """Slots are meant to need at most this part of the room that there is for records."""
 
@@ -93,11 +95,12 @@ def targets(
     sums = [sum(each.busiest[at] for each in needs.values()) for at in range(scale.reports)]
     # Halfway to the threshold is still well below it: a small part of a slot is not worth one more.
     aim = min((scale.aim + scale.above) / 2, ROOM_USED * room)
-    if min(sums) > min(scale.above, room) * SECOND_US or _is_saturated(uses, scale):
+    above = min(scale.above, room)
+    if min(sums) > above * SECOND_US or _is_saturated(uses, scale):
         evened = sum(max(needs[name].all / use.slots, use.heaviest) for name, use in uses.items())
         if balances and evened < aim * SECOND_US and not _is_saturated(uses, scale):
             return {}
-        return _more(uses, needs, aim, scale, slots_max)
+        return _more(uses, needs, aim, above, scale, slots_max)
     if max(sums) < scale.below * SECOND_US:
         return _fewer(uses, needs, aim, scale)
     return {}
@@ -126,7 +129,12 @@ def _is_saturated(uses: Mapping[str, Use], scale: Scale) -> bool:
 
 
 def _more(
-    uses: Mapping[str, Use], needs: Mapping[str, _Needs], aim: float, scale: Scale, slots_max: int
+    uses: Mapping[str, Use],
+    needs: Mapping[str, _Needs],
+    aim: float,
+    above: float,
+    scale: Scale,
+    slots_max: int,
 ) -> dict[str, Target]:
     found: dict[str, Target] = {}
     total = sum(each.busiest[-1] for each in needs.values())
@@ -137,7 +145,7 @@ def _more(
         if 10 * use.heaviest >= 9 * mine:
             continue  # its busiest slot has one heavy key, which more slots do not divide
         slots = max(_needed(use, needs[name], aim * mine / total), use.slots + 1)
-        reason = f"records need {_percent(total)} of the time, above {scale.above:.0%}"
+        reason = f"records need {_percent(total)} of the time, above {above:.0%}"
         if _is_saturated(uses, scale):
             slots = max(slots, 2 * use.slots)
             reason = f"tasks were busy for more than {SATURATED:.0%} of the time"
@@ -156,6 +164,8 @@ def _fewer(
     for name, use in uses.items():
         if use.since_us is not None and use.since_us < scale.cooldown_us:
             continue
+        if (use.demands[-1].waiting or 0) > BEHIND_S * SECOND_US * use.slots:
+            continue  # with fewer slots it would be behind for longer
         share = needs[name].busiest[-1] / total if total else 1 / len(uses)
         slots = max(_needed(use, needs[name], aim * share), scale.slots_min)
         if slots < use.slots:

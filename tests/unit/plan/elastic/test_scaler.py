@@ -195,6 +195,14 @@ def test_input_that_waits_gets_slots_though_nothing_arrives() -> None:
     assert slots_by_epoch(model)[-1] == 1
 
 
+def test_no_slot_is_removed_while_input_waits() -> None:
+    def use(waiting: int) -> dict[str, Use]:
+        return {"a": Use(4, [Demand(400_000, 100_000, waiting * SECOND_US)] * 2)}
+
+    assert targets(use(4), Scale(), 16)["a"].slots == 1
+    assert targets(use(5), Scale(), 16) == {}
+
+
 def test_while_a_backlog_is_worked_off_no_slots_are_added() -> None:
     """Slots are busy all the time then, whatever arrives."""
     settings = Elasticity(scale=SCALE, slots_max=16)
