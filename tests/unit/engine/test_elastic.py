@@ -249,7 +249,7 @@ def test_more_load_gets_more_slots_and_less_load_fewer() -> None:
     led = Led(busy(950_000), balance="even", scale=scale, max_slots=16)
     led.run(8)
     assert len(led.driver.ledger.slots["Count"]) > 4
-    led.substrate.measure = busy(50_000)
+    led.substrate.measure = busy(5_000)
     led.run(14)
     assert len(led.driver.ledger.slots["Count"]) == 1
     led.start()
