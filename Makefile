@@ -77,6 +77,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench scale --json out/scale.json
 	$(BIN)/headrace bench stores --rounds 3 --json out/stores.json
 	$(BIN)/headrace bench rescale --rounds 3 --json out/rescale.json
+	$(BIN)/headrace bench deploy --rounds 3 --json out/deploy.json
 	$(BIN)/headrace bench balance --json out/balance.json
 	$(BIN)/headrace bench scaler --json out/scaler.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
