@@ -135,3 +135,42 @@ def test_sources_hear_of_every_committed_position_once() -> None:
     sources.settle(Ledger(splits={"s": {"a": at(5)}}))
     sources.settle(Ledger(splits={"s": {"a": SplitState(9, Mark(5, 5))}}))
     assert source.settled == [("a", 7), ("a", 9)]
+
+
+class Honest(Splits):
+    """Its ranges say how many records they have."""
+
+    def plan(self, split: str, start: int, records: int) -> Range | None:
+        count = self.available[split]
+        return (
+            None
+            if count is None
+            else Range(start, start + min(count, records), min(count, records))
+        )
+
+
+@pytest.mark.parametrize(
+    ("available", "fills", "read"),
+    [
+        ({"a": 1000, "b": None, "c": None, "d": 2}, True, {"a": 98, "d": 2}),
+        ({"a": 1000, "b": None, "c": None, "d": 2}, False, {"a": 25, "d": 2}),
+        ({"a": 1000, "b": 1000, "c": None, "d": None}, True, {"a": 50, "b": 50}),
+        ({"a": 1000, "b": 1000, "c": 1000, "d": None}, True, {"a": 25, "b": 25, "c": 25}),
+        ({"a": 10, "b": 10, "c": None, "d": None}, True, {"a": 10, "b": 10}),
+    ],
+)
+def test_busy_splits_read_what_quiet_ones_leave_of_an_epoch(available, fills, read) -> None:
+    pipeline = PipelineBuilder("p")
+    pipeline.read("s", Honest(available))
+    injectors = Injectors(pipeline.freeze(), MemoryStore(), None, fills=fills)
+    offer = injectors.offers(Ledger(splits={"s": {}}), 100, 1, NOW)["s"]
+    assert {s: sum(r.records for r in parts) for s, parts in offer.ranges.items()} == read
+
+
+def test_a_busy_source_reads_what_quiet_ones_leave_of_an_epoch() -> None:
+    pipeline = PipelineBuilder("p")
+    for name, count in (("busy", 1000), ("quiet", None), ("done", None)):
+        pipeline.read(name, Honest({"0": count}))
+    injectors = Injectors(pipeline.freeze(), MemoryStore(), None, fills=True)
+    offers = injectors.offers(Ledger(), 90, 1, NOW)
+    assert [r.records for r in offers["busy"].ranges["0"]] == [90]

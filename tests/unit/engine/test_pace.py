@@ -129,3 +129,11 @@ def test_small_epochs_teach_the_fixed_cost() -> None:
     for size in (10_000, 10, 20, 5_000, 30, 8_000):
         pace.took(size, 0.5 + 1e-5 * size)
     assert pace.overhead_s == pytest.approx(0.5, rel=0.05)
+
+
+def test_epochs_grow_although_sources_overrate_what_they_offer() -> None:
+    pace = Pace(1.0)
+    for _ in range(40):
+        asked = pace.next()
+        pace.took(asked // 10, 0.1 + 1e-5 * (asked // 10), planned=asked)
+    assert pace.next() > 20_000

@@ -101,10 +101,9 @@ class Driver:
         self._rings = Rings(self.store, self.ledger)
         self._elastic = Elastic(setup, self.ledger, self._rings.ring_of, listeners)
         self.settings = settings_for(setup, self._elastic.report_every)
-        self._injectors = Injectors(self.topology, self.store, self.substrate.spark)
-        self._deliverer = Deliverer(
-            self.topology, self.store, checkpoint, self.substrate.spark, log.check, waiter
-        )
+        spark, fills = self.substrate.spark, self.options.epoch_records is None
+        self._injectors = Injectors(self.topology, self.store, spark, fills=fills)
+        self._deliverer = Deliverer(self.topology, self.store, checkpoint, spark, log.check, waiter)
         self.deploy = LeadersDeploy(log, history, self._deliverer, setup.store.system, setup.clock)
         self._pace = Pace.after(self.ledger.recent_records, self.options)
         self._compactor = Compactor(
@@ -258,7 +257,7 @@ class Driver:
         self._commit(plan, commit, riders)
         self._deliverer.deliver(commit, riders, self.ledger.commit_position)
         seconds = time.perf_counter() - began
-        self._pace.took(commit.counters.records, seconds)
+        self._pace.took(commit.counters.records, seconds, plan.records)
         if not self.deploy.holds:
             self._injectors.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history, changed_slots(commit))

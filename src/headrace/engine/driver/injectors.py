@@ -6,7 +6,7 @@ All I/O of sources on the driver happens here; decisions about it are made in `p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,10 +26,25 @@ CHECKS = 128
 """About this many finished parts are checked, in turn, each time an unbounded source is asked."""
 
 
+class _Planned(NamedTuple):
+    """The splits of a source, and the next range of each."""
+
+    splits: dict[str, int]
+    news: dict[str, int]
+    caught_up: bool
+    each: int
+    """How many records were asked of each split."""
+    ranges: dict[str, Range]
+
+
 class Injectors:
     """All injectors of a pipeline."""
 
-    def __init__(self, topology: Topology, store: Store, spark: Any) -> None:
+    def __init__(
+        self, topology: Topology, store: Store, spark: Any, *, fills: bool = False
+    ) -> None:
+        """`fills`: what a split has too little of, others may read more of."""
+        self._fills = fills
         self._sources: dict[str, Source] = {
             name: injector.source for name, injector in topology.graph.injectors.items()
         }
@@ -92,10 +107,36 @@ class Injectors:
     def offers(self, ledger: Ledger, records: int, parts: int, wall: int) -> dict[str, Offer]:
         """What every injector could read next, about `records` records in total."""
         share = max(1, records // len(self._sources))
-        return {
-            name: self._offer(name, source, ledger, share, parts, wall)
+        planned = {
+            name: self._plan(name, source, ledger, share, wall)
             for name, source in self._sources.items()
         }
+        if self._fills:
+            self._fill(planned, records)
+        return {name: self._offer(name, found, ledger, parts) for name, found in planned.items()}
+
+    def _fill(self, planned: Mapping[str, _Planned], records: int) -> None:
+        """Lets splits that have more read what others leave of the epoch.
+
+        Otherwise one busy split among many quiet ones would keep epochs small, for ever.
+        """
+        left = records - sum(
+            found.records for one in planned.values() for found in one.ranges.values()
+        )
+        full = [
+            (name, split)
+            for name, one in planned.items()
+            for split, found in one.ranges.items()
+            if found.records >= one.each and not found.last
+        ]
+        if left < records // 2 or not full:
+            return
+        for name, split in full:
+            one = planned[name]
+            start = one.ranges[split].start
+            found = self._sources[name].plan(split, start, one.each + left // len(full))
+            if found is not None:
+                one.ranges[split] = found
 
     def settle(
         self, ledger: Ledger, released: Mapping[str, Mapping[str, int]] | None = None
@@ -122,9 +163,7 @@ class Injectors:
             # Splits in the record are neither listed nor in the ledger, but are not missing.
             self._closed[name].update(set(source.timing.expected).intersection(ended))
 
-    def _offer(
-        self, name: str, source: Source, ledger: Ledger, share: int, parts: int, wall: int
-    ) -> Offer:
+    def _plan(self, name: str, source: Source, ledger: Ledger, share: int, wall: int) -> _Planned:
         known = ledger.splits.get(name, {})
         splits: dict[str, int] = {}
         news: dict[str, int] = {}
@@ -148,9 +187,8 @@ class Injectors:
         # Asked before the ranges: input that arrives in between is offered, or the answer is no.
         caught_up = source.caught_up()
         waiting = _too_far_ahead(source.timing, splits, known, news, wall)
-        ranges: dict[str, Sequence[Range]] = {}
+        ranges: dict[str, Range] = {}
         each = max(1, share // max(1, len(splits) - len(waiting)))
-        left: int | None = 0
         for split in splits:
             if split in waiting:
                 continue
@@ -160,12 +198,20 @@ class Injectors:
             start = state.position if state is not None else source.first(split)
             found = source.plan(split, start, each)
             if found is not None:
-                ranges[split] = source.parallel(split, found, parts)
-                beyond = _beyond(found, source.reaches(split))
-                left = None if left is None or beyond is None else left + beyond
+                ranges[split] = found
+        return _Planned(splits, news, caught_up, each, ranges)
+
+    def _offer(self, name: str, planned: _Planned, ledger: Ledger, parts: int) -> Offer:
+        source, known = self._sources[name], ledger.splits.get(name, {})
+        splits = planned.splits
+        ranges = {s: source.parallel(s, found, parts) for s, found in planned.ranges.items()}
+        left: int | None = 0
+        for split, found in planned.ranges.items():
+            beyond = _beyond(found, source.reaches(split))
+            left = None if left is None or beyond is None else left + beyond
         missed = missing(source.timing, splits, known, self._closed[name])
         ended = source.bounded and not splits and not missed
-        return Offer(splits, ranges, ended, news, caught_up, missed, left)
+        return Offer(splits, ranges, ended, planned.news, planned.caught_up, missed, left)
 
     def _listed(self, stream: str, source: Source, ledger: Ledger) -> list[str]:
         """The splits that exist and are not finished; refuses splits whose file has changed."""

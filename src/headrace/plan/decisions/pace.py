@@ -60,8 +60,11 @@ class Pace(msgspec.Struct):
         """How many records the next epoch should read."""
         return self.fixed if self.fixed is not None else self.records
 
-    def took(self, records: int, seconds: float) -> None:
-        """Learns that an epoch of `records` took `seconds`."""
+    def took(self, records: int, seconds: float, planned: int = 0) -> None:
+        """Learns that an epoch of `records` took `seconds`.
+
+        `planned`: how many its sources thought that they offer. They may be wrong by far.
+        """
         self._epochs += 1
         if self._epochs == 1:
             # Workers were starting: the first epoch says little about the speed.
@@ -70,7 +73,7 @@ class Pace(msgspec.Struct):
                 self.records = max(RECORDS_MIN, int(min(records, self.records) * share))
             return
         per_record = self._learn(records, seconds)
-        if records < self.records // 2:
+        if max(records, planned) < self.records // 2:
             return  # there was no more to read
         begins = self._epochs <= BEGINNING
         wanted = max(self.target_s - self.overhead_s, self.overhead_s) / per_record
