@@ -23,6 +23,7 @@ from tests.simulation import (
     mutations_of_objects,
     mutations_of_records,
     mutations_of_riders,
+    mutations_of_rings,
     mutations_of_runs,
 )
 
@@ -581,6 +582,7 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_load, name) for name in mutations_of_load.__all__),
         *(getattr(mutations_of_limits, name) for name in mutations_of_limits.__all__),
         *(getattr(mutations_of_objects, name) for name in mutations_of_objects.__all__),
+        *(getattr(mutations_of_rings, name) for name in mutations_of_rings.__all__),
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
         *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
         *(getattr(mutations_of_riders, name) for name in mutations_of_riders.__all__),
@@ -598,6 +600,7 @@ ONLY: dict[str, str] = {
     "manifests_name_no_commit": "copies",
     **dict.fromkeys(mutations_of_copies.__all__, "copies"),
     **dict.fromkeys(mutations_of_limits.__all__, "limited"),
+    **dict.fromkeys(mutations_of_rings.__all__, "moving"),
     **dict.fromkeys(mutations_of_deploys.__all__, "deploys"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

@@ -20,10 +20,12 @@ from headrace.errors import StoreError
 from headrace.log import paths
 from headrace.plan.control import ASKED, STOPPED, Answer, ControlState, answer_of
 from headrace.plan.decisions import effects
+from headrace.plan.decisions.control import Damage
 
 __all__ = [
     "answers_come_before_their_entry",
     "commands_have_no_ids",
+    "damage_blocks_the_queue",
     "expiry_is_judged_by_each_leader",
     "foreign_answers_are_believed",
     "foreign_names_are_a_reason_to_move_on",
@@ -61,6 +63,18 @@ def requests_are_a_heap() -> AbstractContextManager[Any]:
         return [each for at in found[:count] if (each := self.read(at)) is not None]
 
     return patch.object(RequestQueue, "read_from", read_from)
+
+
+def damage_blocks_the_queue() -> AbstractContextManager[Any]:
+    """I2: a leader waits until somebody puts a request where it finds damage."""
+    read_from = RequestQueue.read_from
+
+    def careful(self: RequestQueue, position: int, count: int) -> list[Any]:
+        found = read_from(self, position, count)
+        good = [not isinstance(each, Damage) for each in found]
+        return found if all(good) else found[: good.index(False)]
+
+    return patch.object(RequestQueue, "read_from", careful)
 
 
 def unsettled_requests_move_on() -> AbstractContextManager[Any]:

@@ -15,9 +15,11 @@ from tests.property.limits.mutations import (
     new_first,
     no_cap,
     no_hold,
+    the_end_waits_for_nothing,
 )
 
 from headrace.engine.driver import driver as driver_module
+from headrace.engine.jobs import stragglers as stragglers_watch
 from headrace.engine.upkeep import collection
 from headrace.plan.ledger import Ledger
 from headrace.worker import level
@@ -33,6 +35,8 @@ __all__ = [
     "new_first",
     "no_cap",
     "no_hold",
+    "stragglers_are_given_up_again",
+    "the_end_waits_for_nothing",
     "waiting_records_are_collected",
     "waiting_records_are_forgotten",
 ]
@@ -61,6 +65,16 @@ def limits_are_not_in_the_plan() -> AbstractContextManager[Any]:
         return within(run, waiting, fresh)
 
     return patch.object(level, "within_limit", own)
+
+
+def stragglers_are_given_up_again() -> AbstractContextManager[Any]:
+    """P7: a plan is voided because of a slot that has a limit, and so is the next one."""
+    found = stragglers_watch.limits_of_stragglers
+
+    def forgetful(marks: Any, plan: Any, *given: Any) -> Any:
+        return found(marks, msgspec.structs.replace(plan, limits={}), *given)
+
+    return patch.object(stragglers_watch, "limits_of_stragglers", forgetful)
 
 
 def dropped_records_are_not_counted() -> AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
+from headrace.errors import HeadraceError
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.copies import Copies
@@ -22,9 +23,8 @@ from headrace.testing.simulator.workloads import WORKLOADS
 
 TRACE_LINES_MAX = 60
 COPIES, DEPLOYS = "copies", "deploys"
-LIMITED = "limited"
-LIMITED_SHARE = 0.1
-"""How often this workload is chosen: with dice of its own, so that others keep their seeds."""
+SHARES = {"limited": 0.1, "moving": 0.04}
+"""How often these workloads are chosen: with dice of their own, so that others keep their seeds."""
 _AT_ONCE = 20
 """How many seeds a process takes at a time."""
 
@@ -84,10 +84,10 @@ def run_seed(
         return _run_deploys(seed, command, face or face_of(seed))
 
     def make(random: Random) -> Workload:
-        names = sorted(WORKLOADS.keys() - {LIMITED})
+        names = sorted(WORKLOADS.keys() - SHARES.keys())
         own = names[random.randrange(len(names))]
-        if Random(f"{seed} {LIMITED}").random() < LIMITED_SHARE:
-            own = LIMITED
+        for name, share in SHARES.items():
+            own = name if Random(f"{seed} {name}").random() < share else own
         return WORKLOADS[workload or own](random)
 
     return judge(seed, make, command, outer=outer, face=face or face_of(seed))[0]
@@ -143,6 +143,8 @@ def judge(
         outcome = Simulation(workload, chance).run()
     except Violation as violation:
         complaint = str(violation)
+    except HeadraceError as error:  # drivers' errors are judged earlier: this is of the checks
+        complaint = f"at the end the checkpoint cannot be read: {error}"
     finally:
         logging.disable(logging.NOTSET)
     return Verdict(seed, workload.name, complaint, chance.trace, chance.counts, command), outcome

@@ -24,6 +24,7 @@ from headrace.testing.simulator.checkers.deliveries import Deliveries
 from headrace.testing.simulator.checkers.log_checker import LogChecker
 from headrace.testing.simulator.checkers.manifests import ManifestConsumer
 from headrace.testing.simulator.checkers.violation import Violation
+from headrace.testing.simulator.checkers.warmth import check_warm
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
@@ -41,6 +42,7 @@ from headrace.testing.simulator.machine.fiber import Fiber
 from headrace.testing.simulator.machine.objects import ObjectServer, SimulatedObjectStore
 from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, at_failpoints
+from headrace.testing.simulator.workloads import WORKLOADS
 from headrace.testing.simulator.workloads.sink import SimulatedSink, SimulatedStoredSink
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
@@ -117,13 +119,17 @@ class Simulation:
         outlets = {name: Outlet(name, stream, self._sink(name)) for name, stream in streams.items()}
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
         self.store = self.new_store()
-        workers = Workers(self.topology, self.store, self.chance, self.chance.random.randint(1, 3))
-        self.substrate = SimulatedSubstrate(self.topology, workers, self.chance)
+        count = self.chance.random.randint(1, 3)
+        self.workers = Workers(self.topology, self.store, self.chance, count)
+        self.substrate = SimulatedSubstrate(self.topology, self.workers, self.chance)
         self.log = LogChecker(
             self.disk, ROOT, self.tuning.limits.log_directory_entries, self.tuning.retain_epochs
         )
         roots = {name: f"/out/{safe(name)}" for name in outlets}
         self.log.note = self.chance.note
+        self.log.noted = self.substrate.measured.noted
+        repeats = getattr(self.workload, "repeats", self.workload.name in WORKLOADS)
+        self.substrate.repeats = repeats and not self.topology.uses_services()
         if kinds.LOAD_MOVES in self.chance.kinds:
             self.log.watch_load(self.tuning.elasticity(self.substrate.parallelism))
         may_lose = [n for n, o in outlets.items() if self.topology.is_at_most_once(o.stream)]
@@ -267,6 +273,7 @@ class Simulation:
             self.leases.ended(life)
             self._interference.time_passes()
         self.log.check_load(life.number, life.follower)
+        check_warm(self.log, self.workers.take_rebuilt(), self.tuning.limits.chains_kept)
         self.consumer.look()
 
     def resume(self, life: Life, fiber: Fiber) -> None:

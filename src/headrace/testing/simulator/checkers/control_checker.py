@@ -75,7 +75,8 @@ class ControlChecker:
 
     def _outcomes(self, position: int, outcomes: list[dict[str, Any]]) -> None:
         for found in outcomes:
-            at, nonce, command = found["position"], found["nonce"], found["command"]
+            at, command = found["position"], found["command"]
+            nonce = found["nonce"] or f"damage at {at}"  # which has none
             if at != self.cursor + 1:
                 raise Violation(
                     f"position {position}: request {at} is decided after {self.cursor}: out of "

@@ -7,6 +7,7 @@ ledger. So a leader with a memory of its own, or one that does not fold what it 
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
@@ -27,9 +28,19 @@ _OTHER_FOLDS = ("handover", "lapse", "restore")
 class LoadChecker:
     """The load that the log says, entry by entry."""
 
-    def __init__(self, settings: Elasticity | None) -> None:
-        """`settings` of all drivers; None if nothing is decided."""
+    def __init__(
+        self, settings: Elasticity | None, noted: Mapping[str, Container[int]] | None = None
+    ) -> None:
+        """`settings` of all drivers; None if nothing is decided.
+
+        `noted`: label of a slot -> the epochs of which a driver has heard a note.
+        """
         self.settings = settings
+        self._noted = {} if noted is None else noted
+        self._pending: set[str] = set()
+        """Computations whose wanted ring, which a commit has decided, is not there yet."""
+        self._since: dict[str, int] = {}
+        """Computation -> the first epoch under its ring."""
         self.state = LoadState()
         self.is_whole = True
         """Whether every entry so far was folded."""
@@ -47,6 +58,8 @@ class LoadChecker:
             self._planned(body)
         if kind == "commit":
             self._committed(body, body["commit"])
+        if kind == "generation" or any(o["verb"] == "rescale" for o in body.get("outcomes", ())):
+            self._pending.clear()  # a start or a person may want another ring
         if kind in ("commit", "control"):  # decisions on requests move the wall time too (I6)
             self._wall = max([self._wall, *(each["wall"] for each in body.get("outcomes", ()))])
         if kind == "commit" and body.get("next") is not None:
@@ -67,18 +80,40 @@ class LoadChecker:
             version = commit["rings"][name]
             self._rings[name] = RingView(after.lows, after.owners, version, after.slots)
             self.state = self.state.without(name)
+            self._since[name] = commit["epoch"]
+            self._pending.discard(name)
         if body.get("load") is not None:
             figures = msgspec.convert(body["load"], LoadFigures, strict=False)
+            self._check_figures(commit["epoch"], figures)
             self.state = self.state.reported(figures, commit["rings"])
         if body.get("decided") is not None:
             decided = msgspec.convert(body["decided"], Decided, strict=False)
             self._check(commit["epoch"], decided)
             self.state = self.state.decided(decided)
 
+    def _check_figures(self, epoch: int, figures: LoadFigures) -> None:
+        """A slot of which nobody has heard has no figure (K5)."""
+        for name, busy in figures.busy.items():
+            for slot in busy:
+                epochs = self._noted.get(f"{name}/{slot}", ())
+                if not any(at in epochs for at in range(self._since.get(name, 0), epoch)):
+                    raise Violation(
+                        f"epoch {epoch} has a figure for slot {name}/{slot}, of which no note came"
+                    )
+
+    def _check_pending(self, epoch: int, decided: Decided) -> None:
+        """No decision is taken again while its ring is wanted and not there yet (K5)."""
+        for name, wanted in decided.wanted.items():
+            if name in self._pending:
+                raise Violation(f"epoch {epoch} wants another ring of {name} before the last came")
+            if wanted.moves or wanted.slots != len(self._rings[name].slots):
+                self._pending.add(name)
+
     def _check(self, epoch: int, decided: Decided) -> None:
         """A decision follows from the log; a ring that is wanted already may suppress one."""
         if self.settings is None:
             return
+        self._check_pending(epoch, decided)
         again = decide_rings(
             self.state.of,
             self._rings,

@@ -41,6 +41,8 @@ class LogChecker:
         self.note: Callable[[str], None] = lambda line: None
         self.elasticity: Elasticity | None = None
         """What drivers let the balancer do, where load moves."""
+        self.noted: dict[str, set[int]] = {}
+        """Label of a slot -> the epochs of which a driver has heard a note."""
         self.away = False
         """Whether the log cannot be read now."""
         self.promised = 0
@@ -60,9 +62,11 @@ class LogChecker:
         self._points: dict[str, Points] = {}
         self._bases: dict[str, str] = {}
         """The ring object of each computation that has one."""
+        self.slots: list[dict[str, set[int]]] = []
+        """After each commit: computation -> its slots."""
         self.riders = Riders()
         self.control = ControlChecker(self._disk, self._root)
-        self.load = LoadChecker(self.elasticity)
+        self.load = LoadChecker(self.elasticity, self.noted)
         self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
         self._windows: deque[set[str]] = deque(maxlen=self._retain)
 
@@ -83,7 +87,7 @@ class LogChecker:
     def watch_load(self, elasticity: Elasticity) -> None:
         """From the start: checks what drivers decide about rings, with these settings."""
         self.elasticity = elasticity
-        self.load = LoadChecker(elasticity)
+        self.load = LoadChecker(elasticity, self.noted)
 
     def check_load(self, number: int, follower: Follower | None) -> None:
         """Checks the load of a driver between two steps; one that has more to read, or to write,
@@ -172,6 +176,11 @@ class LogChecker:
         elif kind == "void":
             if self._open is None:
                 raise Violation(f"position {position} gives up a plan that is not open")
+            for label in body.get("limits", {}):
+                if label in self._open.get("limits", {}):
+                    raise Violation(
+                        f"position {position} gives up a plan because of {label}, which had a limit"
+                    )
             self.voids.append((self._open, body))
             self._open = None
             self._finished.passed(body["skipped"])
@@ -214,12 +223,16 @@ class LogChecker:
             self.note(f"finished splits of {stream} leave the ledger")
         self._turn(plan, commit)
         self._count(commit)
+        self.slots.append({name: points.slots for name, points in self._points.items()})
 
     def _turn(self, plan: dict[str, Any], commit: dict[str, Any]) -> None:
         """Changes rings as the plan says."""
         epoch, bases = commit["epoch"], plan["ring_bases"]
         if set(commit["steps"]) != set(plan["moves"]):
             raise Violation(f"epoch {epoch}: other rings changed than were planned")
+        for name, version in (self.commits[-2]["rings"] if epoch > 1 else {}).items():
+            if commit["rings"].get(name) not in (None, version + (name in commit["steps"])):
+                raise Violation(f"epoch {epoch}: the ring of {name} is none that a commit made")
         for name, base in bases.items():
             if name not in self._points:
                 self._points[name] = Points(int(base.removeprefix("even/")))
@@ -228,7 +241,7 @@ class LogChecker:
             points = self._points[name]
             before = points.slots
             points.move(moves, classes, epoch)
-            grew = points.slots - before
+            grew = len(points.slots) - len(before)
             how = "split" if grew > 0 else "merge" if grew else "move"
             self.note(f"the ring of {name}: {how}")
             if name in bases and not self.away:

@@ -42,11 +42,13 @@ class Points:
         self._points = [
             Point(max(i for i, low in enumerate(lows) if low <= at * _STEP)) for at in range(POINTS)
         ]
+        self._merged: set[int] = set()
+        """Where a segment of the last merge counted."""
 
     @property
-    def slots(self) -> int:
-        """How many slots have points."""
-        return len({point.slot for point in self._points})
+    def slots(self) -> set[int]:
+        """The slots that have points."""
+        return {point.slot for point in self._points}
 
     def move(self, moves: list[list[int]], classes: list[list[int]], epoch: int) -> None:
         """Points change their slots; they take along what counts there."""
@@ -78,10 +80,16 @@ class Points:
                 point.counted.append(Counted(segment, False))
 
     def adopt(self, adoption: dict[str, Any]) -> int | None:
-        """A merge replaces segments; returns a point where something counted and nothing does."""
+        """A merge replaces segments; returns a point where something counted and nothing does.
+
+        The result counts where one of them did: it has no rows elsewhere. A result in pieces has
+        one adoption for each, of which only the first names what they replace.
+        """
         replaced = {(segment, of) for segment, of in adoption["replaces"]}
         result, last = adoption["entry"]["segment"], adoption["entry"]["last_epoch"]
         lost: int | None = None
+        if replaced:
+            self._merged = set()
         for at, point in enumerate(self._points):
             if point.slot != adoption["slot"]:
                 continue
@@ -90,11 +98,15 @@ class Points:
                 for each in point.counted
                 if (each.segment, point.of if each.brought else None) not in replaced
             ]
+            if len(kept) < len(point.counted):
+                self._merged.add(at)
+            if at not in self._merged:
+                continue
             if point.since <= last:
                 kept.append(Counted(result, False))
             elif point.of in adoption["classes"]:
                 kept.append(Counted(result, True))
-            elif len(kept) < len(point.counted):
+            else:
                 lost = at
             point.counted = kept
         return lost

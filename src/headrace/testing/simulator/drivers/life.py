@@ -188,14 +188,16 @@ class Life:
         chance, ledger, tuning = self._scene.chance, driver.ledger, self._scene.tuning
         if not ledger.rings:
             return
+        if tuning.moves_back and ledger.announced and tuning.rings.random() < 0.8:
+            return  # it would not come if others were always wanted first
         dice = chance.random
-        if tuning.rings_left and tuning.rings.random() < 0.45:
+        if tuning.rings_left and tuning.rings.random() < (0.8 if tuning.moves_back else 0.45):
             dice = tuning.rings
             tuning.rings_left -= 1
         elif not chance.strikes(kinds.RING_CHANGES, "step"):
             return
         name = dice.choice(sorted(ledger.rings))
-        how, wanted = _wanted(dice)
+        how, wanted = _wanted_back(dice) if tuning.moves_back else _wanted(dice)
         chance.note(f"another ring of {name} is wanted: {how}")
         ledger.wanted[name] = wanted
 
@@ -304,6 +306,28 @@ class Life:
     def _excused(self, error: BaseException) -> bool:
         disturbed = self._scene.chance.disturbances > self._disturbances
         return isinstance(error, _EXCUSED) and disturbed
+
+
+_BLOCKS = 8
+"""Into how many intervals rings are cut where these move back and forth."""
+
+
+def _wanted_back(dice: Random) -> tuple[str, Wanted]:
+    """Moves of some of few intervals between three slots, so that many of them come back.
+
+    Sometimes one slot gets everything: the others end, and begin again later.
+    """
+    size = HASH_SPACE // _BLOCKS
+    if dice.random() < 0.15:
+        to = dice.randrange(3)
+        return f"everything goes to {to}", Wanted(moves=(Move(0, HASH_SPACE - 1, to),))
+    moves = []
+    for _ in range(dice.randint(1, 3)):
+        first = dice.randrange(_BLOCKS)
+        last = min(_BLOCKS - 1, first + dice.choice((0, 0, 1, 3)))
+        moves.append(Move(first * size, (last + 1) * size - 1, dice.randrange(3)))
+    told = ", ".join(f"{m.low // size} to {m.last // size} go to {m.to}" for m in moves)
+    return f"eighths {told}", Wanted(moves=tuple(moves))
 
 
 def _wanted(dice: Random) -> tuple[str, Wanted]:

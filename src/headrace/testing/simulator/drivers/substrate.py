@@ -59,7 +59,7 @@ class SimulatedSubstrate:
         self.topology = topology
         self._workers = workers
         self._chance = chance
-        self._measured = Measurements(chance)
+        self.measured = Measurements(chance)
         self.zombies: list[tuple[str, Work]] = []
         """Tasks that no driver waits for, but which will still run."""
         self.attempts: dict[tuple[int, str, str], list[Hook]] = {}
@@ -75,6 +75,8 @@ class SimulatedSubstrate:
         """Driver -> whether it gives up its job."""
         self.time_passes: Callable[[int], None] = lambda microseconds: None
         """Both clocks move on."""
+        self.repeats = False
+        """Whether two attempts of a task must make the same output."""
         self._moments: tuple[str, ...] = _MOMENTS
         if topology.uses_services():
             self._moments = (*_MOMENTS, CALLING, CALLING)
@@ -149,8 +151,14 @@ class SimulatedSubstrate:
         return self.driver(), task.plan.epoch, task.plan.wall
 
     def _compare(self, task: WorkOrder, first: Rows, second: Rows) -> None:
-        if not _equal(first, second):
-            self._torn.add(self._job(task))
+        if _equal(first, second):
+            return
+        self._torn.add(self._job(task))
+        if self.repeats and not _failed(first) and not _failed(second):
+            raise Violation(
+                f"two attempts of a task of epoch {task.plan.epoch} had the same input, and made "
+                "different output"
+            )
 
     def gone(self) -> str | None:
         """Always None: the simulated substrate cannot be lost."""
@@ -158,7 +166,7 @@ class SimulatedSubstrate:
 
     def notes(self) -> Sequence[SlotNote]:
         """What a driver hears of measurements: some notes are lost, doubled, late or of nothing."""
-        return self._measured.of(self._workers.take_notes())
+        return self.measured.of(self._workers.take_notes())
 
     def used(self) -> StoreUse:
         """Nothing: tasks use the store of the driver, which counts for itself."""
@@ -261,6 +269,12 @@ def _equal(first: Rows, second: Rows) -> bool:
         sorted((r.partition, r.header.kind, r.body) for r in rows) for rows in (first, second)
     )
     return one == other
+
+
+def _failed(rows: Rows) -> bool:
+    """Whether an attempt says that it could not do all of its work."""
+    reports = (decode_report(row.body) for row in rows if row.header.kind == REPORT)
+    return any(report.error is not None for report in reports)
 
 
 def _reading(task: WorkOrder, number: int) -> Work:

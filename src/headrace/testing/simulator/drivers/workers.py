@@ -15,8 +15,11 @@ from headrace.model.record import Record, Timer
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
-from headrace.state.cache import WorkerCache
+from headrace.plan.rings.classes import SlotBase
+from headrace.plan.rings.ring import SlotRecords
+from headrace.state.cache import OpenSlot, WorkerCache
 from headrace.store.store import Store
+from headrace.testing.simulator.checkers.warmth import Rebuilt
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.worker.records.context import HookContext
@@ -39,11 +42,35 @@ class Hook:
         self.at, self.what, self.late = at, what, late
 
 
+class _WatchedCache(WorkerCache):
+    """The cache of a worker, which notes the slots that it had and has built again."""
+
+    def __init__(self, rebuilt: list[Rebuilt]) -> None:
+        super().__init__()
+        self._rebuilt = rebuilt
+
+    def open(
+        self,
+        store: Store,
+        checkpoint: str,
+        computation: str,
+        slot: int,
+        base: SlotBase,
+        records: SlotRecords,
+    ) -> OpenSlot:
+        had = self._slots.get((store.location, checkpoint, computation, slot))
+        known, built = 0 if had is None else had.epoch, self.slots_built
+        opened = super().open(store, checkpoint, computation, slot, base, records)
+        if had is not None and self.slots_built > built:
+            self._rebuilt.append(Rebuilt(computation, slot, known, base.chains[-1][0]))
+        return opened
+
+
 class Worker(Runtime):
     """A worker process: the pipeline, a cache, and a record of the hooks that ran."""
 
-    def __init__(self, topology: Topology, store: Store) -> None:
-        super().__init__(topology, store, WorkerCache())
+    def __init__(self, topology: Topology, store: Store, rebuilt: list[Rebuilt]) -> None:
+        super().__init__(topology, store, _WatchedCache(rebuilt))
         self.hooks: list[Hook] = []
         self.dies_after: int | None = None
         """After how many more hooks the running task dies."""
@@ -95,7 +122,14 @@ class Workers:
 
     def __init__(self, topology: Topology, store: Store, chance: Chance, count: int) -> None:
         self._topology, self._store, self._chance = topology, store, chance
-        self._pool = [Worker(topology, store) for _ in range(count)]
+        self._rebuilt: list[Rebuilt] = []
+        self._pool = [Worker(topology, store, self._rebuilt) for _ in range(count)]
+
+    def take_rebuilt(self) -> list[Rebuilt]:
+        """The slots that workers have built again since the last call."""
+        found = list(self._rebuilt)
+        self._rebuilt.clear()
+        return found
 
     def take_notes(self) -> list[SlotNote]:
         """The notes of all workers."""
@@ -109,7 +143,7 @@ class Workers:
             if free:
                 self._pool.remove(self._chance.choice(free))
                 self._chance.note("a worker is lost; a cold one takes its place")
-            free = [Worker(self._topology, self._store)]
+            free = [Worker(self._topology, self._store, self._rebuilt)]
             self._pool += free
         worker = self._chance.choice(free)
         worker.busy, worker.hooks, worker.dies_after = True, [], None

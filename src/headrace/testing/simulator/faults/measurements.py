@@ -28,6 +28,8 @@ class Measurements:
         self._hot = ""
         """The label of the slot that is hot now."""
         self._late: list[SlotNote] = []
+        self.noted: dict[str, set[int]] = {}
+        """Label of a slot -> the epochs of which a note has arrived."""
 
     def of(self, measured: Sequence[SlotNote]) -> list[SlotNote]:
         """The notes that arrive, of those that slots have made."""
@@ -49,4 +51,6 @@ class Measurements:
             elif fate < 0.94:
                 self._late.append(given)
         dice.shuffle(found)
+        for note in (note for note in found if not note.pieces):
+            self.noted.setdefault(note.label, set()).add(note.epoch)
         return found

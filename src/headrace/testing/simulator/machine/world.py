@@ -107,6 +107,8 @@ class Tuning:
         """Decides in which epochs another ring is wanted."""
         self.rings_left = dice.randint(5, 30) if dice.random() < 0.25 else 0
         """How often this may still happen; it is no fault, and has no part in their budget."""
+        self.moves_back = False
+        """Whether rings change between few slots and over few intervals, back and forth."""
         self.limits = Limits(
             shard_slots=dice.choice((1, 2, 64)),
             ring_steps_max=dice.choice((1, 2, 16)),
@@ -149,6 +151,10 @@ class Tuning:
         """What drivers of this schedule let the balancer and the scaler do, if load moves."""
         policy, scale = self.elastic
         return elasticity(Options(balance=policy, scale=scale, max_slots=SLOTS_MAX), cores, cores)
+
+    def merges_any_run(self) -> None:
+        """Whatever may be merged is merged."""
+        self.choose_run = self._choose
 
     def _choose(self, entries: Sequence[SegmentSlice]) -> tuple[SegmentSlice, ...]:
         """Any run that may be merged; the engine's own choice is always all small segments."""

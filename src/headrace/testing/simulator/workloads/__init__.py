@@ -15,6 +15,7 @@ from headrace.testing.simulator.workloads.dice import DiceWorkload
 from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
 from headrace.testing.simulator.workloads.levels import AtLeastOnce, AtMostOnce
 from headrace.testing.simulator.workloads.limited import Limited
+from headrace.testing.simulator.workloads.moving import Moving
 from headrace.testing.simulator.workloads.ties import Ties
 from headrace.testing.simulator.workloads.transfers import Transfers
 
@@ -29,4 +30,5 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "at-least-once": AtLeastOnce,
     "at-most-once": AtMostOnce,
     "limited": Limited,
+    "moving": Moving,
 }
