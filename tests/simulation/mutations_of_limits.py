@@ -15,7 +15,6 @@ from tests.property.limits.mutations import (
     new_first,
     no_cap,
     no_hold,
-    the_end_waits_for_nothing,
 )
 
 from headrace.engine.driver import driver as driver_module
@@ -36,7 +35,6 @@ __all__ = [
     "no_cap",
     "no_hold",
     "stragglers_are_given_up_again",
-    "the_end_waits_for_nothing",
     "waiting_records_are_collected",
     "waiting_records_are_forgotten",
 ]

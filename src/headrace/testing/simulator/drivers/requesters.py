@@ -16,7 +16,6 @@ from headrace.errors import StoreError, Unheard
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import ControlRequest, ControlState
-from headrace.store.store import Store
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.readers import Visitor
 from headrace.testing.simulator.drivers.scene import Scene
@@ -53,16 +52,11 @@ class RequesterLife(Visitor):
         self.dies_in = 1_000_000 if self.insists or own.random() < 0.7 else own.randint(1, 40)
         """After how many turns it dies."""
         self.haste = own.choice((0.2, 0.6, 0.9))
-        damaged = Random(f"{scene.chance.seed} damaged request {number}")
-        self._puts_damage = not self.insists and damaged.random() < 0.06
 
     def _run(self) -> None:
         scene, store = self._scene, self._scene.new_store()
         identity = read_identity(store)
         if identity is None:
-            return
-        if self._puts_damage:
-            self._put_damage(store)
             return
         requester = Requester(store, lambda: self._decided(store))
         for attempt in range(2 if self._again else 1):
@@ -79,13 +73,6 @@ class RequesterLife(Visitor):
             )
             scene.chance.note(f"requester {nonce} asks: {self.verb}, command {self._command}")
             self._ask(requester, request)
-
-    def _put_damage(self, store: Store) -> None:
-        """Puts at the end of the queue what is no request, and waits for nothing (I2)."""
-        queue = RequestQueue(store)
-        last = max((int(n) for n in queue.names() if n.isdigit()), default=0)
-        if queue.put(last + 1, b"no request"):
-            self._scene.chance.note(f"requester {self.number} puts damage at {last + 1}")
 
     def _arguments(self) -> dict[str, Any]:
         if self.verb == "rescale":
@@ -123,3 +110,13 @@ class RequesterLife(Visitor):
         raise Violation(
             f"requester {self.number}, {self.verb}: {type(error).__name__}: {error}"
         ) from error
+
+
+class DamagingLife(RequesterLife):
+    """A process that puts what is no request at the end of the queue, and waits for nothing."""
+
+    def _run(self) -> None:
+        queue = RequestQueue(self._scene.new_store())
+        last = max((int(name) for name in queue.names() if name.isdigit()), default=0)
+        if queue.put(last + 1, b"no request"):
+            self._scene.chance.note(f"requester {self.number} puts damage at {last + 1}")

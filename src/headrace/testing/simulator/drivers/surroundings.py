@@ -13,7 +13,7 @@ from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.readers import Reader, Visitor
-from headrace.testing.simulator.drivers.requesters import RequesterLife
+from headrace.testing.simulator.drivers.requesters import DamagingLife, RequesterLife
 from headrace.testing.simulator.drivers.scene import Scene
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.leases import Leases
@@ -53,6 +53,9 @@ class Surroundings:
         self._own = Random(f"{schedule.chance.seed} surroundings")
         self.readers: list[Reader] = []
         self.requesters: list[RequesterLife] = []
+        self._damage = Random(f"{schedule.chance.seed} damaged requests")
+        self._damage_left = self._damage.choice((0, 0, 0, 0, 2))
+        """How often somebody may still put damage into the queue."""
 
     def due(self, alive: list[Life]) -> Life:
         """A driver that can continue. One that was stopped stays so for a while."""
@@ -101,6 +104,9 @@ class Surroundings:
             return
         if self._of.log.length and self._of.chance.strikes(kinds.REQUESTER, "turn"):
             self._comes("")
+        if self._damage_left and self._of.log.length and self._damage.random() < 0.1:
+            self._damage_left -= 1
+            self.requesters.append(DamagingLife(self._of, len(self.requesters) + 1))
         insists = any(r.insists and not r.fiber.done for r in self.requesters)
         if self._of.log.control.paused and not insists and (calm or self._own.random() < 0.05):
             self._comes("resume")
