@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.errors import HeadraceError
+from headrace.errors import CorruptCheckpoint
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.contract import SimulationOutcome, Workload
 from headrace.testing.simulator.copies import Copies
@@ -143,7 +143,7 @@ def judge(
         outcome = Simulation(workload, chance).run()
     except Violation as violation:
         complaint = str(violation)
-    except HeadraceError as error:  # drivers' errors are judged earlier: this is of the checks
+    except CorruptCheckpoint as error:  # met by the checks: errors of drivers are judged earlier
         complaint = f"at the end the checkpoint cannot be read: {error}"
     finally:
         logging.disable(logging.NOTSET)
