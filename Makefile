@@ -40,6 +40,8 @@ test: java lint types ## lint, check the types and run every test
 # What this machine cannot have (go, npm, mvn) is skipped, by name and reason.
 SERVERS ?= ministack,versitygw,azurite,hdfs
 
+# A JVM that lives for seconds spends half of its time on compiling code for hours.
+test test-servers chaos: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 test-servers: java $(READY) ## stores on real servers: S3 on files, Azure's emulator, HDFS (SERVERS=...)
 	HEADRACE_SERVERS=$(SERVERS) $(BIN)/python -m pytest tests/contract/test_stores.py \
 		tests/contract/test_object_stores.py tests/contract/test_files_on_servers.py tests/servers

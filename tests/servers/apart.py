@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.spark.support import SHORT_LIVED_JVM
+
 from headrace.bench.cluster import Cluster, wait_for
 
 _UNSHARE = ["unshare", "--mount", "--propagation", "private"]
@@ -55,7 +57,7 @@ class ApartCluster(Cluster):
             found |= {
                 "SPARK_LOCAL_DIRS": own,
                 "TMPDIR": own,
-                "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={own}",
+                "JAVA_TOOL_OPTIONS": f"{SHORT_LIVED_JVM} -Djava.io.tmpdir={own}",
             }
         return found
 

@@ -121,10 +121,15 @@ def write_jsonl(path: Path, values: Iterable[Any]) -> Path:
 # Other processes.
 
 
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for seconds spends half of its time on compiling code for hours."""
+
+
 def environment(**more: str) -> dict[str, str]:
     """The environment for a process that imports headrace and these tests."""
     paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED_JVM,
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYSPARK_PYTHON": sys.executable,
