@@ -101,7 +101,7 @@ class LoadMeter:
         intervals: Mapping[str, int],
         settings: Elasticity,
     ) -> LoadFigures:
-        """What the commit of a report epoch says; its own notes count for the next report.
+        """What the commit of a report epoch says; for busy, its own notes count for the next one.
 
         `loads` come from its reports; `slots` and `intervals` are those of the rings after it.
         """
@@ -151,8 +151,8 @@ class LoadMeter:
         An epoch reads what has arrived since the plan before it, so that time is the measure. What
         it leaves has arrived too; what was left to it has not.
         """
-        first = max(self._since.get(name, 0), self._reported)
-        epochs = [at for at in range(first, epoch) if {at, at - 1} <= self._walls.keys()]
+        first = max(self._since.get(name, 0), self._reported + 1)
+        epochs = [at for at in range(first, epoch + 1) if {at, at - 1} <= self._walls.keys()]
         spans = {at: self._walls[at] - self._walls[at - 1] for at in epochs}
         shares = []
         for slot in slots:
@@ -184,7 +184,7 @@ class LoadMeter:
         Slots of one computation run side by side, and computations one after the other.
         """
         found = []
-        for at in range(self._reported, epoch):
+        for at in range(self._reported + 1, epoch + 1):
             if at in self._took:
                 longest = (
                     max((slot[at] for slot in slots.values() if at in slot), default=0)

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.plan.elastic.load import Demand
-from headrace.plan.elastic.settings import Scale
+from headrace.plan.elastic.settings import REPORTS_MAX, Scale
 from headrace.plan.progress import counted
 
 SECOND_US = 1_000_000
@@ -30,7 +30,9 @@ SATURATED = 0.9
 """Above this part of the time the input is probably held back."""
 BEHIND_S = 1.0
 """No slots are removed where those that there are would work for longer on what waits."""
-ROOM_USED = 0.9
+URGENT = 1.25
+"""Where records need this times the threshold, slots are added at once."""
+ROOM_USED = 0.95
 """Slots are meant to need at most this part of the room that there is for records."""
 
 
@@ -91,30 +93,50 @@ def targets(
     """
     if not uses or any(len(use.demands) < scale.reports for use in uses.values()):
         return {}  # unknown is not zero: all computations share the time
-    needs = {name: _needs(use, scale) for name, use in uses.items()}
-    sums = [sum(each.busiest[at] for each in needs.values()) for at in range(scale.reports)]
     # Halfway to the threshold is still well below it: a small part of a slot is not worth one more.
     aim = min((scale.aim + scale.above) / 2, ROOM_USED * room)
     above = min(scale.above, room)
+    needs, sums = _needs_of(uses, scale, scale.reports)
     if min(sums) > above * SECOND_US or _is_saturated(uses, scale):
+        if sums[-1] < URGENT * above * SECOND_US and not _is_saturated(uses, scale):
+            # They keep up, more or less: whether it is more is seen in a longer time.
+            needs, sums = _needs_of(uses, scale, longer(scale.reports))
+            if not sums or sum(sums) < above * SECOND_US * len(sums):
+                return {}
         evened = sum(max(needs[name].all / use.slots, use.heaviest) for name, use in uses.items())
         if balances and evened < aim * SECOND_US and not _is_saturated(uses, scale):
             return {}
         return _more(uses, needs, aim, above, scale, slots_max)
-    if max(sums) < scale.below * SECOND_US:
+    needs, sums = _needs_of(uses, scale, longer(scale.reports))
+    if sums and max(sums) < scale.below * SECOND_US:
         return _fewer(uses, needs, aim, scale)
     return {}
 
 
-def _needs(use: Use, scale: Scale) -> _Needs:
-    last = use.demands[-scale.reports :]
+def longer(reports: int) -> int:
+    """How many reports a decision needs that is not urgent."""
+    return min(2 * reports, REPORTS_MAX)
+
+
+def _needs_of(
+    uses: Mapping[str, Use], scale: Scale, reports: int
+) -> tuple[dict[str, _Needs], list[float]]:
+    """What each computation needs, and what all do, report by report; nothing if unknown."""
+    if any(len(use.demands) < reports for use in uses.values()):
+        return {}, []
+    needs = {name: _needs(use, scale, reports) for name, use in uses.items()}
+    return needs, [sum(each.busiest[at] for each in needs.values()) for at in range(reports)]
+
+
+def _needs(use: Use, scale: Scale, reports: int) -> _Needs:
+    last = use.demands[-reports:]
     every = [each.all + (each.waiting or 0) * SECOND_US / scale.drain_us for each in last]
     busiest = [
         each.busiest * needed / each.all if each.all else needed / use.slots
         for each, needed in zip(last, every, strict=True)
     ]
     average = sum(every) / len(every)
-    changes = 8 * abs(every[-1] - average) > average
+    changes = len(every) == scale.reports and 8 * abs(every[-1] - average) > average
     return _Needs(every[-1] if changes else average, busiest)
 
 

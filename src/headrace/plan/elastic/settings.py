@@ -31,7 +31,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     aim: float = 0.7
     """How much of the time records should need after a change; between `below` and `above`."""
     reports: int = 2
-    """For how many reports in a row, from 1 to 8."""
+    """For how many reports in a row, from 1 to 8; for twice as many where it is not urgent."""
     every: int = 0
     """How many epochs one report covers; 0 for the default (2, and more with many slots)."""
     cooldown: Duration = "10s"

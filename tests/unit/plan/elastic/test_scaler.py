@@ -127,7 +127,7 @@ def even(*parts: float, slots: int, heaviest: int = 0) -> Use:
 
 
 def test_the_computation_that_takes_most_of_the_time_grows() -> None:
-    uses = {"toll": even(0.7, 0.7, slots=2), "report": even(0.2, 0.2, slots=2)}
+    uses = {"toll": even(*[0.7] * 4, slots=2), "report": even(*[0.2] * 4, slots=2)}
     found = targets(uses, Scale(), 16)
     assert set(found) == {"toll"}
     assert found["toll"].slots == 3
@@ -135,13 +135,27 @@ def test_the_computation_that_takes_most_of_the_time_grows() -> None:
 
 
 def test_one_computation_without_figures_keeps_all_as_they_are() -> None:
-    uses = {"a": even(0.95, 0.95, slots=2), "b": Use(2, ())}
+    uses = {"a": even(1.5, 1.5, slots=2), "b": Use(2, ())}
     assert targets(uses, Scale(), 16) == {}
 
 
 def test_one_report_above_the_threshold_is_not_enough() -> None:
-    assert targets({"a": even(0.6, 0.9, slots=2)}, Scale(), 16) == {}
-    assert targets({"a": even(0.6, 0.9, slots=2)}, Scale(reports=1), 16)
+    assert targets({"a": even(0.6, 1.1, slots=2)}, Scale(), 16) == {}
+    assert targets({"a": even(0.6, 1.1, slots=2)}, Scale(reports=1), 16)
+
+
+def test_a_little_too_much_is_looked_at_for_twice_as_long() -> None:
+    assert targets({"a": even(0.9, 1.1, slots=2)}, Scale(), 16)["a"].slots == 3
+    assert targets({"a": even(0.9, 0.9, slots=2)}, Scale(), 16) == {}
+    assert targets({"a": even(0.9, 0.5, 0.9, 0.85, slots=2)}, Scale(), 16) == {}, "it is noise"
+    assert targets({"a": even(0.9, 0.75, 0.9, 0.85, slots=2)}, Scale(), 16)["a"].slots == 3
+    assert targets({"a": even(*[0.9] * 8, slots=2)}, Scale(reports=8), 16)["a"].slots == 3
+
+
+def test_slots_leave_after_twice_as_many_reports() -> None:
+    assert targets({"a": even(*[0.2] * 3, slots=4)}, Scale(), 16) == {}
+    assert targets({"a": even(*[0.2] * 4, slots=4)}, Scale(), 16)["a"].slots == 2
+    assert targets({"a": even(0.2, 0.6, 0.2, 0.2, slots=4)}, Scale(), 16) == {}
 
 
 @pytest.mark.parametrize("fixed", [0.1, 0.3, 0.5])
@@ -175,11 +189,11 @@ def test_few_records_beside_much_fixed_work_need_one_slot() -> None:
 
 
 def test_a_slot_that_one_key_fills_is_not_counted_for_the_others() -> None:
-    uses = {"a": even(0.96, 0.96, slots=4, heaviest=800_000)}
+    uses = {"a": even(*[0.96] * 4, slots=4, heaviest=800_000)}
     found = targets(uses, Scale(), 64)
     rest = 4 * 0.96 - 0.8
     assert found["a"].slots == 1 + math.ceil(rest / 0.75)
-    only = {"a": even(0.96, 0.96, slots=4, heaviest=900_000)}
+    only = {"a": even(*[0.96] * 4, slots=4, heaviest=900_000)}
     assert targets(only, Scale(), 64) == {}, "its busiest slot has nothing that can be divided"
 
 
@@ -197,7 +211,7 @@ def test_input_that_waits_gets_slots_though_nothing_arrives() -> None:
 
 def test_no_slot_is_removed_while_input_waits() -> None:
     def use(waiting: int) -> dict[str, Use]:
-        return {"a": Use(4, [Demand(400_000, 100_000, waiting * SECOND_US)] * 2)}
+        return {"a": Use(4, [Demand(400_000, 100_000, waiting * SECOND_US)] * 4)}
 
     assert targets(use(4), Scale(), 16)["a"].slots == 1
     assert targets(use(5), Scale(), 16) == {}
@@ -255,38 +269,38 @@ BUSY = {0: 600_000, 1: 300_000}
 
 
 def test_demand_is_what_arrives_and_not_what_is_processed() -> None:
-    same = metered((0, 100, 0, BUSY), (1, 100, 0, BUSY), (2, 100, 0, BUSY), (3, 0, 0, {}))
-    assert demand_of(same, 4) == Demand(900_000, 600_000, 0)
-    grows = metered((0, 100, 0, BUSY), (1, 100, 50, BUSY), (2, 100, 100, BUSY), (3, 0, 0, {}))
-    assert demand_of(grows, 4) == Demand(1_350_000, 900_000, 900_000)
-    shrinks = metered((0, 100, 90, BUSY), (1, 100, 50, BUSY), (2, 100, 10, BUSY), (3, 0, 0, {}))
-    assert demand_of(shrinks, 4) == Demand(540_000, 360_000, 90_000)
+    same = metered((0, 100, 0, BUSY), (1, 100, 0, BUSY), (2, 100, 0, BUSY))
+    assert demand_of(same, 3) == Demand(900_000, 600_000, 0)
+    grows = metered((0, 100, 0, BUSY), (1, 100, 50, BUSY), (2, 100, 100, BUSY))
+    assert demand_of(grows, 3) == Demand(1_350_000, 900_000, 900_000)
+    shrinks = metered((0, 100, 90, BUSY), (1, 100, 50, BUSY), (2, 100, 10, BUSY))
+    assert demand_of(shrinks, 3) == Demand(540_000, 360_000, 90_000)
 
 
 def test_demand_where_something_is_not_known() -> None:
-    unsaid = metered((0, 100, 0, BUSY), (1, 100, None, BUSY), (2, 100, 0, BUSY), (3, 0, 0, {}))
-    assert demand_of(unsaid, 4) == Demand(900_000, 600_000)
-    lost = metered((0, 100, 0, BUSY), (1, 100, 0, {0: 600_000}), (2, 100, 0, BUSY), (3, 0, 0, {}))
-    assert demand_of(lost, 4) == Demand(900_000, 600_000, 0)
+    unsaid = metered((0, 100, 0, BUSY), (1, 100, None, BUSY), (2, 100, 0, BUSY))
+    assert demand_of(unsaid, 3) == Demand(900_000, 600_000)
+    lost = metered((0, 100, 0, BUSY), (1, 100, 0, {0: 600_000}), (2, 100, 0, BUSY))
+    assert demand_of(lost, 3) == Demand(900_000, 600_000, 0)
     silent = metered(
         (0, 9, 0, BUSY), (1, 9, 0, {0: 200_000}), (2, 9, 0, {0: 200_000}), (3, 0, 0, {})
     )
-    assert demand_of(silent, 4) == Demand(400_000, 200_000, 0), "the others as this one"
+    assert demand_of(silent, 3) == Demand(400_000, 200_000, 0), "the others as this one"
     assert demand_of(metered((0, 9, 0, BUSY), (1, 9, 0, {}), (2, 9, 0, {})), 3) is None
     assert demand_of(metered((5, 9, 0, BUSY), (4, 9, 0, BUSY)), 3) is None, "a clock was set back"
     assert demand_of(metered((5, 9, 0, BUSY)), 2) is None, "the plan before it is not known"
-    timers = metered((0, 0, 0, BUSY), (1, 0, 0, BUSY), (2, 0, 0, BUSY), (3, 0, 0, {}))
-    assert demand_of(timers, 4) == Demand(900_000, 600_000, 0)
+    timers = metered((0, 0, 0, BUSY), (1, 0, 0, BUSY), (2, 0, 0, BUSY))
+    assert demand_of(timers, 3) == Demand(900_000, 600_000, 0)
 
 
 def test_on_a_cluster_that_grows_the_tasks_follow_the_slots() -> None:
     settings = Elasticity(scale=SCALE, slots_max=16, sets_tasks=True, tasks=2)
-    model = Held(KEYS, lambda epoch: busy_for(4.0), even_ring(2), settings).run(6)
+    model = Held(KEYS, lambda epoch: busy_for(4.0), even_ring(2), settings).run(4)
     _, decided, *_ = model.log[-1]
     assert decided.tasks == 6
     still = Elasticity(scale=SCALE, slots_max=16, tasks=2)
     again = decide_rings(
-        model.state.of, {NAME: model.log[-1][2]}, (), still, epoch=6, wall=model.wall
+        model.state.of, {NAME: model.log[-1][2]}, (), still, epoch=4, wall=model.wall
     )
     assert again.tasks == 0
     assert again.wanted
