@@ -100,6 +100,11 @@ class Life:
             if line in ("gone", "done"):
                 return False
 
+    def await_ready(self) -> None:
+        """Waits until its Spark has started."""
+        line = self._said.get(timeout=QUIET_S)
+        assert line == "ready", f"{line}: {self.errors[-5:]}"
+
     def end(self) -> None:
         while self.next_epoch():
             pass
@@ -238,7 +243,11 @@ def test_of_two_drivers_at_once_one_stops_as_fenced(places: Places) -> None:
     second = None
     try:
         assert first.next_epoch()
+        # A Spark that starts slowly would find the first at its end.
+        first.process.send_signal(signal.SIGSTOP)
         second = Life("lives", places, "local[1]")
+        second.await_ready()
+        first.process.send_signal(signal.SIGCONT)
         assert second.next_epoch(), "the second takes over"
         assert first.last_word().startswith("stopped Fenced"), first.errors[-5:]
         second.end()
