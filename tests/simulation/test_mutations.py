@@ -28,7 +28,7 @@ FOUND_BY: dict[str, int] = {
     "a_guard_does_not_look_again": 63,
     "a_second_probation_begins": 210,
     "a_standby_of_any_code_takes_over": 11,
-    "answers_are_used_before_they_are_logged": 106,
+    "answers_are_used_before_they_are_logged": 119,
     "answers_come_before_their_entry": 9,
     "averages_live_in_the_leader": 27,
     "caches_do_not_catch_up": 3,
