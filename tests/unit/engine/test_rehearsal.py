@@ -106,6 +106,8 @@ def test_a_candidate_is_warm_when_rehearsals_become_no_faster() -> None:
 
     assert needed([0.1] * 50) == REHEARSALS_MIN
     assert REHEARSALS_MIN < needed([2.0 * 0.8**n for n in range(12)] + [0.14] * 50) < 25
-    assert needed([10.0 * 0.7**n for n in range(60)]) == REHEARSALS_MAX, "there is an end"
+    assert needed([1.0 * 0.7**n for n in range(60)]) == REHEARSALS_MAX, "there is an end"
+    assert needed([7.0 * 0.9**n for n in range(60)]) == 4, "a slow machine is not rehearsed on long"
+    assert needed([30.0] * 60) == 3
     slow_once = [0.1, 0.1, 0.1, 0.1, 9.0, 0.1, 0.1]
     assert needed(slow_once) == REHEARSALS_MIN, "a disturbed one does not count"

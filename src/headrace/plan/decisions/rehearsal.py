@@ -19,6 +19,8 @@ from headrace.plan.watermarks import Mark
 
 REHEARSALS_MIN, REHEARSALS_MAX = 6, 40
 """How many rehearsals a candidate makes before it asks to take over."""
+REHEARSING_S_MAX = 20.0
+"""A slow machine is not rehearsed on for longer."""
 COMPARED = 3
 """The best of so many rehearsals is compared with the best of those before."""
 GAIN = 0.9
@@ -30,6 +32,8 @@ _STILL = Mark(BEGINNING, BEGINNING)
 def is_warm(seconds: Sequence[float]) -> bool:
     """Whether another rehearsal would gain little, after rehearsals that took so long."""
     if len(seconds) >= REHEARSALS_MAX:
+        return True
+    if len(seconds) >= COMPARED and sum(seconds) >= REHEARSING_S_MAX:
         return True
     if len(seconds) < REHEARSALS_MIN:
         return False
