@@ -59,6 +59,12 @@ class Limits(msgspec.Struct, frozen=True):
     timers_per_key_max: int = 100_000
     """A key whose timers set more due timers than this in one epoch is in an endless loop."""
 
+    # Work orders
+    order_slots_min: int = 512
+    """A work order of so many slots names parts that tasks keep, and lists no slots."""
+    order_parts: int = 16
+    """How many parts have every slot; as many are kept."""
+
     # Load, and what follows from it
     report_every_epochs: int = 2
     """How often slots report their load; less often with many slots (K1)."""

@@ -63,7 +63,10 @@ class Slots:
         return int(self.ring.place(np.array([hash_key(key)], np.uint64))[0])
 
     def base(self, slot: int) -> SlotBase:
-        return self.ledger.bases(self.plan, changes_in(self.ledger, self.plan))[NAME][slot]
+        changes = changes_in(self.ledger, self.plan)
+        known = self.ledger.bases(self.plan, changes)[NAME][slot]
+        came = changes[NAME].came.get(slot, ()) if NAME in changes else ()
+        return SlotBase(known.entries, known.chains, known.classes, came)
 
     def write(self, slot: int, changes: dict) -> str | None:
         """An attempt's segment, which counts for nothing yet."""

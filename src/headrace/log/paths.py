@@ -10,6 +10,7 @@ read/<stream>/<epoch>-read-<digest>.arrow  the splits that the stream has read t
 merged/<epoch>-<token>                     a merge of segments, until a commit adopts a copy of it
 rings/<epoch>-<computation>-<digest>       a ring as a whole, which plans name
 work/<epoch>-order-<digest>                an epoch's work order, while its job runs
+work/<epoch>-slots-<digest>                a part of work orders: what a commit has changed in slots
 work/<epoch>.<label>                       how far a slow slot has come, while its job runs
 determinants/<first epoch>/opened          a marker: that directory was made, and may be used
 determinants/<first epoch>/<name>.result   answers of calls that must not be repeated, and intents
@@ -43,6 +44,8 @@ READ = "read"
 MERGED = "merged"
 SOURCES = "sources"
 WORK = "work"
+ORDER_PART = "slots"
+"""The label of parts of work orders, which are kept for some epochs."""
 RINGS = "rings"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
@@ -113,6 +116,11 @@ def work_mark(epoch: int, label: str) -> str:
 def is_work_mark(name: str, epoch: int) -> bool:
     """Whether a file of `work/` is such a mark of this epoch."""
     return name.startswith(f"{epoch:012d}.")
+
+
+def is_order_part(name: str) -> bool:
+    """Whether a file of `work/` is a part of work orders."""
+    return f"-{ORDER_PART}-" in name
 
 
 def marked_in(name: str) -> int:

@@ -13,8 +13,8 @@ import xxhash
 
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 
-FORMAT = 2
-"""2: rings have versions and change by moves."""
+FORMAT = 3
+"""2: rings have versions and change by moves. 3: the chains of a slot are one text."""
 
 _LINE_END = re.compile(rb"\n")
 

@@ -12,7 +12,7 @@ from headrace.model.source import Range, Seen
 from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotLoad
 from headrace.plan.overload import SlotLimit
-from headrace.plan.rings.classes import SegmentSlice, SlotBase
+from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase, SlotLedger
 from headrace.plan.rings.refs import Reclassed, RingRef
 from headrace.plan.rings.wanted import Move
 from headrace.plan.watermarks import Histogram, Mark
@@ -123,6 +123,24 @@ FEEDBACK, CARRIED = "feedback", "carried"
 """The kinds of files in the outbox."""
 
 
+class SlotsStep(msgspec.Struct, frozen=True):
+    """What the last commit has changed in the manifests. It stays in the driver."""
+
+    state: tuple[int, int]
+    """Which manifests these are in this process, and how often they have changed."""
+    epoch: int
+    position: int
+    deltas: dict[str, dict[int, SlotDelta]]
+    changed: dict[str, set[int]] | None
+    """Slots that have changed in another way than by a delta; None if that is not known."""
+    slots: dict[str, dict[int, SlotLedger]]
+    """All manifests, as they are now."""
+    chains_kept: int = 0
+    """How many chains of each slot the fold keeps."""
+    moved: dict[str, list[int]] = {}
+    """Slots that the ring change of the open plan gives something else to start from."""
+
+
 class WorkOrder(msgspec.Struct, frozen=True):
     """What the driver sends to every task of an epoch: the plan and the state it starts from."""
 
@@ -132,15 +150,25 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """in(e-1) of every computation."""
     outs: dict[str, int]
     """out(e-1) of every host."""
-    bases: dict[str, dict[int, SlotBase]]
+    bases: dict[str, dict[int, SlotLedger]]
     """Computation -> what each slot of its ring starts from."""
     outbox: dict[str, list[OutboxFile]]
     """Consumer -> the files that this epoch reads: feedback, and records carried over."""
     rings: dict[str, RingRef] = {}
+    came: dict[str, dict[int, tuple[Came, ...]]] = {}
+    """Computation -> slot -> the classes that this epoch's ring change brings."""
+    step: SlotsStep | None = None
+    """How the slots came about, if the driver knows it; tasks do not get it."""
     mark_after_s: float = 0.0
     """After which time a slot says how far it has come; 0: never. It decides no output (P1)."""
     answers: dict[str, bytes] | None = None
     """In a replay: label -> the logged answers of external systems, which are not called."""
+
+    def base(self, computation: str, slot: int) -> SlotBase:
+        """What a slot starts from."""
+        known = self.bases[computation][slot]
+        came = self.came.get(computation, {}).get(slot, ())
+        return SlotBase(known.entries, known.chains, known.classes, came)
 
 
 class OutboxFile(msgspec.Struct, frozen=True, gc=False):
@@ -165,7 +193,7 @@ class OutboxFile(msgspec.Struct, frozen=True, gc=False):
     """Of carried records whose consumer has a percentile watermark: their timestamps (D13)."""
 
 
-class SlotDelta(msgspec.Struct, frozen=True, gc=False):
+class SlotDelta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The changes of one slot of a computation."""
 
     segment: str | None

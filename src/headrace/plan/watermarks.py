@@ -55,13 +55,10 @@ FINAL = Mark(END, END)
 
 def merge(marks: Iterable[Mark]) -> Mark:
     """The mark of several producers together: the lowest bound, or else the newest time seen."""
-    bound: int | None = None
-    newest = BEGINNING
-    for mark in marks:
-        if mark.bound is not None and (bound is None or mark.bound < bound):
-            bound = mark.bound
-        newest = max(newest, mark.newest)
-    return Mark(bound, newest)
+    found = list(marks)
+    bounds = [mark.bound for mark in found if mark.bound is not None]
+    newest = max([mark.newest for mark in found], default=BEGINNING)
+    return Mark(min(bounds, default=None), max(newest, BEGINNING))
 
 
 def feedback_input(previous: int, forward: Iterable[int], oldest_feedback: int | None) -> int:

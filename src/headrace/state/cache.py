@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.plan.rings.chains import epochs_of, last_chain, next_chain
 from headrace.plan.rings.classes import SegmentSlice, SlotBase, SlotClass, counts
-from headrace.plan.rings.manifest import next_chain
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.pieces import (
     INDEXES,
@@ -165,8 +165,9 @@ class WorkerCache:
         segments = {e.segment: self.segment(store, e) for e in base.entries}
         view = SlotView(base.entries, records, base.classes, segments)
         where = (store.location, checkpoint, computation)
-        epoch, chain = base.chains[-1]
-        known = {c: e for e, c in base.chains}
+        known = epochs_of(base.chains)
+        chain = last_chain(base.chains)
+        epoch = known[chain]
         cached = self._slots.get((*where, slot))
         self.slots_opened += 1
         if cached is not None:

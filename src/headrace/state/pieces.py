@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from headrace.model.values.keys import hash_key
+from headrace.plan.rings.chains import epochs_of, last_chain, last_epoch
 from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.segment import HOLD, TIMER, WAITING
@@ -33,7 +34,7 @@ class PrefetchedPiece:
         self, where: tuple[str, str, str], slot: int, base: SlotBase, records: SlotRecords
     ) -> None:
         self.where, self.slot, self.records = where, slot, records
-        self.epoch, self.chain = base.chains[-1]
+        self.epoch, self.chain = last_epoch(base.chains), last_chain(base.chains)
         self.cells: Cells = {}
 
     def serves(self, came: Came, entries: Iterable[SegmentSlice], records: SlotRecords) -> bool:
@@ -44,7 +45,7 @@ class PrefetchedPiece:
         """
         return (
             came.slot == self.slot
-            and self.chain in {chain for _, chain in came.chains}
+            and self.chain in epochs_of(came.chains)
             and came.since <= self.epoch
             and not any(e.bottom and e.of == came.id and e.last_epoch > self.epoch for e in entries)
             and covers(self.records, records)
@@ -53,7 +54,7 @@ class PrefetchedPiece:
     def is_of(self, base: SlotBase, records: SlotRecords) -> bool:
         """Whether it has these intervals of a slot that is at `base` now, and can be caught up."""
         return (
-            self.chain in {chain for _, chain in base.chains}
+            self.chain in epochs_of(base.chains)
             and not any(e.bottom and e.last_epoch > self.epoch for e in base.entries)
             and covers(self.records, records)
         )

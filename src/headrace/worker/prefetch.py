@@ -33,7 +33,7 @@ def prefetch_pieces(runtime: Runtime, order: WorkOrder, level: int, number: int)
         for to, slot, records in leaving(ring_of(runtime.store, order, name), plan.announced[name]):
             if to % plan.tasks != number:
                 continue
-            base = order.bases[name][slot]
+            base = order.base(name, slot)
             place = (runtime.store, order.checkpoint, name, slot, base, records)
             if not runtime.cache.has_piece(*place):
                 if left <= 0:

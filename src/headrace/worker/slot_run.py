@@ -112,7 +112,7 @@ def open_slot_run(emitter: Emitter, node: Node, slot: int, *, now: int) -> SlotR
         order.checkpoint,
         node.name,
         slot,
-        order.bases[node.name][slot],
+        order.base(node.name, slot),
         ring_of(runtime.store, order, node.name).records(slot),
     )
     before = order.ins.get(node.name, 0)

@@ -104,6 +104,7 @@ class Schedule:
             order = WorkOrder(
                 plan, "id", {}, {}, {NAME: bases}, {NAME: self.files},
                 self.ledger.refs(plan, changes) if self.net else {},
+                {name: change.came for name, change in changes.items()},
             )  # fmt: skip
             self._deliver(order, ring)
             for _ in range(dice.randrange(1, 3)):  # attempts; only the last one may count
@@ -203,7 +204,7 @@ class Schedule:
         dice = self.random
         worker = dice.choice(self.workers)
         records = ring.records(slot)
-        opened = worker.open(self.store, "id", NAME, slot, order.bases[NAME][slot], records)
+        opened = worker.open(self.store, "id", NAME, slot, order.base(NAME, slot), records)
         owned = np.flatnonzero(ring.place(ALL) == slot).tolist()
         self._check(opened, slot, owned, epoch)
         changes: dict[int, int | None] = {}

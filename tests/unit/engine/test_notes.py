@@ -11,7 +11,7 @@ from tests.unit.engine.support import counting, driver_of
 from headrace.engine.driver.local import read_all
 from headrace.engine.spark import notes as notes_module
 from headrace.engine.spark.notes import collect_notes, leave_notes
-from headrace.engine.spark.tasks import PLACE, Place, SparkOrder, _run
+from headrace.engine.spark.tasks import PLACE, OpenOrder, Place, _run
 from headrace.plan.decisions.next_step import Run
 from headrace.plan.elastic.load import SlotNote
 from headrace.state.cache import WorkerCache
@@ -67,7 +67,7 @@ def test_a_task_of_the_last_level_sends_its_notes_and_those_that_it_finds() -> N
     assert isinstance(step, Run)
     task = driver.work_order(step.plan)
     runtime = Runtime(topology, store, WorkerCache())
-    order = SparkOrder(task)
+    order = OpenOrder(task, [], {})
     leave_notes(task.checkpoint, [SlotNote(1, "Lower/0", 7)])
     labels: list[str] = []
     for number in range(task.plan.tasks):

@@ -22,7 +22,7 @@ from headrace.plan.decisions.next_step import (
 )
 from headrace.plan.epoch import OutboxFile, SplitState
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.classes import SlotLedger
 from headrace.plan.watermarks import Mark
 from headrace.sources import memory
 

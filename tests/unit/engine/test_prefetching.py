@@ -16,8 +16,7 @@ from headrace.plan.rings.announced import (
     leaving,
     moves_digest,
 )
-from headrace.plan.rings.classes import SegmentSlice
-from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.classes import SegmentSlice, SlotLedger
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Move, Wanted
 from headrace.store.memory import MemoryStore

@@ -19,7 +19,7 @@ from headrace.engine.driver.setup import Setup
 from headrace.engine.spark.segment_copies import NearStore
 from headrace.engine.spark.tasks import (
     ORDER_BYTES_MAX,
-    SparkOrder,
+    OpenOrder,
     _run,
     order_in,
     order_text,
@@ -61,7 +61,7 @@ class Executors:
 
     def run(self, task: WorkOrder) -> Sequence[Report]:
         rows = read_all(self.runtimes["b"], task)
-        order = SparkOrder(task, guards=self.guards)
+        order = OpenOrder(task, [], self.guards)
         found: list[Envelope] = []
         for slot, name in self.place.items():
             mine = [row for row in rows if row.partition == slot]

@@ -17,8 +17,8 @@ from headrace.plan.epoch import (
     SplitState,
 )
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.classes import counts
-from headrace.plan.rings.manifest import SlotLedger, next_chain
+from headrace.plan.rings.chains import epochs_of, last_chain, next_chain
+from headrace.plan.rings.classes import SlotLedger, counts
 from headrace.plan.rings.wanted import Move, Wanted
 from headrace.plan.watermarks import Mark
 
@@ -67,8 +67,9 @@ def test_chains_are_kept_for_a_while() -> None:
     for epoch in range(1, 100):
         lead(ledger, commit(epoch, segments={0: f"s{epoch}"}), epoch)
     chains = ledger.slots["C"][0].chains
-    assert len(chains) == LIMITS.chains_kept and chains[-1][0] == 99
-    assert chains[-1][1] == next_chain(chains[-2][1], "s99")
+    assert list(epochs_of(chains).values()) == list(range(100 - LIMITS.chains_kept, 100))
+    before, last = list(epochs_of(chains))[-2:]
+    assert last == next_chain(before, "s99") == last_chain(chains)
 
 
 def test_a_delta_is_one_entry_however_many_intervals_its_slot_has() -> None:
@@ -104,13 +105,14 @@ def test_the_bases_of_a_plan_with_another_ring_are_what_its_commit_will_build_on
     ledger = Ledger()
     lead(ledger, commit(1, (0,), {0: "s"}), 1)
     plan = plan_of(ledger, moves=to(ledger, {(HALF, LAST): 1}))
-    bases = ledger.bases(plan, changes_in(ledger, plan))["C"]
+    changes = changes_in(ledger, plan)
+    bases, came = ledger.bases(plan, changes)["C"], changes["C"].came
     lead(ledger, commit(2, (0, 1)), 2, plan=plan)
     for slot in (0, 1):
         assert bases[slot].entries == ledger.slots["C"][slot].entries
         assert bases[slot].chains == ledger.slots["C"][slot].chains
         assert bases[slot].classes == ledger.slots["C"][slot].classes
-    assert [(c.slot, c.since) for c in bases[1].came] == [(0, 0)] and bases[0].came == ()
+    assert [(c.slot, c.since) for c in came[1]] == [(0, 0)] and 0 not in came
 
 
 def test_a_ring_that_moved_makes_chains_that_no_cache_has_seen_and_leaves_others_alone() -> None:
@@ -119,16 +121,16 @@ def test_a_ring_that_moved_makes_chains_that_no_cache_has_seen_and_leaves_others
     lead(ledger, given, 1, plan=plan_of(ledger, 2))
     state = msgspec.structs.replace(ledger.slots["C"][0], next_event_timer=5, next_wall_timer=9)
     ledger.slots["C"][0] = state
-    before = {slot: each.chains[-1][1] for slot, each in ledger.slots["C"].items()}
+    before = {slot: last_chain(each.chains) for slot, each in ledger.slots["C"].items()}
     out = plan_of(ledger, moves=to(ledger, {(0, 99): 2}))
     moved = changes_in(ledger, out)["C"].slots
     assert set(moved) == {0, 2}, "slot 1 keeps its chain, and its cache stays warm"
     assert moved[2].next_event_timer == 5 and moved[2].next_wall_timer == 9
     lead(ledger, commit(2, (0, 1, 2)), 2, plan=out)
-    assert ledger.slots["C"][1].chains[-1][1] == before[1]
+    assert last_chain(ledger.slots["C"][1].chains) == before[1]
     lead(ledger, commit(3), 3, plan=plan_of(ledger, moves=to(ledger, {(0, 99): 0})))
-    chains = {before[0], moved[0].chains[-1][1], moved[2].chains[-1][1]}
-    assert len(chains | {ledger.slots["C"][0].chains[-1][1]}) == 4
+    chains = {before[0], last_chain(moved[0].chains), last_chain(moved[2].chains)}
+    assert len(chains | {last_chain(ledger.slots["C"][0].chains)}) == 4
 
 
 def test_classes_between_which_no_entry_makes_a_difference_are_joined() -> None:
@@ -151,7 +153,7 @@ def test_a_new_owner_of_a_slots_number_has_another_chain() -> None:
     assert list(ledger.slots["C"]) == [0]
     again = plan_of(ledger, moves=to(ledger, {(HALF, LAST): 1}))
     lead(ledger, commit(3, (0, 1)), 3, plan=again)
-    assert all(chain for _, chain in ledger.slots["C"][1].chains)
+    assert all(epochs_of(ledger.slots["C"][1].chains))
 
 
 def test_an_adopted_merge_stands_where_its_run_stood() -> None:
@@ -162,9 +164,8 @@ def test_an_adopted_merge_stands_where_its_run_stood() -> None:
     adoption = Adoption("C", 0, (("s1", None), ("s2", None)), merged)
     lead(ledger, commit(4, segments={0: "s4"}, adoptions=[adoption]), 4)
     assert segments_of(ledger, 0) == ["s4", "s3", "m"]
-    assert ledger.slots["C"][0].chains[-1][1] == next_chain(
-        ledger.slots["C"][0].chains[-2][1], "s4"
-    )
+    before, last = list(epochs_of(ledger.slots["C"][0].chains))[-2:]
+    assert last == next_chain(before, "s4")
 
 
 def test_watermarks_splits_and_counters_add_up_and_the_outbox_is_replaced() -> None:

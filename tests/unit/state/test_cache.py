@@ -8,8 +8,15 @@ from tests.unit.rings import FIRST, WHOLE, records
 from tests.unit.state.support import field, timer, written
 
 from headrace.model.values.keys import encode_key, hash_key
+from headrace.plan.rings.chains import FIRST as FIRST_CHAINS
+from headrace.plan.rings.chains import (
+    last_chain,
+    last_epoch,
+    next_chain,
+    only_chain,
+    with_chain,
+)
 from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase, SlotClass
-from headrace.plan.rings.manifest import next_chain
 from headrace.plan.rings.ring import Ring, SlotRecords
 from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
 from headrace.state.segment import Cell
@@ -27,7 +34,7 @@ class Slot:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.entries: tuple[SegmentSlice, ...] = ()
-        self.chains: tuple[tuple[int, str], ...] = ((0, ""),)
+        self.chains = FIRST_CHAINS
         self.classes = FIRST
 
     @property
@@ -35,17 +42,18 @@ class Slot:
         return SlotBase(self.entries, self.chains, self.classes)
 
     def segment(self, *cells: Cell) -> SegmentSlice:
-        return written(self.store, cells, self.chains[-1][0] + 1)
+        return written(self.store, cells, last_epoch(self.chains) + 1)
 
     def turn(self, epochs: int = 0) -> None:
         """The slot's intervals change."""
-        epoch, chain = self.chains[-1]
-        self.chains = (*self.chains, (epoch + epochs, next_chain(chain, "another ring")))
+        epoch, chain = last_epoch(self.chains), last_chain(self.chains)
+        chain = next_chain(chain, "another ring")
+        self.chains = with_chain(self.chains, epoch + epochs, chain, 16)
 
     def commit(self, entry: SegmentSlice) -> None:
-        epoch, chain = self.chains[-1]
+        epoch, chain = last_epoch(self.chains), last_chain(self.chains)
         self.entries = (entry, *self.entries)
-        self.chains = (*self.chains, (epoch + 1, next_chain(chain, entry.segment)))[-16:]
+        self.chains = with_chain(self.chains, epoch + 1, next_chain(chain, entry.segment), 16)
 
     def open(self, worker: WorkerCache, mine: SlotRecords = WHOLE) -> OpenSlot:
         return worker.open(self.store, "id", "C", 0, self.base, mine)
@@ -207,11 +215,11 @@ def test_a_piece_is_used_if_it_is_of_the_ownership_that_came(
     old.commit(old.segment(timer("k", b"t", 1)))
     worker.prefetch(old.store, "id", "C", 5, old.base, WHOLE)
     worker._pieces[0].cells["event"][OTHER, "event", b"t"] = (7, 7)
-    chains = old.chains if chain is None else ((1, chain),)
+    chains = old.chains if chain is None else only_chain(1, chain)
     newer = written(old.store, [timer("k", b"t", 4)], 2, of=1, label="C/5")
     newer = msgspec.structs.replace(newer, bottom=bottom)
     entries = (newer, *(msgspec.structs.replace(e, of=1) for e in old.entries))
-    base = SlotBase(entries, ((2, "new"),), (SlotClass(1, 3),), (Came(1, 5, since, chains),))
+    base = SlotBase(entries, only_chain(2, "new"), (SlotClass(1, 3),), (Came(1, 5, since, chains),))
     found = worker.open(old.store, "id", "C", 0, base, records((0, 2**64 - 1), of=1))
     assert found.indexes["event"].get(CELL) == (4, 4)
     assert (found.indexes["event"].get((OTHER, "event", b"t")) is not None) is used
@@ -223,7 +231,7 @@ def test_a_piece_that_does_not_cover_a_class_is_not_used() -> None:
     worker.prefetch(old.store, "id", "C", 5, old.base, records((0, 5)))
     entries = tuple(msgspec.structs.replace(e, of=1) for e in old.entries)
     came = (Came(1, 5, 0, old.chains),)
-    base = SlotBase(entries, ((2, "new"),), (SlotClass(1, 3),), came)
+    base = SlotBase(entries, only_chain(2, "new"), (SlotClass(1, 3),), came)
     found = worker.open(old.store, "id", "C", 0, base, records((0, 2**64 - 1), of=1))
     assert found.indexes["event"].get(CELL) == (1, 1)
 
@@ -233,7 +241,7 @@ def test_a_ring_that_moves_away_and_back_does_not_revive_what_was_cached_before(
     slot.commit(slot.segment(timer("k", b"t", 1)))
     slot.open(worker).objects.give(KEY, "before the move", again=True)
     slot.commit(slot.segment(timer("k", b"t", 2)))
-    slot.chains = ((2, "a digest of other rings"),)
+    slot.chains = only_chain(2, "other-rings")
     found = slot.open(worker)
     assert found.indexes["event"].get(CELL) == (2, 2)
     assert len(found.objects) == 0

@@ -13,8 +13,8 @@ from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.counters import Counters
 from headrace.plan.epoch import Adoption, Commit, SlotDelta
 from headrace.plan.ledger import Ledger
-from headrace.plan.rings.classes import SegmentSlice, SlotClass
-from headrace.plan.rings.manifest import SlotLedger, adopts, with_adoption
+from headrace.plan.rings.classes import SegmentSlice, SlotClass, SlotLedger
+from headrace.plan.rings.manifest import adopts, with_adoption
 from headrace.state.compaction import (
     SegmentPart,
     choose,

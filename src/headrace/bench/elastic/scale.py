@@ -25,6 +25,7 @@ from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
 from headrace.engine.history.recovery import recover
+from headrace.engine.jobs.order_parts import PartsWriter
 from headrace.limits import LIMITS, Limits
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
@@ -46,6 +47,7 @@ from headrace.plan.units import labels_of, saw_digest, slots_of
 from headrace.plan.watermarks import Mark
 from headrace.sources.in_memory import memory
 from headrace.store.memory import MemoryStore
+from headrace.store.store import Store
 from headrace.system import System
 
 COMPUTATION = "Count"
@@ -95,8 +97,9 @@ class MadeUpReports:
     parallelism = FEW_SLOTS
     grows = False
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, store: Store) -> None:
         self._topology = topology
+        self._parts = PartsWriter(store)
         self.seconds = 0.0
         """Spent here, without the time to encode the work order."""
         self.cpu_seconds = 0.0
@@ -104,7 +107,8 @@ class MadeUpReports:
 
     def run(self, order: WorkOrder) -> Sequence[Report]:
         """The reports of all units of an epoch."""
-        self.order_bytes = len(msgspec.msgpack.encode(order))
+        data = msgspec.msgpack.encode(self._parts.split(order))
+        self.order_bytes = len(data) + self._parts.bytes
         began, cpu = time.perf_counter(), time.thread_time()
         epoch = order.plan.epoch
         mark = Mark(epoch, epoch)
@@ -316,7 +320,7 @@ def _driver(records: int, limits: Limits) -> tuple[Driver, MadeUpReports]:
     pipeline.compute(CountedNumbers, inputs={"numbers": _key}, outputs="counts", name=COMPUTATION)
     topology = pipeline.freeze()
     store = MemoryStore(System(limits=msgspec.structs.replace(limits, collect_every_epochs=10**6)))
-    substrate = MadeUpReports(topology)
+    substrate = MadeUpReports(topology, store)
     options = Options(until=None, slots=1, epoch_records=1, background=False, balance="off")
     setup = Setup(topology, "code", store, substrate, options, choose_run=lambda entries: ())
     return Follower(setup).take_over(), substrate

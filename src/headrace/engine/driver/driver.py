@@ -329,6 +329,10 @@ class Driver:
             outs=self.ledger.outs,
             rings=self.ledger.refs(plan, changes),
             bases=self.ledger.bases(plan, changes),
+            came={name: change.came for name, change in changes.items()},
+            step=self.ledger.manifests.step(
+                {name: change.slots for name, change in changes.items()}
+            ),
             outbox=self.ledger.outbox,
         )
 

@@ -42,8 +42,8 @@ from headrace.plan.entries import AcceptBody, CommitBody, ControlBody, RestoreBo
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.changes import RingChange
+from headrace.plan.rings.classes import SlotLedger
 from headrace.plan.rings.folding import SlotManifests
-from headrace.plan.rings.manifest import SlotLedger
 from headrace.plan.rings.shards import ShardIndex, Shards, first_position, shard_of
 
 _READS_MAX = 3

@@ -15,7 +15,7 @@ from headrace.log.rings import keep, resolve, ring_object
 from headrace.plan.epoch import Plan
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.changes import RingChange, change_ring, normal
-from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.classes import SlotLedger
 from headrace.plan.rings.refs import Reclassed, RingRef, RingStep
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Move

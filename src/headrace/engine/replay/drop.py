@@ -35,8 +35,8 @@ from headrace.log.identity import read_identity
 from headrace.log.rings import resolve
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.plan.epoch import Drop
-from headrace.plan.rings.classes import SegmentSlice
-from headrace.plan.rings.manifest import SlotLedger, newest_first
+from headrace.plan.rings.classes import SegmentSlice, SlotLedger
+from headrace.plan.rings.manifest import newest_first
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.compaction import later_classes, merge_without, parts_of
 from headrace.store.store import Store

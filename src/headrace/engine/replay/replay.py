@@ -210,6 +210,7 @@ def work_order(store: Store, checkpoint: str, past: Past) -> WorkOrder:
         outs=ledger.outs,
         rings=ledger.refs(plan, changes),
         bases=ledger.bases(plan, changes),
+        came={name: change.came for name, change in changes.items()},
         outbox=ledger.outbox,
         answers=past.commit.determinants,
     )

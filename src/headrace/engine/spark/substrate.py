@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import xxhash
+from msgspec.structs import replace
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql.functions import col
 
 from headrace.engine.driver.local import read_all, reports_in, run_epoch
 from headrace.engine.jobs.failures import STOPPED, ended
+from headrace.engine.jobs.order_parts import PartsWriter, SentOrder
 from headrace.engine.spark.anchors import Anchors
 from headrace.engine.spark.deadline import Deadline, JobMonitor
 from headrace.engine.spark.jvm_noise import FAREWELL_S, NoFarewell
@@ -119,6 +121,7 @@ class SparkSubstrate:
         # On the short way the driver reads with its own runtime.
         self._runtime = Runtime(topology, store, WorkerCache())
         self._store = store
+        self._parts = PartsWriter(store)
         self._shipment: Shipment | None = None
         self._chains: dict[Frames, DataFrame] = {}
         self._anchors: Anchors | None = None
@@ -153,15 +156,21 @@ class SparkSubstrate:
                 for row in read
                 if row.header.level <= topology.depth
             ]
-        frames = frames_of(plan)
-        with nullcontext() if self._monitor is None else self._monitor.over():
-            if self._deadline is None:
-                found = self._collect(frames, SparkOrder(task, rows))
-            else:
-                found = self._on_cluster(self._deadline, frames, SparkOrder(task, rows))
+        try:
+            found = self._run(frames_of(plan), SparkOrder(self._parts.split(task), rows))
+        except BaseException:
+            self._parts.reset()  # perhaps tasks could not read them
+            raise
         arrived = [Envelope(row[0], unpack_header(bytes(row[1])), bytes(row[2])) for row in found]
         self._note_places(plan.tasks, arrived)
         return reports_in([*here, *arrived])
+
+    def _run(self, frames: Frames, order: SparkOrder) -> list[Any]:
+        """The rows that a job returns."""
+        with nullcontext() if self._monitor is None else self._monitor.over():
+            if self._deadline is None:
+                return self._collect(frames, order)
+            return self._on_cluster(self._deadline, frames, order)
 
     def give_up_when(self, look: Callable[[], bool]) -> None:
         """Cancels a job when `look` says so; not through Spark Connect, where jobs have no tags."""
@@ -176,7 +185,7 @@ class SparkSubstrate:
         # The sources are not prepared yet, so what is pickled now is not what will run.
         pipeline = pickled(topology)
         digest = xxhash.xxh3_128_hexdigest(pipeline)
-        order = msgspec.msgpack.encode(SparkOrder(task, []))
+        order = msgspec.msgpack.encode(SparkOrder(SentOrder(replace(task, step=None)), []))
         shipment = Shipment(pipeline, digest, self._store.location, order)
         self._chain(frames_of(plan), shipment).collect()
 
@@ -212,7 +221,7 @@ class SparkSubstrate:
         return int(self._context.defaultParallelism) if self._context is not None else 0
 
     def _anchored(self, order: SparkOrder) -> SparkOrder:
-        anchors, plan = self._anchors, order.task.plan
+        anchors, plan = self._anchors, order.sent.order.plan
         if anchors is None:
             return order
         # Tasks stay between attempts: replicas hold the lost state now, no other executor is warm.
@@ -222,7 +231,7 @@ class SparkSubstrate:
         if changed:
             self._chains.clear()
         self._looked = plan.epoch
-        return SparkOrder(order.task, order.rows, anchors.current.guards)
+        return SparkOrder(order.sent, order.rows, anchors.current.guards)
 
     def _note_places(self, tasks: int, rows: Sequence[Envelope]) -> None:
         told = [row for row in rows if row.header.kind == PLACE]
@@ -242,7 +251,7 @@ class SparkSubstrate:
         chain = self._chains.get(frames)
         if chain is None:
             chain = self._chains[frames] = self._chain(frames, self._ship())
-        epoch = order.task.plan.epoch
+        epoch = order.sent.order.plan.epoch
         context.setLocalProperty(WORK_PROPERTY, order_text(data) or self._order_file(epoch, data))
         # A new frame over the same plan is executed again, including its shuffles, but neither
         # built nor analysed again. Collecting the old frame would skip stages that have run.

@@ -13,7 +13,7 @@ import secrets
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
+from headrace.engine.jobs.order_parts import PartsReader, SentOrder
 from headrace.engine.spark.anchors import executor_name
 from headrace.engine.spark.notes import collect_notes, leave_notes
 from headrace.engine.spark.python_worker import acknowledge_at_once, spare_collection
@@ -69,7 +70,7 @@ _BATCH_BYTES = 32 << 20
 class SparkOrder(msgspec.Struct, frozen=True):
     """What every task of an epoch must know: the plan and, on the short way, the routed rows."""
 
-    task: WorkOrder
+    sent: SentOrder
     rows: list[tuple[int, bytes, bytes]] = []
     guards: dict[int, list[int]] = {}
     """Task -> tasks for which its executor is a replica, at every level."""
@@ -86,11 +87,21 @@ class Place(msgspec.Struct, frozen=True):
     """What was measured in slots of this task, and in those of tasks of lower levels (K2)."""
 
 
+class OpenOrder(NamedTuple):
+    """A work order in a worker, with what its slots start from."""
+
+    task: WorkOrder
+    rows: list[tuple[int, bytes, bytes]]
+    guards: dict[int, list[int]]
+
+
 _order_decoder = msgspec.msgpack.Decoder(SparkOrder)
 _runtimes: dict[tuple[str, str], Runtime] = {}
 _processes: WeakKeyDictionary[Store, str] = WeakKeyDictionary()
 """A store that this process has opened -> a name for the two together."""
-_orders: dict[str, SparkOrder] = {}
+_orders: dict[str, OpenOrder] = {}
+_parts: WeakKeyDictionary[Store, PartsReader] = WeakKeyDictionary()
+"""Parts of work orders that this process has read from a store."""
 
 
 class Shipment:
@@ -113,7 +124,7 @@ class Shipment:
         self.order = order
         self.near_bytes = near_bytes
 
-    def open(self) -> tuple[Runtime, SparkOrder]:
+    def open(self) -> tuple[Runtime, OpenOrder]:
         """Opens the pipeline and the work order in this process."""
         where = (self.pipeline_digest, self.location)
         runtime = _runtimes.get(where)
@@ -126,7 +137,7 @@ class Shipment:
             runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
             runtime.watched = Marks(runtime.store).over
         if self.order is not None:
-            return runtime, _order_decoder.decode(self.order)
+            return runtime, _opened(runtime.store, self.order)
         context: Any = TaskContext.get()
         given = context.getLocalProperty(WORK_PROPERTY)
         known = f"{self.location}/{given}"
@@ -137,12 +148,18 @@ class Shipment:
                 data = runtime.store.read(given)
                 verify(given, data)
             _orders.clear()
-            order = _orders[known] = _order_decoder.decode(data)
+            order = _orders[known] = _opened(runtime.store, data)
         return runtime, order
 
     def _store(self) -> Store:
         store = open_store(self.location)
         return NearStore(store, near_directory(), self.near_bytes) if self.near_bytes else store
+
+
+def _opened(store: Store, data: bytes) -> OpenOrder:
+    order = _order_decoder.decode(data)
+    reader = _parts.setdefault(store, PartsReader())
+    return OpenOrder(reader.open(store, order.sent), order.rows, order.guards)
 
 
 def order_text(data: bytes) -> str | None:
@@ -225,14 +242,14 @@ def drain(batches: Iterator[pa.RecordBatch]) -> None:
         pass
 
 
-def _read(runtime: Runtime, order: SparkOrder, number: int) -> Iterator[Envelope]:
+def _read(runtime: Runtime, order: OpenOrder, number: int) -> Iterator[Envelope]:
     yield from run_reader(runtime, order.task, number)
     if runtime.topology.depth == 0:
         yield _place(runtime, 0, number)
 
 
 def _run(
-    runtime: Runtime, order: SparkOrder, level: int, number: int, rows: Iterable[Envelope]
+    runtime: Runtime, order: OpenOrder, level: int, number: int, rows: Iterable[Envelope]
 ) -> Iterator[Envelope]:
     for guarded in order.guards.get(number, ()):
         _stand_by(runtime, order.task, level, guarded)
@@ -266,7 +283,7 @@ def _stand_by(runtime: Runtime, task: WorkOrder, level: int, guarded: int) -> No
     """Keeps replicas of the slots of another executor's task, as the last commit left them."""
     for name in runtime.topology.levels[level]:
         for slot in slots_of_task(task, name, guarded):
-            base = task.bases[name][slot]
+            base = task.base(name, slot)
             try:
                 records = ring_of(runtime.store, task, name).records(slot)
                 runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, records)

@@ -156,7 +156,15 @@ def collect(store: Store, log: EpochLog, needed: Needed) -> int:
         gone += store.sweep(directory, age_s)
     found = _listed(store, paths.WORK)
     found += _marks(store)
-    gone += _delete(store, (name for name, epoch in found if epoch <= needed.closed))
+    parts_from = needed.closed + 1 - store.system.limits.order_parts
+    gone += _delete(
+        store,
+        (
+            name
+            for name, epoch in found
+            if epoch <= (parts_from if paths.is_order_part(name) else needed.closed)
+        ),
+    )
     gone += _collect_merged(store, needed.merging_since)
     gone += collect_determinants(store, needed.oldest, needed.determinants, pins.determinants)
     log.trim(needed.log_from if pins.log_from is None else min(needed.log_from, pins.log_from))

@@ -21,7 +21,7 @@ the next reader of that segment would fail as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -36,8 +36,8 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Adoption, Commit, Plan
-from headrace.plan.rings.classes import SegmentSlice, SlotClass
-from headrace.plan.rings.manifest import SlotLedger, adopts
+from headrace.plan.rings.classes import SegmentSlice, SlotClass, SlotLedger
+from headrace.plan.rings.manifest import adopts
 from headrace.plan.rings.ring import Ring, SlotRecords
 from headrace.state import compaction
 from headrace.store.counts import MERGES, counted_as
@@ -55,20 +55,16 @@ SlotsOfPlan = Callable[[str, int], SlotLedger | None]
 """The manifest of a slot under the rings of the open plan, before its commit."""
 
 
-def changed_slots(commit: Commit) -> list[tuple[str, int]]:
-    """The slots whose segments a commit has changed."""
-    found = [
-        (name, slot)
-        for name, deltas in commit.deltas.items()
-        for slot, delta in deltas.items()
-        if delta.segment is not None
-    ]
-    merged = dict.fromkeys((each.computation, each.slot) for each in commit.adoptions)
-    for name, slot in merged:
+def changed_slots(commit: Commit) -> Iterator[tuple[str, int]]:
+    """The slots whose segments a commit has changed; there may be many, so no list is made."""
+    for name, deltas in commit.deltas.items():
+        for slot, delta in deltas.items():
+            if delta.segment is not None:
+                yield name, slot
+    for name, slot in dict.fromkeys((each.computation, each.slot) for each in commit.adoptions):
         delta = commit.deltas.get(name, {}).get(slot)
         if delta is None or delta.segment is None:
-            found.append((name, slot))
-    return found
+            yield name, slot
 
 
 class MergePiece(msgspec.Struct, frozen=True, gc=False):

@@ -34,7 +34,7 @@ def judge(
     failure = _failure(reports)
     if failure is not None:
         return failure
-    found = _by_label(topology, order, reports)
+    found = _by_host(topology, order, reports)
     if isinstance(found, RunAgain):
         return found
     commit = _commit(topology, order, found)
@@ -49,87 +49,97 @@ def _failure(reports: Sequence[Report]) -> HeadraceError | None:
     return by_name(first.error or "")(first.message)
 
 
-def _by_label(
+def _by_host(
     topology: Topology, order: WorkOrder, reports: Sequence[Report]
-) -> dict[str, Report] | RunAgain:
+) -> dict[str, list[Report]] | RunAgain:
+    """Host -> one report of each of its units, in their order; or why the plan must run again.
+
+    There is one report per slot, and there may be many slots: each pass over them is short.
+    """
+    torn = [report.message for report in reports if report.error is not None]
+    if torn:
+        return RunAgain(torn[0])
+    by_label = {report.label: report for report in reports}
+    if len(by_label) < len(reports) and (differ := _two_outputs(reports)) is not None:
+        return differ
+    found: dict[str, list[Report]] = {}
+    for host in [*topology.graph.injectors, *topology.keyed]:
+        labels = labels_of(topology, order, host)
+        missing = [label for label in labels if label not in by_label]
+        if missing:
+            return RunAgain(f"no report of {missing[0]}")
+        found[host] = [by_label[label] for label in labels]
+    for host, of_host in found.items():
+        if len({report.input_mark for report in of_host}) > 1:
+            return RunAgain(f"the slots of {host} saw different watermarks")
+        made = _made_for(topology, host, found) if host in topology.keyed else ""
+        if {report.saw for report in of_host} - {made}:
+            label = next(report.label for report in of_host if report.saw != made)
+            return RunAgain(f"{label} consumed an output that is not the reported one")
+    return found
+
+
+def _two_outputs(reports: Sequence[Report]) -> RunAgain | None:
+    """Whether two attempts of a unit have reported different things."""
     found: dict[str, Report] = {}
     for report in reports:
-        if report.error == TORN:
-            return RunAgain(report.message)
         first = found.setdefault(report.label, report)
-        if first is report:
-            continue
         if first.digest != report.digest:
             return RunAgain(f"{report.label} reported two different outputs")
         if first.input != report.input:
             return RunAgain(f"{report.label} read two different inputs")
-    hosts = [*topology.graph.injectors, *topology.keyed]
-    labels = {host: labels_of(topology, order, host) for host in hosts}
-    for label in (label for of_host in labels.values() for label in of_host):
-        if label not in found:
-            return RunAgain(f"no report of {label}")
-    inputs: dict[str, int | None] = {}
-    made = {name: _made_for(topology, name, labels, found) for name in topology.keyed}
-    for report in found.values():
-        if inputs.setdefault(report.host, report.input_mark) != report.input_mark:
-            return RunAgain(f"the slots of {report.host} saw different watermarks")
-        if report.saw != made.get(report.host, ""):
-            return RunAgain(f"{report.label} consumed an output that is not the reported one")
-    return found
+    return None
 
 
-def _made_for(
-    topology: Topology,
-    computation: str,
-    labels: Mapping[str, Sequence[str]],
-    reports: Mapping[str, Report],
-) -> str:
+def _made_for(topology: Topology, computation: str, reports: Mapping[str, list[Report]]) -> str:
     """The digest of all output that a computation consumes, as its producers report it."""
     hosts = topology.feeders(topology.keyed[computation])
-    return saw_digest((label, reports[label].digest) for host in hosts for label in labels[host])
+    return saw_digest((each.label, each.digest) for host in hosts for each in reports[host])
 
 
-def _commit(topology: Topology, order: WorkOrder, reports: dict[str, Report]) -> Commit:
+def _commit(topology: Topology, order: WorkOrder, by_host: dict[str, list[Report]]) -> Commit:
     plan = order.plan
     outs: dict[str, Mark] = {}
-    by_host: dict[str, list[Report]] = {}
-    for report in reports.values():
-        by_host.setdefault(report.host, []).append(report)
-    for host in [*topology.graph.injectors, *topology.keyed]:
-        marks = {r.label: r.mark for r in by_host.get(host, ())}
-        outs[host] = host_mark(topology, order, host, marks)
+    for host, of_host in by_host.items():
+        outs[host] = host_mark(topology, order, host, {r.label: r.mark for r in of_host})
     # All units of a host have the same input mark.
-    ins = {h: m for h, found in by_host.items() if (m := found[0].input_mark) is not None}
+    marks = {host: of_host[0].input_mark for host, of_host in by_host.items() if of_host}
+    ins = {host: mark for host, mark in marks.items() if mark is not None}
     for node in topology.fused:
         hosts = {h for i in node.inputs for h in topology.hosts[i.stream]}
         before = order.ins.get(node.name, BEGINNING)
         ins[node.name] = max(before, merge(outs[h] for h in hosts).value)
     deltas: dict[str, dict[int, SlotDelta]] = {}
-    for host, found in by_host.items():
-        made = {r.slot: r.delta for r in found if r.slot is not None and r.delta is not None}
+    for host, of_host in by_host.items():
+        made = {r.slot: r.delta for r in of_host if r.slot is not None and r.delta is not None}
         if made:
             deltas[host] = made
-    ordered = [reports[label] for label in sorted(reports)]
+    found = [report for of_host in by_host.values() for report in of_host]
+    with_files = [report for report in found if report.outbox or report.staged]
+    with_files.sort(key=lambda report: report.label)
     return Commit(
         epoch=plan.epoch,
         ins=ins,
         outs={host: mark.value for host, mark in outs.items()},
-        splits=_splits(order, reports),
+        splits=_splits(topology, order, by_host),
         rings=plan.rings,
         deltas=deltas,
-        outbox=[file for r in ordered for file in r.outbox],
-        staged=[file for r in ordered for file in r.staged],
-        counters=_total(topology, ordered),
-        newest=max((r.newest for r in ordered), default=BEGINNING),
-        digests={r.label: r.digest for r in ordered},
-        inputs={r.label: r.input for r in ordered if r.input},
-        determinants={r.label: r.determinants for r in ordered if r.determinants},
+        outbox=[file for r in with_files for file in r.outbox],
+        staged=[file for r in with_files for file in r.staged],
+        counters=_total(topology, found),
+        newest=max([r.newest for r in found], default=BEGINNING),
+        digests={r.label: r.digest for r in found},
+        inputs={r.label: r.input for r in found if r.input},
+        determinants={r.label: r.determinants for r in found if r.determinants},
         by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
     )
 
 
-def _splits(order: WorkOrder, reports: dict[str, Report]) -> dict[str, dict[str, SplitState]]:
+def _splits(
+    topology: Topology, order: WorkOrder, by_host: Mapping[str, list[Report]]
+) -> dict[str, dict[str, SplitState]]:
     found: dict[str, dict[str, SplitState]] = {}
+    reports = {each.label: each for name in topology.graph.injectors for each in by_host[name]}
     reads = [read for tasks in order.plan.reads for read in tasks]
     for read in sorted(reads, key=lambda read: read.range.start):
         splits = found.setdefault(read.stream, {})

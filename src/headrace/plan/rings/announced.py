@@ -15,7 +15,7 @@ import xxhash
 
 from headrace.limits import Limits
 from headrace.plan.elastic.load import SlotNote
-from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.classes import SlotLedger
 from headrace.plan.rings.ring import Ring, SlotRecords
 from headrace.plan.rings.wanted import Move
 

@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import xxhash
 
-from headrace.plan.rings.classes import Came, SlotBase, SlotClass, inherited, pruned
-from headrace.plan.rings.manifest import SlotLedger, earliest, newest_first, next_chain
+from headrace.plan.rings.chains import last_chain, next_chain, only_chain, with_chain
+from headrace.plan.rings.classes import Came, SlotClass, SlotLedger, inherited, pruned
+from headrace.plan.rings.manifest import earliest, newest_first
 from headrace.plan.rings.refs import RingRef, RingStep
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Move
@@ -31,14 +32,10 @@ class RingChange(NamedTuple):
     came: dict[int, tuple[Came, ...]]
     """Slot -> the classes that it gets."""
 
-    def bases(self, before: Mapping[int, SlotLedger]) -> dict[int, SlotBase]:
-        """What each slot of the new ring starts from."""
-        after: dict[int, SlotLedger | None] = {**before, **self.slots}
-        return {
-            slot: state.base(self.came.get(slot, ()))
-            for slot, state in sorted(after.items())
-            if state is not None
-        }
+    def after(self, before: Mapping[int, SlotLedger]) -> dict[int, SlotLedger]:
+        """The manifests of all slots of the new ring."""
+        found: dict[int, SlotLedger | None] = {**before, **self.slots}
+        return {slot: state for slot, state in sorted(found.items()) if state is not None}
 
 
 def change_ring(
@@ -103,11 +100,11 @@ def _changed(
     classes += [SlotClass(new, epoch) for _, _, new in gained]
     more = tuple(e for giver, one, new in gained for e in inherited(giver.entries, one, new))
     entries = newest_first(pruned((*state.entries, *more), classes))
-    digest = xxhash.xxh3_128(f"{state.chains[-1][1]}\nring {version} at {epoch}\n".encode())
+    digest = xxhash.xxh3_128(f"{last_chain(state.chains)}\nring {version} at {epoch}\n".encode())
     for column in records:
         digest.update(column.tobytes())
     digest.update(msgspec.msgpack.encode(more))
-    chains = (*state.chains, (epoch - 1, digest.hexdigest()))[-chains_kept:]
+    chains = with_chain(state.chains, epoch - 1, digest.hexdigest(), chains_kept)
     givers = [giver for giver, _, _ in gained]
     return SlotLedger(
         entries,
@@ -120,7 +117,9 @@ def _changed(
 
 def _new_slot(slot: int, epoch: int) -> SlotLedger:
     """A slot that takes a number: its chain says so, in case a cache knows an older owner of it."""
-    return SlotLedger(chains=((epoch - 1, next_chain("", f"slot {slot} begins at {epoch}")),))
+    return SlotLedger(
+        chains=only_chain(epoch - 1, next_chain("", f"slot {slot} begins at {epoch}"))
+    )
 
 
 def _living(one: SlotClass, live: set[int]) -> SlotClass:

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from headrace.plan.rings.chains import FIRST
+
 
 class SegmentSlice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A manifest entry: a segment, and in which classes of its slot it counts."""
@@ -54,16 +56,29 @@ class Came(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The slot that it left."""
     since: int
     """Since when that slot had owned it."""
-    chains: tuple[tuple[int, str], ...]
+    chains: str
     """The last chains of that slot, up to the ring change."""
+
+
+class SlotLedger(msgspec.Struct, frozen=True, gc=False):
+    """A slot's manifest, its classes, its chain of deltas, its earliest timers."""
+
+    entries: tuple[SegmentSlice, ...] = ()
+    """Newest first."""
+    chains: str = FIRST
+    """The chains of the last commits (`rings/chains`)."""
+    next_event_timer: int | None = None
+    """A lower bound, like the next: after a move the report of the next epoch corrects it (J8)."""
+    next_wall_timer: int | None = None
+    classes: tuple[SlotClass, ...] = ()
 
 
 class SlotBase(msgspec.Struct, frozen=True, gc=False):
     """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
 
     entries: tuple[SegmentSlice, ...]
-    chains: tuple[tuple[int, str], ...]
-    """(epoch, chain) of the last commits, newest last: H(chain before, delta)."""
+    chains: str
+    """The chains of the last commits (`rings/chains`)."""
     classes: tuple[SlotClass, ...] = ()
     came: tuple[Came, ...] = ()
     """The classes that this epoch's ring change brought."""

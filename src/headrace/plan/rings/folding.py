@@ -6,16 +6,16 @@ The leader carries out moves; whoever reads the log takes the shards that the en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 
 import msgspec
 
 from headrace.limits import Limits
-from headrace.plan.epoch import Adoption, Commit, Drop, SlotDelta
+from headrace.plan.epoch import Adoption, Commit, Drop, SlotDelta, SlotsStep
 from headrace.plan.rings.changes import RingChange
-from headrace.plan.rings.classes import SegmentSlice, joined
+from headrace.plan.rings.classes import SegmentSlice, SlotLedger, joined
 from headrace.plan.rings.manifest import (
-    SlotLedger,
     entry_of,
     with_adoption,
     with_delta,
@@ -27,8 +27,9 @@ from headrace.plan.rings.sums import ManifestSums
 Slots = dict[str, dict[int, SlotLedger]]
 Skip = Callable[[str, int], bool]
 """Whether a slot's manifest comes from elsewhere."""
-Timer = tuple[int, str, int]
-"""(when a slot's earliest wall-time timer is due, computation, slot)."""
+
+_numbers = count(1)
+"""Tells the manifests of this process apart."""
 
 
 class SlotManifests:
@@ -37,6 +38,33 @@ class SlotManifests:
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
         self.tally = ManifestSums(slots)
+        self._state = (next(_numbers), 0)
+        self._last: Commit | None = None
+        self._position = self._chains_kept = 0
+        self._changed: dict[str, set[int]] = {}
+        """Slots that the last commit has changed in another way than by a delta."""
+
+    def step(self, moved: Mapping[str, Iterable[int]]) -> SlotsStep:
+        """What the last commit has changed; `moved` are the slots of the open plan's moves."""
+        slots = {name: list(of_name) for name, of_name in moved.items()}
+        if self._last is None:
+            return SlotsStep(self._state, 0, 0, {}, None, self.slots, 0, slots)
+        epoch, deltas = self._last.epoch, self._last.deltas
+        return SlotsStep(
+            self._state,
+            epoch,
+            self._position,
+            deltas,
+            self._changed,
+            self.slots,
+            self._chains_kept,
+            slots,
+        )
+
+    def _begin(self, commit: Commit | None, position: int) -> None:
+        """The manifests change once more."""
+        self._state = (self._state[0], self._state[1] + 1)
+        self._last, self._position, self._changed = commit, position, {}
 
     def committed(
         self,
@@ -47,6 +75,8 @@ class SlotManifests:
         shards: Shards,
     ) -> None:
         """Applies a commit: ring changes, then deltas, then merges; carried shards as they are."""
+        self._begin(None if shards else commit, position)
+        self._chains_kept = limits.chains_kept
         for name, change in changes.items():
             for slot, state in change.slots.items():
                 self._set(name, slot, state)
@@ -76,6 +106,7 @@ class SlotManifests:
         self, drop: Drop, epoch: int, position: int, skip: Skip = lambda name, slot: False
     ) -> None:
         """Applies a drop by a person."""
+        self._begin(None, position)
         for slot, entries in drop.slots.items():
             if not skip(drop.computation, slot):
                 before = self.slots[drop.computation][slot]
@@ -106,7 +137,7 @@ class SlotManifests:
         """The deltas of one computation; the sums get them all at once."""
         known = self.slots[name] if deltas else {}
         added: list[SegmentSlice] = []
-        timers: list[Timer] = []
+        timers: list[int] = []
         for slot, delta in deltas.items():
             before = known[slot]
             entry = entry_of(delta, epoch, position)
@@ -115,9 +146,9 @@ class SlotManifests:
                 added.append(entry)
             timer = delta.next_wall_timer
             if timer is not None and timer != before.next_wall_timer:
-                timers.append((timer, name, slot))
+                timers.append(slot)
         self.tally.add(added)
-        self.tally.timers(timers, len(known))
+        self.tally.timers(name, timers, known)
 
     def _adopt(self, adoption: Adoption, position: int) -> None:
         before = self.slots[adoption.computation][adoption.slot]
@@ -129,10 +160,12 @@ class SlotManifests:
         if state is not None and len(state.classes) > 1:
             classes = joined(state.classes, state.entries)
             self.slots[name][slot] = msgspec.structs.replace(state, classes=classes)
+            self._changed.setdefault(name, set()).add(slot)
 
     def _set(self, name: str, slot: int, state: SlotLedger | None) -> None:
         known = self.slots[name]
         self.tally.replaced(name, slot, known.get(slot), state)
+        self._changed.setdefault(name, set()).add(slot)
         if state is None:
             known.pop(slot, None)
         else:

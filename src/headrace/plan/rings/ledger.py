@@ -14,9 +14,9 @@ from headrace.limits import Limits
 from headrace.plan.epoch import Commit, Plan
 from headrace.plan.rings.announced import Announced, announced_after
 from headrace.plan.rings.changes import RingChange
-from headrace.plan.rings.classes import SlotBase
+from headrace.plan.rings.classes import SlotLedger
 from headrace.plan.rings.folding import SlotManifests
-from headrace.plan.rings.manifest import SlotLedger, first_slot
+from headrace.plan.rings.manifest import first_slot
 from headrace.plan.rings.refs import RingRef, RingStep, even_slots
 from headrace.plan.rings.shards import ShardIndex, Shards, due_shards
 from headrace.plan.rings.sums import ManifestSums
@@ -125,17 +125,17 @@ class RingLedger(msgspec.Struct, dict=True):
 
     def bases(
         self, plan: Plan, changes: Mapping[str, RingChange]
-    ) -> dict[str, dict[int, SlotBase]]:
+    ) -> dict[str, dict[int, SlotLedger]]:
         """What each slot starts from under the rings of a plan."""
-        found: dict[str, dict[int, SlotBase]] = {}
+        found: dict[str, dict[int, SlotLedger]] = {}
         for name in plan.rings:
             if name in changes:
-                found[name] = changes[name].bases(self.slots[name])
+                found[name] = changes[name].after(self.slots[name])
             elif name in self.rings:
-                found[name] = {slot: state.base() for slot, state in self.slots[name].items()}
+                found[name] = self.slots[name].copy()
             else:
                 number = even_slots(plan.ring_bases[name]) or 0
-                found[name] = {slot: first_slot(slot).base() for slot in range(number)}
+                found[name] = {slot: first_slot(slot) for slot in range(number)}
         return found
 
     def refs(self, plan: Plan, changes: Mapping[str, RingChange]) -> dict[str, RingRef]:

@@ -9,32 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-import xxhash
 
 from headrace.plan.epoch import Adoption, SlotDelta
+from headrace.plan.rings.chains import last_chain, next_chain, only_chain, with_chain
 from headrace.plan.rings.classes import (
-    Came,
     SegmentSlice,
-    SlotBase,
     SlotClass,
+    SlotLedger,
     joined,
 )
-
-
-class SlotLedger(msgspec.Struct, frozen=True, gc=False):
-    """A slot's manifest, its classes, its chain of deltas, its earliest timers."""
-
-    entries: tuple[SegmentSlice, ...] = ()
-    """Newest first."""
-    chains: tuple[tuple[int, str], ...] = ((0, ""),)
-    next_event_timer: int | None = None
-    """A lower bound, like the next: after a move the report of the next epoch corrects it (J8)."""
-    next_wall_timer: int | None = None
-    classes: tuple[SlotClass, ...] = ()
-
-    def base(self, came: tuple[Came, ...] = ()) -> SlotBase:
-        """What a task of this slot starts from."""
-        return SlotBase(self.entries, self.chains, self.classes, came)
 
 
 def first_slot(slot: int) -> SlotLedger:
@@ -42,17 +25,12 @@ def first_slot(slot: int) -> SlotLedger:
     return SlotLedger(classes=(SlotClass(slot, 0),))
 
 
-def next_chain(chain: str, segment: str | None) -> str:
-    """The chain after a delta; a slot that changed nothing keeps its chain."""
-    return chain if segment is None else xxhash.xxh3_128_hexdigest(f"{chain}\n{segment}".encode())
-
-
 def entry_of(delta: SlotDelta, epoch: int, position: int) -> SegmentSlice | None:
     """The manifest entry of a delta in a commit at a log position."""
     if delta.segment is None:
         return None
     at = position if delta.rides else 0
-    return SegmentSlice(delta.segment, epoch, delta.rows, delta.bytes, at=at)
+    return SegmentSlice(delta.segment, epoch, delta.rows, delta.bytes, False, at)
 
 
 def with_delta(
@@ -62,8 +40,8 @@ def with_delta(
     entries, chains = slot.entries, slot.chains
     if entry is not None:
         entries = (entry, *entries)
-        kept = chains[-(chains_kept - 1) :] if chains_kept > 1 else ()
-        chains = (*kept, (epoch, next_chain(chains[-1][1], entry.segment)))
+        chain = next_chain(last_chain(chains), entry.segment)
+        chains = with_chain(chains, epoch, chain, chains_kept)
     return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer, slot.classes)
 
 
@@ -100,8 +78,8 @@ def with_entries(
     slot: SlotLedger, entries: tuple[SegmentSlice, ...], epoch: int, why: str
 ) -> SlotLedger:
     """A slot whose entries a person has replaced; no cache of it stays valid."""
-    chain = next_chain(slot.chains[-1][1], why)
-    return msgspec.structs.replace(slot, entries=entries, chains=((epoch, chain),))
+    chain = next_chain(last_chain(slot.chains), why)
+    return msgspec.structs.replace(slot, entries=entries, chains=only_chain(epoch, chain))
 
 
 def newest_first(entries: Iterable[SegmentSlice]) -> tuple[SegmentSlice, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import xxhash
 
 from headrace.limits import Limits
-from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.classes import SlotLedger
 
 Shard = dict[int, SlotLedger]
 """Slot -> its manifest, for all slots of a shard."""

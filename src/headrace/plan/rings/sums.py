@@ -10,8 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-from headrace.plan.rings.classes import SegmentSlice
-from headrace.plan.rings.manifest import SlotLedger
+from headrace.plan.rings.classes import SegmentSlice, SlotLedger
 
 Slots = Mapping[str, Mapping[int, SlotLedger]]
 
@@ -29,7 +28,11 @@ class ManifestSums:
         self._positions: list[int] = []
         self._timers: list[tuple[int, str, int]] | None = []
         """A heap of (when, computation, slot), also of times that no longer hold; None: to be
-        made from the manifests."""
+        made from the manifests, once commits change few of them."""
+        self._earliest: int | None = None
+        """The earliest timer, while there is no heap and `_is_known`."""
+        self._is_known = False
+        self._most_changed = False
         for name, of_name in slots.items():
             for slot, state in of_name.items():
                 self.replaced(name, slot, None, state)
@@ -64,16 +67,20 @@ class ManifestSums:
             if not self._riding[entry.at]:
                 del self._riding[entry.at]
 
-    def timers(self, found: Sequence[tuple[int, str, int]], slots: int) -> None:
-        """Some of a number of slots have another earliest wall-time timer.
+    def timers(self, name: str, found: Sequence[int], slots: Mapping[int, SlotLedger]) -> None:
+        """Some slots of a computation have another earliest wall-time timer.
 
-        Where most have, a new heap is cheaper than a push and a pop for each.
+        Where most have, in commit after commit, no heap is kept at all: to look at every slot once
+        is cheaper than a push and a pop for each.
         """
-        if self._timers is None or len(found) * 8 > slots + 64:
+        self._is_known = False
+        self._most_changed = len(found) * 8 > len(slots) + 64
+        if self._most_changed:
             self._timers = None
-            return
-        for timer in found:
-            heapq.heappush(self._timers, timer)
+        elif self._timers is not None:
+            for slot in found:
+                if (at := slots[slot].next_wall_timer) is not None:
+                    heapq.heappush(self._timers, (at, name, slot))
 
     def replaced(
         self, name: str, slot: int, before: SlotLedger | None, after: SlotLedger | None
@@ -87,6 +94,8 @@ class ManifestSums:
                 self.remove(entry)
         timer = None if after is None else after.next_wall_timer
         changed = before is None or timer != before.next_wall_timer
+        if changed:
+            self._is_known = False
         if changed and timer is not None and self._timers is not None:
             heapq.heappush(self._timers, (timer, name, slot))
 
@@ -104,6 +113,14 @@ class ManifestSums:
     def next_wall_timer(self, slots: Slots) -> int | None:
         """When the earliest wall-time timer of all slots is due."""
         timers = self._timers
+        if timers is None and self._most_changed:
+            if not self._is_known:
+                times = [
+                    state.next_wall_timer for each in slots.values() for state in each.values()
+                ]
+                self._earliest = min([at for at in times if at is not None], default=None)
+                self._is_known = True
+            return self._earliest
         if timers is None or len(timers) > 1024 + 4 * sum(map(len, slots.values())):
             timers = self._timers = [  # most were out of date
                 (at, name, slot)

@@ -37,7 +37,7 @@ def encode_outbox(parcel: Parcel, ring: Ring) -> tuple[bytes, tuple[int, ...]]:
 
 def files_for(order: WorkOrder, consumer: str, slot: int) -> Iterator[OutboxFile]:
     """The files that may have rows for a slot, in the order of labels."""
-    came = {each.slot for each in order.bases[consumer][slot].came}
+    came = {each.slot for each in order.base(consumer, slot).came}
     for file in sorted(order.outbox.get(consumer, ()), key=lambda f: f.label):
         if slot in file.slots or not came.isdisjoint(file.slots):
             yield file

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headrace.engine.jobs.order_parts import PartsWriter
+from headrace.limits import Limits
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.stragglers import WorkMark
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
 from headrace.plan.units import slot_label, slots_of_task
+from headrace.store.memory import MemoryStore
+from headrace.system import System
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, Workers
 from headrace.testing.simulator.faults import kinds
@@ -28,6 +32,8 @@ from headrace.worker.reader import run_reader
 
 Work = Callable[[Worker], list[Envelope]]
 Rows = list[Envelope]
+Sent = Callable[[Worker], WorkOrder]
+"""A work order as a worker gets it."""
 
 BEFORE, DURING, SEALING, AFTER, CALLING = (
     "before its user code",
@@ -42,6 +48,7 @@ _POINTS = {
     CALLING: ("after-intent-write", "after-call", "after-result-write"),
 }
 _TRIES_MAX = 4
+_SMALL_PARTS = Limits(order_slots_min=0, order_parts=3, shard_slots=1)
 
 
 class JobAborted(Exception):
@@ -77,6 +84,9 @@ class SimulatedSubstrate:
         """Both clocks move on."""
         self.repeats = False
         """Whether two attempts of a task must make the same output."""
+        self._writers: dict[object, PartsWriter] = {}
+        """Driver -> the parts of its work orders."""
+        self._parts = MemoryStore(System(limits=_SMALL_PARTS))
         self._moments: tuple[str, ...] = _MOMENTS
         if topology.uses_services():
             self._moments = (*_MOMENTS, CALLING, CALLING)
@@ -95,9 +105,10 @@ class SimulatedSubstrate:
                 "again: slots that lost nothing run twice"
             )
         self._torn.discard(job)
+        sent = self._send(task)
         rows: Rows = []
         for number in range(len(task.plan.reads)):
-            rows += self._unit(task, 0, number, _reading(task, number))
+            rows += self._unit(task, 0, number, _reading(sent, number))
         for level in range(1, self.topology.depth + 1):
             self._abort_perhaps(task, level)
             arrived: list[Rows] = [[] for _ in range(tasks_at(task.plan, level))]
@@ -106,13 +117,29 @@ class SimulatedSubstrate:
             rows = []
             for number, received in enumerate(arrived):
                 self._chance.random.shuffle(received)
-                work = _working(task, level, number, received)
+                work = _working(sent, level, number, received)
                 self._sleep_perhaps(task, level, number, work)
                 rows += self._unit(task, level, number, work)
         reports = [decode_report(row.body) for row in rows if row.header.kind == REPORT]
         if job not in self._torn and all(report.error is None for report in reports):
             self._whole.add(job)
         return reports
+
+    def _send(self, task: WorkOrder) -> Sent:
+        """Sends a work order in parts, however few slots it has; each worker puts it together."""
+        writer = self._writers.setdefault(self.driver(), PartsWriter(self._parts))
+        sent = writer.split(task)
+
+        def put_together(worker: Worker) -> WorkOrder:
+            found = worker.parts.open(self._parts, sent)
+            if found.bases != task.bases or found.came != task.came:
+                raise Violation(
+                    f"a worker put together another work order of epoch {task.plan.epoch} than "
+                    f"the driver sent: {found.bases} and not {task.bases}"
+                )
+            return found
+
+        return put_together
 
     def give_up_when(self, look: Callable[[], bool]) -> None:
         """The driver that runs gives up its jobs when `look` says so."""
@@ -277,9 +304,9 @@ def _failed(rows: Rows) -> bool:
     return any(report.error is not None for report in reports)
 
 
-def _reading(task: WorkOrder, number: int) -> Work:
-    return lambda worker: list(run_reader(worker, task, number))
+def _reading(sent: Sent, number: int) -> Work:
+    return lambda worker: list(run_reader(worker, sent(worker), number))
 
 
-def _working(task: WorkOrder, level: int, number: int, received: Rows) -> Work:
-    return lambda worker: list(run_level(worker, task, level, number, received))
+def _working(sent: Sent, level: int, number: int, received: Rows) -> Work:
+    return lambda worker: list(run_level(worker, sent(worker), level, number, received))

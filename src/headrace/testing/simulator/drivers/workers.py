@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.engine.jobs.order_parts import PartsReader
 from headrace.model.record import Record, Timer
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
@@ -75,6 +76,7 @@ class Worker(Runtime):
         self.dies_after: int | None = None
         """After how many more hooks the running task dies."""
         self.busy = False
+        self.parts = PartsReader()
 
     def live(self, node: Node) -> Live:
         found = self._live.get(node.name)
