@@ -26,6 +26,8 @@ from headrace import (
     sources,
     state,
 )
+from headrace.limits import LIMITS
+from headrace.log import paths
 
 pytestmark = pytest.mark.spark
 
@@ -97,6 +99,35 @@ def test_a_window_closes_in_the_epoch_in_which_its_source_passed_it_and_each_epo
     for epoch in range(1, 9):
         found = replay(pipeline, checkpoint=str(tmp_path / "checkpoint"), epoch=epoch)
         assert found.equal, found.differences
+
+
+class Total(Computation):
+    """Sums up numbers."""
+
+    total: int = state(0)
+
+    def process_record(self, record: Record[dict[str, int]], ctx: Context) -> None:
+        self.total += record.value["n"]
+        ctx.produce({"key": ctx.key, "total": self.total})
+
+
+def test_many_slots_are_sent_in_parts_and_workers_put_them_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    values = [{"n": n, "key": n % 150} for n in range(600)]
+    pipeline, sink = Pipeline("many slots"), sinks.memory()
+    pipeline.read("numbers", sources.memory(values))
+    pipeline.compute(Total, inputs={"numbers": "key"}, outputs="totals")
+    pipeline.stream("totals").write(sink)
+    checkpoint = tmp_path / "checkpoint"
+    pipeline.run(
+        checkpoint=str(checkpoint), spark=spark, slots=LIMITS.order_slots_min,
+        until="caught_up", epoch_records=150,
+    )  # fmt: skip
+    last = {row["key"]: row["total"] for row in sink.epochs[4]}
+    assert last == {key: sum(range(key, 600, 150)) for key in range(150)}
+    parts = [name for name in os.listdir(checkpoint / paths.WORK) if paths.is_order_part(name)]
+    assert sorted(int(name.split("-")[0]) for name in parts) == [2, 3, 4]
 
 
 # Tasks that die, code that fails.

@@ -193,7 +193,7 @@ class OutboxFile(msgspec.Struct, frozen=True, gc=False):
     """Of carried records whose consumer has a percentile watermark: their timestamps (D13)."""
 
 
-class SlotDelta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class SlotDelta(msgspec.Struct, frozen=True, gc=False):
     """The changes of one slot of a computation."""
 
     segment: str | None

@@ -77,6 +77,19 @@ def test_orphans_of_closed_epochs_go_and_those_of_the_open_one_stay() -> None:
         assert left == [orphan(21), orphan(22)], directory
 
 
+def test_the_parts_that_an_open_order_may_name_stay_and_older_ones_go() -> None:
+    driver = driver_of(counting(VALUES), MemoryStore(limited(order_parts=4)))
+    run(driver, 20)
+    for epoch in range(12, 22):
+        for label in ("order", paths.ORDER_PART):
+            name = paths.content_name(epoch, label, DIGEST)
+            driver.store.write(f"{paths.WORK}/{name}", b"")
+    collected(driver)
+    left = sorted(paths.parse_content_name(n)[:2] for n in driver.store.list(paths.WORK))
+    parts = [(epoch, paths.ORDER_PART) for epoch in range(18, 22)]
+    assert left == sorted([*parts, (21, "order")])
+
+
 def test_a_zombie_that_writes_late_is_swept_the_next_time() -> None:
     driver = driver_of(counting(VALUES), MemoryStore(FILES))
     run(driver, 20)

@@ -54,7 +54,7 @@ class Leader:
         return WorkOrder(
             plan, "id", {}, {}, self.ledger.bases(plan, changes), {},
             came={name: change.came for name, change in changes.items()},
-            step=self.ledger.manifests.step({n: change.slots for n, change in changes.items()}),
+            step=self.ledger.manifests.step(changes),
         )  # fmt: skip
 
     def send(self) -> tuple[WorkOrder, SentOrder]:
@@ -89,9 +89,7 @@ def test_a_worker_that_had_the_last_order_reads_one_part() -> None:
     assert reader.parts_read == before + 1
 
 
-def test_a_worker_that_has_nothing_or_is_behind_has_every_slot_after_one_order() -> (
-    None
-):
+def test_a_worker_that_has_nothing_or_is_behind_has_every_slot_after_one_order() -> None:
     leader, behind = led(6)
     for _ in range(2):
         leader.send()

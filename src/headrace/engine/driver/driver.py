@@ -80,8 +80,7 @@ class Driver:
         waiter: Waiter,
         on_job: Callable[[bool], None],
     ) -> None:
-        self.topology = setup.topology
-        self.graph = setup.topology.graph
+        self.topology, self.graph = setup.topology, setup.topology.graph
         self.store = setup.store
         self.options = setup.options
         self.substrate = setup.substrate
@@ -132,8 +131,7 @@ class Driver:
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
         self._checked_s = float("-inf")
-        self._final_rounds = 0
-        self._voids = 0
+        self._final_rounds = self._voids = 0
         self.notices: list[str] = []
         """Changes that the start has found and accepted."""
 
@@ -330,9 +328,7 @@ class Driver:
             rings=self.ledger.refs(plan, changes),
             bases=self.ledger.bases(plan, changes),
             came={name: change.came for name, change in changes.items()},
-            step=self.ledger.manifests.step(
-                {name: change.slots for name, change in changes.items()}
-            ),
+            step=self.ledger.manifests.step(changes),
             outbox=self.ledger.outbox,
         )
 

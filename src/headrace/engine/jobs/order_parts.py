@@ -25,7 +25,7 @@ from headrace.log import paths
 from headrace.log.content import digest_of, verify
 from headrace.plan.epoch import SlotDelta, SlotsStep, WorkOrder
 from headrace.plan.rings.classes import SlotLedger
-from headrace.plan.rings.manifest import entry_of, with_delta
+from headrace.plan.rings.manifest import fold_deltas
 from headrace.plan.rings.shards import shard_content, shard_of
 from headrace.store.store import Store
 
@@ -168,11 +168,9 @@ def _add(slots: Slots, part: OrderPart) -> None:
     """Adds a part. A slot that is not known yet comes as a whole, in this part or a later one."""
     for name, deltas in part.deltas.items():
         known = slots.setdefault(name, {})
-        for slot, delta in deltas.items():
-            before = known.get(slot)
-            if before is not None:
-                entry = entry_of(delta, part.epoch, part.position)
-                known[slot] = with_delta(before, delta, part.epoch, entry, part.chains_kept)
+        if not deltas.keys() <= known.keys():
+            deltas = {slot: delta for slot, delta in deltas.items() if slot in known}
+        fold_deltas(known, deltas, part.epoch, part.position, part.chains_kept)
     for name, whole in part.slots.items():
         slots.setdefault(name, {}).update(whole)
     for name, gone in part.gone.items():

@@ -36,9 +36,17 @@ def last_epoch(chains: str) -> int:
 def with_chain(chains: str, epoch: int, chain: str, kept: int) -> str:
     """The last `kept` chains, after a new one."""
     found = f"{chains} {epoch}:{chain}"
-    for _ in range(found.count(" ") + 1 - max(kept, 1)):
+    surplus = found.count(" ") + 1 - (kept or 1)
+    while surplus > 0:
         found = found[found.index(" ") + 1 :]
+        surplus -= 1
     return found
+
+
+def with_segment(chains: str, epoch: int, segment: str, kept: int) -> str:
+    """The last `kept` chains, after a delta."""
+    chain = next_chain(chains[chains.rindex(":") + 1 :], segment)
+    return with_chain(chains, epoch, chain, kept)
 
 
 def epochs_of(chains: str) -> dict[str, int]:

@@ -6,7 +6,7 @@ The leader carries out moves; whoever reads the log takes the shards that the en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 
 import msgspec
@@ -14,11 +14,10 @@ import msgspec
 from headrace.limits import Limits
 from headrace.plan.epoch import Adoption, Commit, Drop, SlotDelta, SlotsStep
 from headrace.plan.rings.changes import RingChange
-from headrace.plan.rings.classes import SegmentSlice, SlotLedger, joined
+from headrace.plan.rings.classes import SlotLedger, joined
 from headrace.plan.rings.manifest import (
-    entry_of,
+    fold_deltas,
     with_adoption,
-    with_delta,
     with_entries,
 )
 from headrace.plan.rings.shards import Shards, shard_of
@@ -44,9 +43,9 @@ class SlotManifests:
         self._changed: dict[str, set[int]] = {}
         """Slots that the last commit has changed in another way than by a delta."""
 
-    def step(self, moved: Mapping[str, Iterable[int]]) -> SlotsStep:
-        """What the last commit has changed; `moved` are the slots of the open plan's moves."""
-        slots = {name: list(of_name) for name, of_name in moved.items()}
+    def step(self, changes: Mapping[str, RingChange]) -> SlotsStep:
+        """What the last commit has changed; `changes` are those of the open plan."""
+        slots = {name: list(change.slots) for name, change in changes.items()}
         if self._last is None:
             return SlotsStep(self._state, 0, 0, {}, None, self.slots, 0, slots)
         epoch, deltas = self._last.epoch, self._last.deltas
@@ -136,19 +135,9 @@ class SlotManifests:
     ) -> None:
         """The deltas of one computation; the sums get them all at once."""
         known = self.slots[name] if deltas else {}
-        added: list[SegmentSlice] = []
-        timers: list[int] = []
-        for slot, delta in deltas.items():
-            before = known[slot]
-            entry = entry_of(delta, epoch, position)
-            known[slot] = with_delta(before, delta, epoch, entry, chains_kept)
-            if entry is not None:
-                added.append(entry)
-            timer = delta.next_wall_timer
-            if timer is not None and timer != before.next_wall_timer:
-                timers.append(slot)
-        self.tally.add(added)
-        self.tally.timers(name, timers, known)
+        folded = fold_deltas(known, deltas, epoch, position, chains_kept)
+        self.tally.add(folded.entries)
+        self.tally.timers(name, folded.timers, known)
 
     def _adopt(self, adoption: Adoption, position: int) -> None:
         before = self.slots[adoption.computation][adoption.slot]

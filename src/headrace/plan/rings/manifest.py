@@ -6,12 +6,13 @@ has the same manifests for them as the leader (J12).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from headrace.plan.epoch import Adoption, SlotDelta
-from headrace.plan.rings.chains import last_chain, next_chain, only_chain, with_chain
+from headrace.plan.rings.chains import last_chain, next_chain, only_chain, with_segment
 from headrace.plan.rings.classes import (
     SegmentSlice,
     SlotClass,
@@ -25,24 +26,41 @@ def first_slot(slot: int) -> SlotLedger:
     return SlotLedger(classes=(SlotClass(slot, 0),))
 
 
-def entry_of(delta: SlotDelta, epoch: int, position: int) -> SegmentSlice | None:
-    """The manifest entry of a delta in a commit at a log position."""
-    if delta.segment is None:
-        return None
-    at = position if delta.rides else 0
-    return SegmentSlice(delta.segment, epoch, delta.rows, delta.bytes, False, at)
+class FoldedDeltas(NamedTuple):
+    """What the deltas of a commit have brought to the slots of a computation."""
+
+    entries: list[SegmentSlice]
+    timers: list[int]
+    """Slots with another earliest wall-time timer."""
 
 
-def with_delta(
-    slot: SlotLedger, delta: SlotDelta, epoch: int, entry: SegmentSlice | None, chains_kept: int
-) -> SlotLedger:
-    """A slot after the delta of a commit."""
-    entries, chains = slot.entries, slot.chains
-    if entry is not None:
-        entries = (entry, *entries)
-        chain = next_chain(last_chain(chains), entry.segment)
-        chains = with_chain(chains, epoch, chain, chains_kept)
-    return SlotLedger(entries, chains, delta.next_event_timer, delta.next_wall_timer, slot.classes)
+def fold_deltas(
+    slots: dict[int, SlotLedger],
+    deltas: Mapping[int, SlotDelta],
+    epoch: int,
+    position: int,
+    chains_kept: int,
+) -> FoldedDeltas:
+    """Adds the deltas of a commit at a log position to the slots of a computation.
+
+    There may be ten thousand, so this is one loop.
+    """
+    added: list[SegmentSlice] = []
+    timers: list[int] = []
+    for slot, delta in deltas.items():
+        before = slots[slot]
+        entries, chains, segment = before.entries, before.chains, delta.segment
+        if segment is not None:
+            at = position if delta.rides else 0
+            entry = SegmentSlice(segment, epoch, delta.rows, delta.bytes, False, at)
+            added.append(entry)
+            entries = (entry, *entries)
+            chains = with_segment(chains, epoch, segment, chains_kept)
+        timer = delta.next_wall_timer
+        if timer is not None and timer != before.next_wall_timer:
+            timers.append(slot)
+        slots[slot] = SlotLedger(entries, chains, delta.next_event_timer, timer, before.classes)
+    return FoldedDeltas(added, timers)
 
 
 def adopts(run: Iterable[SegmentSlice], slot: SlotLedger) -> bool:
