@@ -62,8 +62,8 @@ def changed_slots(commit: Commit) -> Iterator[tuple[str, int]]:
             if delta.segment is not None:
                 yield name, slot
     for name, slot in dict.fromkeys((each.computation, each.slot) for each in commit.adoptions):
-        delta = commit.deltas.get(name, {}).get(slot)
-        if delta is None or delta.segment is None:
+        beside = commit.deltas.get(name, {}).get(slot)
+        if beside is None or beside.segment is None:
             yield name, slot
 
 
