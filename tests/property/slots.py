@@ -64,9 +64,9 @@ class Slots:
 
     def base(self, slot: int) -> SlotBase:
         changes = changes_in(self.ledger, self.plan)
-        known = self.ledger.bases(self.plan, changes)[NAME][slot]
+        known = self.ledger.bases(self.plan, changes)[NAME]
         came = changes[NAME].came.get(slot, ()) if NAME in changes else ()
-        return SlotBase(known.entries, known.chains, known.classes, came)
+        return known[slot].base(came)
 
     def write(self, slot: int, changes: dict) -> str | None:
         """An attempt's segment, which counts for nothing yet."""

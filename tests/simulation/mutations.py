@@ -206,18 +206,21 @@ def names_are_not_synced() -> AbstractContextManager[Any]:
 def digests_are_ignored() -> AbstractContextManager[Any]:
     """B3: nobody looks which output of a producer its consumers saw."""
 
-    def by_label(topology: Any, task: Any, reports: Any) -> Any:
-        found = {report.label: report for report in reports}
+    def by_host(topology: Any, task: Any, reports: Any) -> Any:
+        by_label = {report.label: report for report in reports}
         for report in reports:
             if report.error == "Torn":
                 return verdict_module.RunAgain(report.message)
+        found: dict[str, list[Any]] = {}
         for host in (*topology.graph.injectors, *topology.keyed):
+            found[host] = []
             for label in labels_of(topology, task, host):
-                if label not in found:
+                if label not in by_label:
                     return verdict_module.RunAgain(f"no report of {label}")
+                found[host].append(by_label[label])
         return found
 
-    return patch.object(verdict_module, "_by_label", by_label)
+    return patch.object(verdict_module, "_by_host", by_host)
 
 
 def missing_blobs_are_overlooked() -> AbstractContextManager[Any]:

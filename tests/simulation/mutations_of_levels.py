@@ -29,14 +29,14 @@ __all__ = [
 
 def equal_outputs_are_not_one() -> AbstractContextManager[Any]:
     """B3: a label that is reported twice drops the epoch, though both made the same."""
-    by_label = verdict_module._by_label
+    by_host = verdict_module._by_host
 
     def strict(topology: Any, task: Any, reports: Any) -> Any:
         if len({report.label for report in reports}) < len(reports):
             return verdict_module.RunAgain("a label was reported twice")
-        return by_label(topology, task, reports)
+        return by_host(topology, task, reports)
 
-    return patch.object(verdict_module, "_by_label", strict)
+    return patch.object(verdict_module, "_by_host", strict)
 
 
 def ties_fall_as_they_come() -> AbstractContextManager[Any]:

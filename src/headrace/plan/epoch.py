@@ -166,9 +166,8 @@ class WorkOrder(msgspec.Struct, frozen=True):
 
     def base(self, computation: str, slot: int) -> SlotBase:
         """What a slot starts from."""
-        known = self.bases[computation][slot]
         came = self.came.get(computation, {}).get(slot, ())
-        return SlotBase(known.entries, known.chains, known.classes, came)
+        return self.bases[computation][slot].base(came)
 
 
 class OutboxFile(msgspec.Struct, frozen=True, gc=False):

@@ -72,6 +72,10 @@ class SlotLedger(msgspec.Struct, frozen=True, gc=False):
     next_wall_timer: int | None = None
     classes: tuple[SlotClass, ...] = ()
 
+    def base(self, came: tuple[Came, ...] = ()) -> SlotBase:
+        """What a task of this slot starts from."""
+        return SlotBase(self.entries, self.chains, self.classes, came)
+
 
 class SlotBase(msgspec.Struct, frozen=True, gc=False):
     """What a slot starts from: its manifest entries, and the chain that proves a cache fresh."""
