@@ -23,8 +23,9 @@ from headrace.engine.upkeep import compactor
 from headrace.engine.upkeep.compactor import Compactor
 from headrace.plan.decisions import next_step
 from headrace.plan.rings import changes
+from headrace.plan.rings.chains import last_chain, next_chain, only_chain
 from headrace.plan.rings.changes import RingChange, change_ring
-from headrace.plan.rings.manifest import SlotLedger, next_chain
+from headrace.plan.rings.classes import SlotLedger
 from headrace.plan.rings.refs import RingRef, RingStep
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.towards import moves_towards, net_moves
@@ -140,8 +141,8 @@ def moves_carry_no_shards() -> AbstractContextManager[Any]:
 
 def numbers_that_are_free_begin_as_before() -> AbstractContextManager[Any]:
     """J10: a slot that takes a free number has the first chain of the slot that had it before."""
-    old = "chains = (*state.chains, (epoch - 1, digest.hexdigest()))[-chains_kept:]"
-    new = f"{old}\n    chains = chains if before else ((epoch - 1, f'slot {{slot}}'),)"
+    old = "chains = with_chain(state.chains, epoch - 1, digest.hexdigest(), chains_kept)"
+    new = f"{old}\n    chains = chains if before else only_chain(epoch - 1, f'slot-{{slot}}')"
     return applied(Mutation("", changes, "_changed", old, new))
 
 
@@ -149,8 +150,8 @@ def chains_of_all_slots_begin_again() -> AbstractContextManager[Any]:
     """J6: a ring change ends the chains of all slots, so that no cache stays warm."""
 
     def begun(state: SlotLedger, version: int, epoch: int) -> SlotLedger:
-        chain = next_chain(state.chains[-1][1], f"ring {version}")
-        return msgspec.structs.replace(state, chains=((epoch - 1, chain),))
+        chain = next_chain(last_chain(state.chains), f"ring {version}")
+        return msgspec.structs.replace(state, chains=only_chain(epoch - 1, chain))
 
     def changed(
         ref: RingRef, ring: Ring, slots: Mapping[int, SlotLedger], moves: Any, epoch: int, kept: int

@@ -16,6 +16,7 @@ from headrace.model.record import Record, Timer
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
+from headrace.plan.rings.chains import last_epoch
 from headrace.plan.rings.classes import SlotBase
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.cache import OpenSlot, WorkerCache
@@ -63,7 +64,7 @@ class _WatchedCache(WorkerCache):
         known, built = 0 if had is None else had.epoch, self.slots_built
         opened = super().open(store, checkpoint, computation, slot, base, records)
         if had is not None and self.slots_built > built:
-            self._rebuilt.append(Rebuilt(computation, slot, known, base.chains[-1][0]))
+            self._rebuilt.append(Rebuilt(computation, slot, known, last_epoch(base.chains)))
         return opened
 
 
