@@ -140,6 +140,13 @@ def run_until_seen(driver: Any, sink: Any, rows: int) -> None:
         run(driver)
 
 
+def run_until_refused(driver: Any) -> None:
+    """A slow server may show a replaced file only in the next listing."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        run(driver)
+
+
 def test_a_watched_prefix_is_read_as_it_grows_and_a_replaced_object_is_refused(url: str) -> None:
     topology, sink = watching(url)
     checkpoint = MemoryStore()
@@ -149,17 +156,18 @@ def test_a_watched_prefix_is_read_as_it_grows_and_a_replaced_object_is_refused(u
     run_until_seen(driver, sink, 2)
     put(url, a_txt=b"1\n", deep__c_txt=b"4")
     run_until_seen(driver, sink, 4)
-    assert sink.rows == ["2", "3", "1", "4"]
+    # A listing that began before both files were there may show either first.
+    assert sink.rows[:2] == ["2", "3"] and sorted(sink.rows[2:]) == ["1", "4"]
     put(url, b_txt=b"2\n4\n")
     with pytest.raises(SourceError, match=r"in/b\.txt was rewritten"):
-        run(driver)
+        run_until_refused(driver)
     with pytest.raises(SourceError, match=r"in/b\.txt was rewritten"):
         driver_of(topology, checkpoint)
     put(url, b_txt=b"2\n3\n")
     run(driver_of(topology, checkpoint))
     put(url, d_txt=b"5")
     run(driver_of(topology, checkpoint))
-    assert sink.rows == ["2", "3", "1", "4", "5"]
+    assert sorted(sink.rows[2:]) == ["1", "4", "5"]
 
 
 def expected() -> list[tuple[str, int]]:
