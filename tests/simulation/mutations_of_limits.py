@@ -15,6 +15,7 @@ from tests.property.limits.mutations import (
     new_first,
     no_cap,
     no_hold,
+    the_end_waits_for_nothing,
 )
 
 from headrace.engine.driver import driver as driver_module
@@ -35,6 +36,7 @@ __all__ = [
     "no_cap",
     "no_hold",
     "stragglers_are_given_up_again",
+    "the_end_waits_for_nothing",
     "waiting_records_are_collected",
     "waiting_records_are_forgotten",
 ]

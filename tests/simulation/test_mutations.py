@@ -117,6 +117,7 @@ FOUND_BY: dict[str, int] = {
     "standbys_take_over_from_anybody": 20,
     "starts_go_on_from_a_stop_that_is_not_complete": 13,
     "stops_are_in_memory": 4,
+    "the_end_waits_for_nothing": 93,
     "the_log_is_trimmed_under_old_epochs": 24,
     "the_log_is_trimmed_under_segments": 13,
     "the_savepoint_is_not_kept": 30,

@@ -221,6 +221,9 @@ class Life:
                     if limit is not None:
                         limited[f"{name}/{slot}"] = limit
             chance.note(f"slots have limits: {limited}")
+        elif driver.settings.limited and self._scene.tuning.limits_stay:
+            # Each is at least 1, so that all records run in the end.
+            limited = {label: max(1, n) for label, n in driver.settings.limited.items()}
         elif not driver.settings.limited or chance.random.random() < 0.6:
             return  # limits stay for a while
         driver.settings = msgspec.structs.replace(driver.settings, limited=limited)

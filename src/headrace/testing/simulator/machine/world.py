@@ -109,6 +109,8 @@ class Tuning:
         """How often this may still happen; it is no fault, and has no part in their budget."""
         self.moves_back = False
         """Whether rings change between few slots and over few intervals, back and forth."""
+        self.limits_stay = False
+        """Whether limits of slots stay until all input has ended."""
         self.limits = Limits(
             shard_slots=dice.choice((1, 2, 64)),
             ring_steps_max=dice.choice((1, 2, 16)),

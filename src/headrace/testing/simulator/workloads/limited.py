@@ -89,6 +89,7 @@ class Limited:
             chance.kinds |= {kinds.SLOT_SLEEPS} if dice.random() < 0.4 else set()
             chance.kinds |= {kinds.RING_CHANGES} if dice.random() < 0.4 else set()
             chance.budget += 10
+        simulation.tuning.limits_stay = Random(f"{chance.seed} limits stay").random() < 0.25
 
     def pipeline(self) -> PipelineBuilder:
         """Two levels, the first with timers."""
