@@ -133,7 +133,7 @@ FOUND_BY: dict[str, int] = {
     "unsettled_requests_move_on": 11,
     "voided_rings_stay": 19,
     "voids_close_epochs": 3,
-    "wanted_rings_are_decided_again": 106,
+    "wanted_rings_are_decided_again": 3,
     "weak_rows_that_were_refused_are_let_go": 4,
     "weak_rows_that_were_refused_run_their_job_again": 4,
     "zombies_make_their_own_directory": 45,
