@@ -184,6 +184,9 @@ class Deploys:
                 return
             if self._faults and self._lacks_a_driver(alive) and self.random.random() < 0.1:
                 alive.append(self._start(self.log.in_force, START))
+            if until_all_end and turn == CALM_TURNS_MAX // 2 and self._lacks_a_driver(alive):
+                # A candidate waits for a driver to hand over: an operator starts one.
+                alive.append(self._start(self.log.in_force, START))
             asks = self._faults and self.log.epoch > 1 and self._asked < REQUESTS_MAX
             if asks and self.random.random() < 0.01:
                 self._ask()

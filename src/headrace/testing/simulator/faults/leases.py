@@ -37,8 +37,20 @@ class _Look:
     done: int | None = None
     """The generation whose lease said that all is done, whatever the log said at that time."""
 
-    def shows(self) -> tuple[int, int | None]:
-        return self.generation, self.lease["count"] if self.lease else None
+
+def _last_sign_of_life(looks: Sequence[_Look]) -> float:
+    """When the leader of the last look was heard: a count that was not seen before.
+
+    An older copy of the lease, or none, says nothing about the leader.
+    """
+    generation, highest, at = None, -1, 0.0
+    for look in looks:
+        count = look.lease["count"] if look.lease else -1
+        if look.generation != generation:
+            generation, highest, at = look.generation, count, look.at
+        elif count > highest:
+            highest, at = count, look.at
+    return at
 
 
 class Leases:
@@ -135,19 +147,16 @@ class Leases:
             return
         if last.lease is not None and last.lease["state"] == "done":
             raise Violation(f"{who} took over though its leader was done")
-        same = last.at
-        for look in reversed(looks):
-            if look.shows() != last.shows():
-                break
-            same = look.at
+        heard = _last_sign_of_life(looks)
         length_s = last.lease["length_s"] if last.lease else life.lease_s
-        if last.at - same < length_s - 1e-6:
+        if last.at - heard < length_s - 1e-6:
             raise Violation(
-                f"{who} took over after {last.at - same:.1f} s of silence; a lease lasts {length_s}"
+                f"{who} took over after {last.at - heard:.1f} s of silence; a lease lasts "
+                f"{length_s}"
             )
         if isinstance(leader, ConductedLife) and leader.leads and not leader.asleep:
             disturbed = max(leader.last_unwell, leader.began_to_lead)
-            if disturbed < same and not any(look.spoilt for look in looks if look.at >= same):
+            if disturbed < heard and not any(look.spoilt for look in looks if look.at >= heard):
                 raise Violation(
                     f"{who} took over from driver {leader.number}, which nothing has disturbed "
                     f"for {self._uptime_s() - disturbed:.1f} s"
