@@ -16,6 +16,7 @@ from headrace.errors import StoreError, Unheard
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import ControlRequest, ControlState
+from headrace.testing.simulator.checkers.control_checker import DAMAGE
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.readers import Visitor
 from headrace.testing.simulator.drivers.scene import Scene
@@ -118,5 +119,5 @@ class DamagingLife(RequesterLife):
     def _run(self) -> None:
         queue = RequestQueue(self._scene.new_store())
         last = max((int(name) for name in queue.names() if name.isdigit()), default=0)
-        if queue.put(last + 1, b"no request"):
+        if queue.put(last + 1, DAMAGE):
             self._scene.chance.note(f"requester {self.number} puts damage at {last + 1}")
