@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 
 import pytest
 from tests.servers.kinds import KINDS, Server
@@ -33,3 +35,22 @@ def server_of(kind: str) -> Server:
 def store_on(kind: str) -> Store:
     """An empty store on a server."""
     return open_store(server_of(kind).new_url())
+
+
+_SAVES_S = {"azurite": 7.0}
+"""Server -> how long after its last request it has saved what it confirmed."""
+
+
+def kill_server(server: Server, client: int) -> None:
+    """Kills a server, as a power loss would; `client` is the process of a driver.
+
+    Azurite saves its index every five seconds. A kill loses what it has confirmed since, and no
+    client can make that good: so the driver rests until all is saved.
+    """
+    rests_s = _SAVES_S.get(server.name, 0.0)
+    if rests_s:
+        os.kill(client, signal.SIGSTOP)
+        time.sleep(rests_s)
+    server.process.kill()
+    if rests_s:
+        os.kill(client, signal.SIGCONT)

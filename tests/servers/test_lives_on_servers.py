@@ -25,7 +25,7 @@ import pytest
 from tests.servers.kinds import Server
 from tests.servers.pipelines import below
 from tests.servers.proxy import Proxy
-from tests.servers.stores import chosen, server_of
+from tests.servers.stores import chosen, kill_server, server_of
 from tests.spark.support import environment, lines_of
 
 import headrace
@@ -267,7 +267,7 @@ def test_a_server_that_is_killed_and_one_that_hangs_are_waited_for(
     life = Life("lives", places, "local[2]")
     try:
         assert life.next_epoch()
-        server.process.kill()
+        kill_server(server, life.process.pid)
         time.sleep(3)
         server.process.start()
         for _ in range(3):
