@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import threading
 import time
 from pathlib import Path
@@ -144,7 +145,11 @@ def test_of_two_drivers_one_stops_and_the_other_ends_well(
     url = server_of(kind).new_url()
     first = start("kill_me", tmp_path / "run", 25, "--local", "--checkpoint", url)
     follow(first, 3)
+    # A second that starts slowly would find the first at its end.
+    first.send_signal(signal.SIGSTOP)
     second = start("kill_me", tmp_path / "run", 25, "--local", "--checkpoint", url)
+    follow(second, 1)
+    first.send_signal(signal.SIGCONT)
     _, err = first.communicate(timeout=200)
     ends_well(second)
     assert first.returncode != 0 and "has taken over this checkpoint" in err
