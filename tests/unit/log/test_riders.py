@@ -68,7 +68,7 @@ def test_an_entry_is_readable_text_with_the_bytes_behind_it() -> None:
     data = b"\n\x00bytes\n{}\n"
     store = store_with({named(data): data}, {})
     head, text, tail = store.files[paths.log_entry(2)].split(b"\n", 2)
-    assert head.startswith(b"headrace-log 2 ") and tail == data
+    assert head.startswith(b"headrace-log 3 ") and tail == data
     assert b"bytes" not in text and named(data).encode() in text
     assert b"riders" not in store.files[paths.log_entry(3)]
 
