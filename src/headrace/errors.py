@@ -8,6 +8,7 @@
     ├── SinkError             a sink refused an epoch
     ├── SparkError            the session cannot run epochs: its JVM, or the Python of its workers
     ├── StoreError            the checkpoint's filesystem refused (full, read-only, not shared)
+    │   └── SinkUnavailable   the store that a sink writes its files to refused
     ├── CorruptCheckpoint     a file of the checkpoint is not what it should be
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
     ├── Fenced                another driver has taken over this checkpoint
