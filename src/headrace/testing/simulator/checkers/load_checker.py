@@ -91,6 +91,10 @@ class LoadChecker:
             self._check(commit["epoch"], decided)
             self.state = self.state.decided(decided)
 
+    def replaced(self, name: str) -> None:
+        """A schedule wants another ring, in place of what was decided: it may be decided again."""
+        self._pending.discard(name)
+
     def _check_figures(self, epoch: int, figures: LoadFigures) -> None:
         """A slot of which nobody has heard has no figure (K5)."""
         for name, busy in figures.busy.items():

@@ -199,6 +199,7 @@ class Life:
         name = dice.choice(sorted(ledger.rings))
         how, wanted = _wanted_back(dice) if tuning.moves_back else _wanted(dice)
         chance.note(f"another ring of {name} is wanted: {how}")
+        self._scene.log.load.replaced(name)
         ledger.wanted[name] = wanted
 
     def _change_tasks(self, driver: Driver) -> None:
