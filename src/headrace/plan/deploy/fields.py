@@ -1,0 +1,67 @@
+"""Fields whose declared types differ between the code in force and new code, by their contracts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.plan.deploy.comparison import Facts, pairs_of, renames
+from headrace.plan.deploy.contract import Contract
+
+_MODULES = re.compile(r"(?:[A-Za-z_]\w*\.|<locals>\.)+")
+
+
+class ChangedField(msgspec.Struct, frozen=True):
+    """A field whose declared type differs between two codes, in a computation that has state."""
+
+    computation: str
+    """Its name in the new code."""
+    stored_as: str
+    """The name under which its state lies."""
+    field: str
+    was: str
+    now: str
+    raised: bool
+    """Whether the class's version is higher, so that `migrate` sees the field."""
+
+    @property
+    def is_other_kind(self) -> bool:
+        """Whether a field became a Map, or a Map a field."""
+        return is_map(self.was) != is_map(self.now)
+
+
+def changed_fields(old: Contract, new: Contract, facts: Facts) -> Iterator[ChangedField]:
+    """The fields that a start with new code finds stored with another declared type.
+
+    The module of a type does not count: a script and an import name it differently.
+    """
+    for was, now in pairs_of(old, new, renames(old, new, facts)):
+        if was.name in facts.with_state and now.keyed:
+            for field, kind in now.fields.items():
+                before = was.fields.get(field, kind)
+                if bare(before) != bare(kind):
+                    raised = now.version > was.version
+                    yield ChangedField(now.name, was.name, field, before, kind, raised)
+
+
+def lower_versions(old: Contract, new: Contract, facts: Facts) -> Iterator[str]:
+    """A sentence for each computation whose state was written by a higher version."""
+    for was, now in pairs_of(old, new, renames(old, new, facts)):
+        if was.name in facts.with_state and now.keyed and now.version < was.version:
+            yield (
+                f"computation {now.name!r} has state of version {was.version}, and this code is "
+                f"version {now.version}: run code with version={was.version} or higher"
+            )
+
+
+def is_map(declared: str) -> bool:
+    """Whether a declared type is that of a Map."""
+    return bare(declared).partition("[")[0] == "Map"
+
+
+def bare(declared: str) -> str:
+    """A declared type without the names of modules."""
+    short = _MODULES.sub("", declared)
+    return short.removeprefix("<class '").removesuffix("'>")
