@@ -52,8 +52,13 @@ class Bloom:
         with np.errstate(over="ignore"):
             return [(hashes + step * np.uint64(i)) & self._mask for i in range(_PROBES)]
 
+    @property
+    def words(self) -> int:
+        """How many words of 64 bits it has."""
+        return len(self._words)
+
     def to_bytes(self) -> bytes:
-        """The filter as bytes, for a segment's metadata."""
+        """The filter as bytes, for a segment's file."""
         return self._words.astype("<u8").tobytes()
 
     @staticmethod

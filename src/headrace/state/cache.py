@@ -1,5 +1,8 @@
 """The cache of a worker process between tasks: open segments, time indexes, decoded objects.
 
+Its memory is bounded, for all slots of the process together (`Limits.cached_...`). Segments are
+mapped files, and do not count.
+
 Rules (protocol C4):
 - A cached slot is valid only if the task's plan names the chain of deltas from which it was built.
   Later deltas are read from their segments.
@@ -8,26 +11,27 @@ Rules (protocol C4):
 - A slot that is at epoch c keeps the cells of classes with `since` up to c, and catches them up
   from newer entries. It drops all others, and builds what the slot has gained from all entries
   (J6), or from a piece that was prefetched (J7).
-
-Objects are kept in two stages: touched once (probation) and touched again (protected). A scan over
-a million cold keys, or a window that was just written, passes through probation and evicts no
-protected object. Plain LRU would evict them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.plan.rings.chains import epochs_of, last_chain, next_chain
+from headrace.errors import CorruptCheckpoint, DeltaMissing
+from headrace.limits import Limits
+from headrace.plan.rings.chains import epochs_of, last_chain
 from headrace.plan.rings.classes import SegmentSlice, SlotBase, SlotClass, counts
 from headrace.plan.rings.ring import SlotRecords
-from headrace.state.pieces import (
-    INDEXES,
+from headrace.state.objects import ObjectCache, ObjectUse
+from headrace.state.segment import Segment
+from headrace.state.slots import CachedSlot, OpenSlot
+from headrace.state.times.orders import INDEXES
+from headrace.state.times.pieces import (
     Cells,
     PrefetchedPiece,
     built_cells,
@@ -35,95 +39,14 @@ from headrace.state.pieces import (
     cells_inside,
     keys_outside,
 )
-from headrace.state.segment import Segment
-from headrace.state.timeindex import Changes, TimeIndex
+from headrace.state.times.windowed import KeysOfTask, WindowedIndex
 from headrace.state.view import SlotView
 from headrace.store.store import Store
 
-OBJECTS_MAX = 100_000
 SEGMENTS_MAX = 2_000
 PIECES_MAX = 256
-
-
-class ObjectCache:
-    """A bounded cache of decoded key objects, in two stages."""
-
-    def __init__(self, limit: int = OBJECTS_MAX) -> None:
-        self.limit = limit
-        self._probation: OrderedDict[bytes, Any] = OrderedDict()
-        self._protected: OrderedDict[bytes, Any] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._probation) + len(self._protected)
-
-    def take(self, key: bytes) -> tuple[Any, bool]:
-        """Removes and returns an object, or None, and whether it was touched before."""
-        found = self._protected.pop(key, None)
-        if found is None:
-            found = self._probation.pop(key, None)
-        return found, found is not None
-
-    def give(self, key: bytes, state: Any, *, again: bool) -> None:
-        """Puts an object into the cache."""
-        (self._protected if again else self._probation)[key] = state
-        while len(self._protected) > self.limit * 4 // 5:
-            old, value = self._protected.popitem(last=False)
-            self._probation[old] = value
-        while len(self) > self.limit:
-            (self._probation or self._protected).popitem(last=False)
-
-    def keys(self) -> list[bytes]:
-        """The keys of all objects."""
-        return [*self._probation, *self._protected]
-
-    def drop(self, key: bytes) -> None:
-        """Removes an object that is out of date."""
-        self._probation.pop(key, None)
-        self._protected.pop(key, None)
-
-
-class Pending:
-    """The changes of a task, to be adopted if its delta is committed."""
-
-    __slots__ = ("chain", "changes", "objects")
-
-    def __init__(
-        self, chain: str, changes: Mapping[str, Changes], objects: list[tuple[bytes, Any, bool]]
-    ) -> None:
-        self.chain, self.changes, self.objects = chain, changes, objects
-
-
-class CachedSlot:
-    """One slot of one computation at a committed epoch."""
-
-    def __init__(self, chain: str, epoch: int, records: SlotRecords) -> None:
-        self.chain = chain
-        self.epoch = epoch
-        self.records = records
-        """The intervals that it holds cells of."""
-        self.indexes: dict[str, TimeIndex] = {name: TimeIndex() for name in INDEXES}
-        self.objects = ObjectCache()
-        self.pending: Pending | None = None
-
-
-class OpenSlot:
-    """The state that a task uses: the view, indexes and objects of its base."""
-
-    def __init__(self, cached: CachedSlot, view: SlotView) -> None:
-        self._cached = cached
-        self.view = view
-        self.indexes = cached.indexes
-        self.objects = cached.objects
-
-    def leave(
-        self,
-        segment: str | None,
-        changes: Mapping[str, Changes],
-        objects: list[tuple[bytes, Any, bool]],
-    ) -> None:
-        """At the end of a task: keeps its changes as pending, until a plan names their chain."""
-        chain = next_chain(self._cached.chain, segment)
-        self._cached.pending = Pending(chain, changes, objects)
+CATCH_UP_ROWS_MAX = 200_000
+"""If newer segments have more rows than this, objects are dropped without a look at the rows."""
 
 
 def _lost_deletions(cached: CachedSlot, base: SlotBase) -> bool:
@@ -138,7 +61,8 @@ def _lost_deletions(cached: CachedSlot, base: SlotBase) -> bool:
 class WorkerCache:
     """The whole cache of one worker process."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: type[ObjectCache] = ObjectCache) -> None:
+        self._object_cache = objects
         self._segments: OrderedDict[tuple[str, str], Segment | bytes] = OrderedDict()
         """Open segments, and the bytes of those that this process has just made."""
         self._slots: dict[tuple[Any, ...], CachedSlot] = {}
@@ -151,6 +75,13 @@ class WorkerCache:
         self._pieces: deque[PrefetchedPiece] = deque(maxlen=PIECES_MAX)
         self.slots_opened = self.slots_built = 0
         """How many slots were opened, and how many of these had to be built from all entries."""
+        self.objects = ObjectUse()
+        """How often objects of keys were here, of all slots."""
+        self._cells = self._bytes = 0
+        """How many timed cells of all slots are in memory, and the bytes of all objects."""
+        self._in_memory: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """The sizes of segments whose bytes are in memory: made here, and not mapped."""
+        self._in_memory_bytes = 0
 
     def open(
         self,
@@ -160,9 +91,14 @@ class WorkerCache:
         slot: int,
         base: SlotBase,
         records: SlotRecords,
+        *,
+        bytes_max: int | None = None,
     ) -> OpenSlot:
-        """Opens the slot at `base`; `records` are its intervals."""
-        segments = {e.segment: self.segment(store, e) for e in base.entries}
+        """Opens the slot at `base`; `records` are its intervals.
+
+        `bytes_max`: how much memory the objects of all slots may take; None: the default.
+        """
+        segments = self._open_all(store, base.entries)
         view = SlotView(base.entries, records, base.classes, segments)
         where = (store.location, checkpoint, computation)
         known = epochs_of(base.chains)
@@ -170,18 +106,61 @@ class WorkerCache:
         epoch = known[chain]
         cached = self._slots.get((*where, slot))
         self.slots_opened += 1
+        limits = store.system.limits
+        most = limits.cached_bytes_max if bytes_max is None else bytes_max
         if cached is not None:
+            cached.objects.bytes_max = self._room(most, cached.bytes, self._bytes)
             self._adopt_pending(cached, known)
-        if cached is None or cached.chain not in known or _lost_deletions(cached, base):
+        cold = cached is None or cached.chain not in known or _lost_deletions(cached, base)
+        if cached is None or cold:
             self.slots_built += 1
-            cached = CachedSlot(chain, epoch, records)
-            cells = self._gained(where, base, records, base.classes, segments)
-            cached.indexes = {name: TimeIndex.of(found) for name, found in cells.items()}
+            self._drop_slot((*where, slot))
+            objects = self._object_cache(use=self.objects)
+            cached = CachedSlot(chain, epoch, records, objects)
+            cached.objects.bytes_max = self._room(most, 0, self._bytes)
+            if view.timed_rows <= self._room(limits.cached_cells_max, 0, self._cells):
+                cells = self._gained(where, base, records, base.classes, segments)
+                cached.indexes = {name: WindowedIndex(name, cells[name]) for name in INDEXES}
+            else:
+                cached.forget_times()
             self._slots[*where, slot] = cached  # last, so that a failure leaves no partial slot
         elif cached.chain != chain:
-            self._turn(cached, where, base, records, segments)
+            self._turn(cached, where, base, records, segments, limits.cached_cells_max)
             cached.chain, cached.epoch, cached.records = chain, epoch, records
-        return OpenSlot(cached, view)
+        self._settle(cached, limits)
+
+        def newer(epoch: int) -> SlotView:
+            entries = [e for e in base.entries if e.last_epoch > epoch]
+            return SlotView(entries, records, base.classes, segments)
+
+        return OpenSlot(cached, KeysOfTask(view, limits.window_cells), cold=cold, newer=newer)
+
+    def _room(self, most: int, mine: int, all_slots: int) -> int:
+        """What a slot may take of a limit: what the others leave, or its share."""
+        return max(most - all_slots + mine, most // max(len(self._slots), 1))
+
+    def _settle(self, cached: CachedSlot, limits: Limits) -> None:
+        """Counts what a slot takes, and lets it take less if all slots together take too much."""
+        cells = sum(map(len, cached.indexes.values()))
+        if self._cells - cached.cells + cells > limits.cached_cells_max:
+            share = limits.cached_cells_max // len(self._slots) // (2 * len(INDEXES))
+            for index in cached.indexes.values():
+                index.narrow(max(share, limits.window_cells // 16))
+            cells = sum(map(len, cached.indexes.values()))
+        self._cells += cells - cached.cells
+        self._bytes += cached.objects.weight - cached.bytes
+        cached.cells, cached.bytes = cells, cached.objects.weight
+        cached.opened_at = self.slots_opened
+        if self.slots_opened % 1024 == 0:  # slots that other processes run now
+            oldest = self.slots_opened - 16 * len(self._slots)
+            for place in [p for p, c in self._slots.items() if c.opened_at < oldest]:
+                self._drop_slot(place)
+
+    def _drop_slot(self, place: tuple[Any, ...]) -> None:
+        found = self._slots.pop(place, None)
+        if found is not None:
+            self._cells -= found.cells
+            self._bytes -= found.bytes
 
     def prefetch(
         self,
@@ -194,9 +173,11 @@ class WorkerCache:
     ) -> None:
         """Builds a piece of what another slot owns now: `base` is that slot's, and `records` what
         will come from it (J7)."""
-        segments = {e.segment: self.segment(store, e) for e in base.entries}
+        segments = self._open_all(store, base.entries)
         piece = PrefetchedPiece((store.location, checkpoint, computation), slot, base, records)
-        piece.cells = built_cells(SlotView(base.entries, records, base.classes, segments))
+        view = SlotView(base.entries, records, base.classes, segments)
+        if view.timed_rows <= store.system.limits.cached_cells_max:
+            piece.cells = built_cells(view)
         self._pieces.append(piece)
 
     def has_piece(
@@ -221,7 +202,30 @@ class WorkerCache:
 
     def keep(self, store: Store, name: str, data: bytes) -> None:
         """Keeps a small segment that this process has made. Its name proves its bytes (M1)."""
-        self._keep((store.location, name), data)
+        place = (store.location, name)
+        self._in_memory_bytes += len(data) - self._in_memory.pop(place, 0)
+        self._in_memory[place] = len(data)
+        self._keep(place, data)
+        while self._in_memory_bytes > store.system.limits.kept_bytes_max:
+            self._forget(next(iter(self._in_memory)))
+
+    def _open_all(self, store: Store, entries: Iterable[SegmentSlice]) -> dict[str, Segment]:
+        """The open segments of a base; DeltaMissing names all that were only written and are lost.
+
+        A file of another digest is a torn one, or of another attempt: it does not count (M4).
+        """
+        found: dict[str, Segment] = {}
+        missing: list[str] = []
+        for entry in entries:
+            try:
+                found[entry.segment] = self.segment(store, entry)
+            except CorruptCheckpoint:
+                if not entry.written:
+                    raise
+                missing.append(entry.segment)
+        if missing:
+            raise DeltaMissing(", ".join(missing))
+        return found
 
     def segment(self, store: Store, entry: SegmentSlice) -> Segment:
         """An open segment."""
@@ -244,7 +248,11 @@ class WorkerCache:
         self._segments[key] = segment
         self._segments.move_to_end(key)
         while len(self._segments) > SEGMENTS_MAX:
-            self._segments.popitem(last=False)
+            self._forget(next(iter(self._segments)))
+
+    def _forget(self, place: tuple[str, str]) -> None:
+        self._segments.pop(place, None)
+        self._in_memory_bytes -= self._in_memory.pop(place, 0)
 
     @staticmethod
     def _adopt_pending(cached: CachedSlot, known: dict[str, int]) -> None:
@@ -266,14 +274,23 @@ class WorkerCache:
         base: SlotBase,
         records: SlotRecords,
         segments: dict[str, Segment],
+        cells_max: int,
     ) -> None:
         """Brings a slot from the epoch of its cache to `base`, under a ring that may differ."""
         kept = [one for one in base.classes if one.since <= cached.epoch]
         gained = [one for one in base.classes if one.since > cached.epoch]
         mine = _of(records, kept) if gained else records
-        more = self._gained(where, base, records, gained, segments) if gained else {}
         newer = [e for e in base.entries if e.last_epoch > cached.epoch]
         news = SlotView(newer, mine, kept, segments)
+        more: Cells = {}
+        if gained:
+            theirs = SlotView(base.entries, _of(records, gained), gained, segments)
+            if theirs.timed_rows + news.timed_rows > cells_max or not cached.all_in_memory:
+                cached.forget_times()
+            else:
+                more = self._gained(where, base, records, gained, segments)
+        elif news.timed_rows > cells_max:
+            cached.forget_times()
         if gained or not _same(mine, cached.records):
             _drop_outside(cached, mine)
         _catch_up(cached, news)
@@ -303,7 +320,7 @@ class WorkerCache:
                         e for e in base.entries if e.last_epoch > piece.epoch and counts(e, one)
                     ]
                     changes = cell_changes(SlotView(newer, mine, [one], segments))
-                    for name, cells in cells_inside(piece.cells, mine).items():
+                    for name, cells in cells_inside(piece.cells or {}, mine).items():
                         now = {**cells, **changes[name]}
                         found[name].update({c: t for c, t in now.items() if t is not None})
                     break
@@ -316,9 +333,12 @@ class WorkerCache:
 
 def _catch_up(cached: CachedSlot, newer: SlotView) -> None:
     """Applies what other workers committed: newer cells win, changed objects are dropped."""
-    for name, found in cell_changes(newer).items():
-        cached.indexes[name].apply(found)
-    if len(cached.objects):
+    if not cached.knows_no_times:
+        for name, found in cell_changes(newer).items():
+            cached.indexes[name].apply(found)
+    if newer.rows > CATCH_UP_ROWS_MAX:
+        cached.objects.clear()
+    elif len(cached.objects):
         for _, key in newer.scan():
             cached.objects.drop(key)
 

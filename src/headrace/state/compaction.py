@@ -3,7 +3,9 @@
 Both are pure functions. The rules of C2 and J5: the chosen segments are contiguous in the order of
 last epochs, and include all entries of an equal last epoch or none of them. Each is read only in
 the classes where it counts. The result has the largest last epoch, and replaces the range.
-Tombstones and expired rows are dropped only if the slot has no older segment. A large range is
+Tombstones and expired rows are dropped only if the slot has no older segment. With a state store,
+fields and map entries of segments up to the log's mark are dropped, because the store has them, and
+those above it are all kept, because older versions may be in the store (O). A large range is
 merged in pieces of the key space, so that no merge needs more memory than one piece. The pieces
 have the same last epoch, so a later merge takes all of them together.
 """
@@ -128,6 +130,11 @@ def pieces(parts: Sequence[SegmentPart], limits: Limits = LIMITS) -> list[KeyInt
     return [KeyInterval.between(low, high) for low, high in pairwise([0, *cuts, HASH_SPACE])]
 
 
+def drops_applied(run: Sequence[SegmentSlice], applied: int | None) -> bool:
+    """Whether a merge of the range drops cells because the state store has them."""
+    return applied is not None and any(entry.last_epoch <= applied for entry in run)
+
+
 def is_bottom(run: Sequence[SegmentSlice], entries: Sequence[SegmentSlice]) -> bool:
     """Whether the slot has no older segment than those of the range."""
     oldest = min(e.last_epoch for e in run)
@@ -148,6 +155,7 @@ class SegmentPart(NamedTuple):
     lows: Any
     highs: Any
     bytes: int
+    last_epoch: int = 0
 
 
 def parts_of(
@@ -164,7 +172,8 @@ def parts_of(
         if entry.segment not in opened:
             opened[entry.segment] = Segment.open(store, entry.segment, entry.at)
         segment = opened[entry.segment]
-        found.append(SegmentPart(segment, *counting.rows(entry, segment), entry.bytes))
+        rows = counting.rows(entry, segment)
+        found.append(SegmentPart(segment, *rows, entry.bytes, entry.last_epoch))
     return found
 
 
@@ -176,14 +185,22 @@ class Merged(NamedTuple):
 
 
 def merge_run(
-    parts: Sequence[SegmentPart], *, bottom: bool, expired_before: int, limits: Limits = LIMITS
+    parts: Sequence[SegmentPart],
+    *,
+    bottom: bool,
+    expired_before: int,
+    applied: int | None = None,
+    limits: Limits = LIMITS,
 ) -> Iterator[Merged]:
-    """Merges segments, given newest first, in pieces. Only the very last piece may have no rows."""
+    """Merges segments, given newest first, in pieces. Only the very last piece may have no rows.
+
+    `applied`: the log's mark, if there is a state store.
+    """
     intervals = pieces(parts, limits)
     some = False
     for number, interval in enumerate(intervals, 1):
         inside = [_clipped(part, interval) for part in parts]
-        batch = merge(inside, bottom=bottom, expired_before=expired_before)
+        batch = merge(inside, bottom=bottom, expired_before=expired_before, applied=applied)
         if not batch.num_rows and (some or number < len(intervals)):
             continue  # skip an empty piece: one entry is enough to replace the range
         some = True
@@ -195,7 +212,7 @@ def _clipped(part: SegmentPart, interval: KeyInterval) -> SegmentPart:
     low, high = part.segment.between(interval.low, interval.high)
     lows, highs = np.maximum(part.lows, low), np.minimum(part.highs, high)
     some = lows < highs
-    return SegmentPart(part.segment, lows[some], highs[some], part.bytes)
+    return SegmentPart(part.segment, lows[some], highs[some], part.bytes, part.last_epoch)
 
 
 def merge_without(
@@ -223,16 +240,22 @@ _WIDE = pa.schema(
 """During a merge a column may be larger than 2 GiB, the limit of a segment's column."""
 
 
-def merge(parts: Sequence[SegmentPart], *, bottom: bool, expired_before: int) -> pa.RecordBatch:
+def merge(
+    parts: Sequence[SegmentPart], *, bottom: bool, expired_before: int, applied: int | None = None
+) -> pa.RecordBatch:
     """The newest version of every cell of `parts` (newest first), sorted.
 
-    With `bottom`, tombstones and rows that expired before `expired_before` are dropped.
+    With `bottom`, tombstones and rows that expired before `expired_before` are dropped. `applied`
+    is the log's mark, if there is a state store: then see the head of this module.
     """
     tables = []
     for age, part in enumerate(parts):
         for low, high in zip(part.lows.tolist(), part.highs.tolist(), strict=True):
             batch = part.segment.batch.slice(low, high - low)
-            ages = pa.array(np.full(high - low, age, np.int32))
+            if applied is not None and part.last_epoch <= applied:
+                timed = part.segment.kinds[low:high] > ENTRY
+                batch = batch.filter(pa.array(timed))
+            ages = pa.array(np.full(batch.num_rows, age, np.int32))
             arrays = [*batch.columns, ages]
             tables.append(pa.Table.from_arrays(arrays, [*SCHEMA.names, "age"]).cast(_WIDE))
     if not tables:
@@ -251,7 +274,8 @@ def merge(parts: Sequence[SegmentPart], *, bottom: bool, expired_before: int) ->
         expires = table.column("expires").to_numpy()
         # END means "never expires", even if the watermark is END.
         expired = state & (expires <= expired_before) & (expires != END)
-        keep &= ~(gone | expired)
+        dropped = gone | expired
+        keep &= ~(dropped if applied is None else dropped & ~state)
     rows = order.to_numpy()[keep]
     stays = np.zeros(len(order), np.bool_)
     stays[rows] = True

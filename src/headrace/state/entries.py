@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -82,6 +82,14 @@ class MapEntries:
                 written[i][place] = data
             else:
                 written[i] = {place: data}
+
+    def know(self, index: int, entries: Mapping[tuple[str, bytes], bytes | None]) -> None:
+        """All entries of a key, (map, entry) -> bytes or None, as a migration has made them."""
+        for name in self._fields:
+            self._loaded[name].add(index)
+            mine = {entry: data for (of, entry), data in entries.items() if of == name}
+            if mine:
+                self._stored[name][index] = mine
 
     def changes(self) -> Iterator[tuple[str, int, bytes, bytes | None]]:
         """(map, key's index, entry, bytes or None if it was removed) of each change to write."""

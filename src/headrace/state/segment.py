@@ -11,6 +11,10 @@ One row is one version of one cell. What a cell is depends on its kind:
 | HOLD    |              |              | holds at      | holds at      |
 | WAITING | stream       | order        | its timestamp | its timestamp |
 
+Beside the rows lie a Bloom filter of the hashes, and the timed cells in order of time
+(`times/orders.py`). A segment of format 1 has the filter in its metadata, and no orders: they are
+computed when it is opened.
+
 Invariants: rows are sorted by (hash, key, kind, field, entry), and each such identity is unique.
 The file's name ends with the digest of its bytes, which is checked before a byte is decoded. A
 file that fails the check is an error; it is never skipped.
@@ -18,21 +22,28 @@ file that fails the check is an error; it is never skipped.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
 from headrace.log.content import map_named, verify
 from headrace.model.values.time import END
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.bloom import Bloom
+from headrace.state.columns import ColumnReader, bits_of, numbers_of, slices_of
+from headrace.state.times.orders import SegmentIndex, index_in, index_of, with_index
 from headrace.store.store import Store
 
 FIELD, ENTRY, TIMER, HOLD, WAITING = 0, 1, 2, 3, 4
-FORMAT = 1
+FORMAT = 2
+"""1: without orders. It is still read."""
+UNFILTERED_ROWS = 8192
+"""So many hashes are searched sooner than a Bloom filter is asked."""
 
 SCHEMA = pa.schema(
     [
@@ -91,11 +102,31 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     """The file of a batch that is sorted already."""
     hashes = batch.column("hash").to_numpy()
     metadata = {b"headrace": b"segment", b"format": str(FORMAT).encode()}
-    metadata[b"bloom"] = Bloom.of(np.unique(hashes)).to_bytes()
     out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, SCHEMA.with_metadata(metadata)) as writer:
         writer.write_batch(batch)
-    return out.getvalue().to_pybytes()
+    return with_index(out.getvalue(), _index_of(batch, Bloom.of(np.unique(hashes))))
+
+
+def _index_of(batch: pa.RecordBatch, bloom: Bloom) -> SegmentIndex:
+    """The index of a batch's timed cells."""
+    kinds = batch.column("kind").to_numpy()
+    present = sum(1 << kind for kind in np.flatnonzero(np.bincount(kinds, minlength=1)).tolist())
+    rows: dict[str, Any] = {}
+    timed = 0
+    times, holds = batch.column("time").to_numpy(), batch.column("expires").to_numpy()
+    if present >= 1 << TIMER:
+        every = np.flatnonzero(kinds >= TIMER).astype(np.uint32)
+        timed = len(every)
+        chosen = pa.array(every)
+        gone = batch.column("tombstone").take(chosen).to_numpy(zero_copy_only=False)
+        live = every[~gone]
+        fields = batch.column("field").take(pa.array(live))
+        for clock in ("event", "wall"):
+            of_clock = pc.equal(fields, clock).to_numpy(zero_copy_only=False)
+            rows[clock] = live[of_clock & (kinds[live] == TIMER)]
+        rows["hold"], rows["waiting"] = live[kinds[live] == HOLD], live[kinds[live] == WAITING]
+    return index_of(bloom, present, timed, rows, times, holds)
 
 
 def read_cells(store: Store, name: str | None, at: int = 0) -> list[Cell]:
@@ -110,18 +141,21 @@ class Segment:
     """An open segment: numbers as numpy views of the file, the rest on demand."""
 
     __slots__ = (
+        "_readers",
         "batch",
         "bloom",
         "entries",
         "expires",
         "fields",
         "hashes",
+        "index",
         "keys",
         "kinds",
         "name",
         "times",
         "tombstones",
         "values",
+        "versions",
     )
 
     def __init__(self, name: str, data: pa.Buffer) -> None:
@@ -143,17 +177,27 @@ class Segment:
                 f"{name} has segment format {int(version)}; this Headrace reads up to {FORMAT}: "
                 "upgrade Headrace"
             )
-        if not reader.schema.equals(SCHEMA) or b"bloom" not in metadata:
+        if not reader.schema.equals(SCHEMA) or (version == b"1") != (b"bloom" in metadata):
             raise CorruptCheckpoint(f"{name} has other columns than a segment")
         self.batch = reader.get_batch(0)
+        if version == b"1":
+            self.index = _index_of(self.batch, Bloom.from_bytes(metadata[b"bloom"]))
+        else:
+            self.index = index_in(name, data)
         column = self.batch.column
         self.hashes = column("hash").to_numpy()
         self.kinds = column("kind").to_numpy()
         self.times = column("time").to_numpy()
         self.expires = column("expires").to_numpy()
+        self.versions = column("version").to_numpy()
         self.keys, self.fields, self.entries = column("key"), column("field"), column("entry")
         self.values, self.tombstones = column("value"), column("tombstone")
-        self.bloom = Bloom.from_bytes(metadata[b"bloom"])
+        self.bloom = self.index.bloom
+        self._readers: dict[str, ColumnReader] = {}
+
+    def has(self, kind: int) -> bool:
+        """Whether there are cells of a kind."""
+        return bool(self.index.kinds >> kind & 1)
 
     @staticmethod
     def open(store: Store, name: str, at: int = 0) -> Segment:
@@ -183,6 +227,33 @@ class Segment:
         begins = np.concatenate(([True], lows[1:] > highs[:-1]))
         return lows[begins], highs[np.append(begins[1:], True)]
 
+    def find(self, hashes: Any, firsts: Any, lasts: Any) -> tuple[Any, Any, Any]:
+        """The rows of some hashes inside ranges of rows: indexes of the hashes, from row, to row.
+
+        A hash has all of its rows inside the ranges, or none.
+        """
+        first = int(firsts[0])
+        window = self.hashes[first : int(lasts[-1])]
+        owners = np.flatnonzero((hashes >= window[0]) & (hashes <= window[-1]))
+        if len(window) > UNFILTERED_ROWS:
+            owners = owners[self.bloom.may_have(hashes[owners])]
+        wanted = hashes[owners]
+        lows = np.searchsorted(window, wanted, "left") + first
+        highs = np.searchsorted(window, wanted, "right") + first
+        found = highs > lows
+        if len(firsts) > 1:
+            found &= lows < lasts[np.searchsorted(firsts, lows, "right") - 1]
+        return owners[found], lows[found], highs[found]
+
+    def waiting(self, since: int, until: int) -> Any:
+        """The rows of waiting records with since <= time <= until that were not deleted here."""
+        rows = self.index.by_time("waiting")
+        low, high = (
+            bisect(rows, at, key=lambda row: self.times[row])
+            for bisect, at in ((bisect_left, since), (bisect_right, until))
+        )
+        return rows[low:high].astype(np.int64)
+
     def identity(self, row: int) -> tuple[bytes, int, str, bytes]:
         """(key, kind, field, entry) of a row."""
         return (
@@ -194,8 +265,21 @@ class Segment:
 
     def rows(self, indices: np.ndarray[Any, Any], *names: str) -> list[list[Any]]:
         """The named columns of some rows, as lists."""
-        chosen = pa.array(indices)
-        return [self.batch.column(name).take(chosen).to_pylist() for name in names]
+        readers = self._readers
+        return [(readers.get(name) or self._reader(name))(indices) for name in names]
+
+    def _reader(self, name: str) -> ColumnReader:
+        """Reads a column from Arrow's buffers: `take` needs longer for the few rows of a key."""
+        column = self.batch.column(name)
+        _, first, *more = column.buffers()
+        if pa.types.is_boolean(column.type):
+            reader = bits_of(first, column.offset)
+        elif more:
+            reader = slices_of(first, more[0], column.offset, text=pa.types.is_string(column.type))
+        else:
+            reader = numbers_of(column.to_numpy())
+        self._readers[name] = reader
+        return reader
 
     def bisect(self, low: int, high: int, identity: tuple[bytes, int, str, bytes]) -> int:
         """The first row in [low, high) at or after `identity`, where all share one hash."""

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.plan.rings.classes import SegmentSlice, SlotClass, counting_in
-from headrace.plan.rings.ring import SlotRecords
+from headrace.plan.rings.ring import NOWHERE, KeyInterval, SlotRecords
 from headrace.state.backend import Entries, Hashes, StateView, Stored
-from headrace.state.segment import ENTRY, FIELD, TIMER, WAITING, Segment
+from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
 from headrace.store.store import Store
+
+_ROWS_AT_ONCE = 4096
 
 CellId = tuple[bytes, str, bytes]
 """(key, field, entry) within one kind."""
@@ -45,6 +47,17 @@ class SegmentStored(Stored):
                     found[name] = None
         return list(found)
 
+    def entries_version(self, key: bytes) -> int:
+        highest = 0
+        for segment, low, high in self.ranges:
+            if not segment.has(ENTRY):
+                continue
+            if not segment.keys[low].as_py() == key == segment.keys[high - 1].as_py():
+                low, high = (segment.bisect(low, high, (key, kind, "", b"")) for kind in (0, 99))
+            versions = segment.versions[low:high][segment.kinds[low:high] == ENTRY]
+            highest = max(highest, int(versions.max(initial=0)))
+        return highest
+
 
 class SlotView(StateView):
     """The segments of a slot as one sorted map of cells."""
@@ -57,15 +70,23 @@ class SlotView(StateView):
         segments: dict[str, Segment],
     ) -> None:
         """`records`: the intervals of the slot. Segments count by the classes of these (J2)."""
-        self._segments: list[tuple[Segment, Any, Any]] = []
-        """Each segment with the ranges of its rows that count, as arrays."""
+        self.segments: list[tuple[Segment, Any, Any]] = []
+        """Each segment, newest first, with the ranges of its rows that count, as arrays."""
         self._parts: list[tuple[Segment, int, int]] | None = None
         counting = Counting(records, classes)
         for entry in sorted(entries, key=lambda e: -e.last_epoch):
             segment = segments[entry.segment]
             lows, highs = counting.rows(entry, segment)
             if len(lows):
-                self._segments.append((segment, lows, highs))
+                self.segments.append((segment, lows, highs))
+
+    @staticmethod
+    def of_whole(segment: Segment) -> SlotView:
+        """A view of all rows of one segment."""
+        found = SlotView([], NOWHERE, [], {})
+        if len(segment.hashes):
+            found.segments.append((segment, np.array([0]), np.array([len(segment.hashes)])))
+        return found
 
     @property
     def parts(self) -> list[tuple[Segment, int, int]]:
@@ -73,33 +94,40 @@ class SlotView(StateView):
         if self._parts is None:
             self._parts = [
                 (segment, low, high)
-                for segment, lows, highs in self._segments
+                for segment, lows, highs in self.segments
                 for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
             ]
         return self._parts
 
+    @property
+    def timed_rows(self) -> int:
+        """How many rows of timed cells it has at most, deleted ones included."""
+        return sum(segment.index.timed for segment, _, _ in self.segments)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(int((highs - lows).sum()) for _, lows, highs in self.segments)
+
+    def newest_keys(self) -> Iterator[bytes]:
+        """Keys that have or had state here, those of the newest segments first. A key may appear
+        again."""
+        for segment, low, high in self.parts:
+            for first in range(low, high, _ROWS_AT_ONCE):
+                count = min(_ROWS_AT_ONCE, high - first)
+                yield from dict.fromkeys(segment.keys.slice(first, count).to_pylist())
+
     def join(self, other: SlotView) -> None:
         """Adds the segments of another slot of the same computation."""
-        self._segments += other._segments
+        self.segments += other.segments
         self._parts = None
 
     def ranges(self, hashes: Hashes) -> Iterator[tuple[Segment, Any, Any, Any]]:
         """The rows of these hashes, newest segment first: (index of the hash, from row, to row)."""
-        for segment, firsts, lasts in self._segments:
-            candidates = np.flatnonzero(segment.bloom.may_have(hashes))
-            if not len(candidates):
-                continue
-            wanted = hashes[candidates]
-            first = int(firsts[0])
-            window = segment.hashes[first : int(lasts[-1])]
-            lows = np.searchsorted(window, wanted, "left") + first
-            highs = np.searchsorted(window, wanted, "right") + first
-            found = highs > lows
-            if len(firsts) > 1:  # rows of one hash all count, or none does
-                found &= lows < lasts[np.searchsorted(firsts, lows, "right") - 1]
-            present = np.flatnonzero(found)
-            if len(present):
-                yield segment, candidates[present], lows[present], highs[present]
+        for segment, firsts, lasts in self.segments:
+            owners, lows, highs = segment.find(hashes, firsts, lasts)
+            if len(owners):
+                yield segment, owners, lows, highs
 
     def fetch(
         self, keys: Sequence[bytes], hashes: Hashes, *, maps: bool
@@ -115,7 +143,7 @@ class SlotView(StateView):
         return found
 
     def fields(self, keys: Sequence[bytes], hashes: Hashes) -> Sequence[Stored]:
-        if any((part.kinds[low:high] == FIELD).any() for part, low, high in self.parts):
+        if any(segment.has(FIELD) for segment, _, _ in self.segments):
             return self.fetch(keys, hashes, maps=False)
         return [Stored()] * len(keys)
 
@@ -123,7 +151,7 @@ class SlotView(StateView):
         found: Entries = {}
         asked = pa.array(keys, pa.binary())
         for segment, candidates, lows, highs in self.ranges(hashes):
-            rows, owners = _rows_and_owners(candidates, lows, highs)
+            rows, owners = rows_and_owners(candidates, lows, highs)
             chosen = segment.kinds[rows] == ENTRY
             rows, owners = rows[chosen], owners[chosen]
             if not len(rows):
@@ -150,7 +178,7 @@ class SlotView(StateView):
         keys: Sequence[bytes],
         found: Sequence[Stored],
     ) -> None:
-        rows, row_owners = _rows_and_owners(owners, lows, highs)
+        rows, row_owners = rows_and_owners(owners, lows, highs)
         fields = segment.kinds[rows] == FIELD
         rows, row_owners = rows[fields], row_owners[fields]
         columns = segment.rows(rows, "key", "field", "value", "expires", "version", "tombstone")
@@ -182,17 +210,27 @@ class SlotView(StateView):
             for kind, key, field, entry, time, expires, gone in zip(*columns, strict=True):
                 yield kind, (key, field, entry), None if gone else (time, expires)
 
-    def waiting(self, until: int) -> Iterator[tuple[CellId, bytes]]:
-        """(cell, bytes) of waiting records with time <= until, newest version first, live or
-        not."""
-        for segment, low, high in self.parts:
-            wanted = (segment.kinds[low:high] == WAITING) & (segment.times[low:high] <= until)
-            rows = np.flatnonzero(wanted) + low
+    def waiting(self, since: int, until: int) -> Iterator[tuple[CellId, bytes]]:
+        """(cell, bytes) of waiting records with since <= time <= until, newest version first, live
+        or not."""
+        for segment, lows, highs in self.segments:
+            rows = segment.waiting(since, until)
+            rows = rows[counting(rows, lows, highs)]
             if len(rows):
-                columns = segment.rows(rows, "key", "field", "entry", "value", "tombstone")
-                for key, field, entry, value, gone in zip(*columns, strict=True):
-                    if not gone:
-                        yield (key, field, entry), value
+                columns = segment.rows(rows, "key", "field", "entry", "value")
+                for key, field, entry, value in zip(*columns, strict=True):
+                    yield (key, field, entry), value
+
+    def inside(self, interval: KeyInterval) -> SlotView:
+        """The part of this view in an interval of hashes. No file is opened."""
+        found = SlotView([], NOWHERE, [], {})
+        for segment, lows, highs in self.segments:
+            low, high = segment.between(interval.low, interval.high)
+            firsts, lasts = np.maximum(lows, low), np.minimum(highs, high)
+            some = firsts < lasts
+            if some.any():
+                found.segments.append((segment, firsts[some], lasts[some]))
+        return found
 
     def scan(self) -> Iterator[tuple[int, bytes]]:
         for segment, low, high in self.parts:
@@ -216,19 +254,32 @@ class MapCells:
 
     def get(self, entry: bytes) -> tuple[bytes, int] | None:
         """(bytes, expires) of one entry."""
+        found = self.version(entry)
+        return None if found is None else found[0]
+
+    def version(self, entry: bytes) -> tuple[tuple[bytes, int] | None] | None:
+        """The newest version of one entry, (None,) if it was deleted; None if there is none."""
         identity = (self._key, ENTRY, self._field, entry)
         for segment, low, high in self._ranges:
             row = segment.bisect(low, high, identity)
             if row < high and segment.identity(row) == identity:
                 if segment.tombstones[row].as_py():
-                    return None
-                return segment.values[row].as_py(), int(segment.expires[row])
+                    return (None,)
+                return ((segment.values[row].as_py(), int(segment.expires[row])),)
         return None
 
     def scan(
         self, low: bytes | None, high: bytes | None
     ) -> Iterator[tuple[bytes, tuple[bytes, int]]]:
-        """Entries from `low` up to `high`, in no particular order, each once.
+        """Entries from `low` up to `high`, in no particular order, each once."""
+        for entry, cell in self.versions(low, high).items():
+            if cell is not None:
+                yield entry, cell
+
+    def versions(
+        self, low: bytes | None, high: bytes | None
+    ) -> dict[bytes, tuple[bytes, int] | None]:
+        """Entries from `low` up to `high`; deleted ones as None.
 
         The entries of a map lie together in a segment, so each segment gives its part at once.
         """
@@ -253,9 +304,7 @@ class MapCells:
             merged.update(zip(names, cells, strict=True))
             if any(gone):
                 merged.update((n, None) for n, is_gone in zip(names, gone, strict=True) if is_gone)
-        for entry, cell in merged.items():
-            if cell is not None:
-                yield entry, cell
+        return merged
 
 
 class Counting:
@@ -285,8 +334,16 @@ def open_view(
     return SlotView(entries, records, classes, segments)
 
 
-def _rows_and_owners(owners: Any, lows: Any, highs: Any) -> tuple[Any, Any]:
+def counting(rows: Any, lows: Any, highs: Any) -> Any:
+    """A mask of the rows that lie in some ranges."""
+    at = np.searchsorted(lows, rows, "right") - 1
+    return (at >= 0) & (rows < highs[np.maximum(at, 0)])
+
+
+def rows_and_owners(owners: Any, lows: Any, highs: Any) -> tuple[Any, Any]:
     """All rows of some ranges, and for each row the owner of its range."""
     counts = highs - lows
+    if not len(counts) or counts.max() == 1:  # mostly a key has one field
+        return lows, owners
     starts = np.repeat(lows - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
     return starts + np.arange(int(counts.sum())), np.repeat(owners, counts)

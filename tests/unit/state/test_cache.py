@@ -18,8 +18,9 @@ from headrace.plan.rings.chains import (
 )
 from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase, SlotClass
 from headrace.plan.rings.ring import Ring, SlotRecords
-from headrace.state.cache import ObjectCache, OpenSlot, WorkerCache
+from headrace.state.cache import WorkerCache
 from headrace.state.segment import Cell
+from headrace.state.slots import OpenSlot
 from headrace.store.memory import MemoryStore
 
 KEY = encode_key("k")
@@ -261,23 +262,3 @@ def test_a_slot_whose_building_failed_is_not_taken_for_a_whole_one(
         with pytest.raises(MemoryError):
             slot.open(worker)
     assert slot.open(worker).indexes["event"].get(CELL) == (1, 1)
-
-
-def test_the_object_cache_is_bounded_and_a_scan_pushes_nothing_warm_out() -> None:
-    cache = ObjectCache(limit=10)
-    for i in range(6):
-        cache.give(b"warm %d" % i, i, again=True)
-    for i in range(1000):
-        cache.give(b"cold %d" % i, i, again=False)
-        assert len(cache) <= 10
-    assert all(cache.take(b"warm %d" % i) == (i, True) for i in range(6))
-
-
-def test_a_dropped_object_is_gone_from_both_stages() -> None:
-    cache = ObjectCache()
-    cache.give(b"a", 1, again=True)
-    cache.give(b"b", 2, again=False)
-    cache.drop(b"a")
-    cache.drop(b"b")
-    cache.drop(b"c")
-    assert len(cache) == 0 and cache.take(b"a") == (None, False)

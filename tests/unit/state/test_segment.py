@@ -179,3 +179,42 @@ def test_more_than_a_column_holds_is_refused_with_a_way_out():
     encode_segment([field(i, "n", b"x" * 90) for i in range(10)], column_bytes_max=1000)
     with pytest.raises(EpochFailed, match=r"slot C/3: 20 changes .*'value'.*epoch_records"):
         encode_segment([field(i, "n", b"x" * 90) for i in range(20)], "slot C/3", 1000)
+
+
+def of_format_1(cells: list[Cell]) -> bytes:
+    """A file as it was written before segments had orders."""
+    batch = pa.ipc.open_file(encode_segment(cells)).get_batch(0)
+    bloom = Bloom.of(np.unique(batch.column("hash").to_numpy())).to_bytes()
+    out = pa.BufferOutputStream()
+    ours = {b"headrace": b"segment", b"format": b"1", b"bloom": bloom}
+    with pa.ipc.new_file(out, SCHEMA.with_metadata(ours)) as writer:
+        writer.write_batch(batch)
+    return out.getvalue().to_pybytes()
+
+
+def test_a_segment_of_format_1_is_read_like_one_of_format_2() -> None:
+    cells = [*CELLS, *(timer("c", b"%d" % i, 9 - i, hold=i) for i in range(5))]
+    old, new = opened(of_format_1(cells)), opened(encode_segment(cells))
+    assert rows_of(old) == rows_of(new)
+    assert old.bloom.to_bytes() == new.bloom.to_bytes()
+    assert (old.index.kinds, old.index.timed) == (new.index.kinds, new.index.timed) == (5, 7)
+    for name, rows in new.index.orders.items():
+        assert old.index.orders[name].tolist() == rows.tolist()
+    assert [int(new.times[row]) for row in new.index.by_time("event")] == [5, 6, 7, 7, 8, 9]
+    assert [int(new.expires[row]) for row in new.index.by_hold("event")] == [0, 1, 2, 3, 3, 4]
+
+
+def test_other_readers_of_arrow_see_the_rows_and_nothing_else() -> None:
+    data = encode_segment(CELLS)
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    assert [Cell(*row.values()) for row in table.to_pylist()] == sorted(CELLS)
+    # A reader of streams skips the magic, and stops at the end of the stream.
+    stream = pa.ipc.open_stream(pa.py_buffer(data[8:])).read_all()
+    assert stream.equals(table)
+
+
+def test_a_segment_without_its_index_is_refused() -> None:
+    ours = {b"headrace": b"segment", b"format": b"2"}
+    data = arrow_file(SCHEMA.with_metadata(ours), {name: [] for name in SCHEMA.names})
+    with pytest.raises(CorruptCheckpoint, match="no index"):
+        opened(data)

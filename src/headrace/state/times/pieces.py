@@ -11,9 +11,8 @@ from headrace.plan.rings.chains import epochs_of, last_chain, last_epoch
 from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.segment import HOLD, TIMER, WAITING
+from headrace.state.times.orders import INDEXES
 from headrace.state.view import CellId, SlotView
-
-INDEXES = ("event", "wall", "hold", "waiting")
 
 
 def index_name(kind: int, field: str) -> str:
@@ -35,7 +34,8 @@ class PrefetchedPiece:
     ) -> None:
         self.where, self.slot, self.records = where, slot, records
         self.epoch, self.chain = last_epoch(base.chains), last_chain(base.chains)
-        self.cells: Cells = {}
+        self.cells: Cells | None = None
+        """None if they are too many for memory: then the piece only has the segments open."""
 
     def serves(self, came: Came, entries: Iterable[SegmentSlice], records: SlotRecords) -> bool:
         """Whether it may be used for a class that came, with these intervals.
@@ -44,7 +44,8 @@ class PrefetchedPiece:
         dropped: catching up could not see it.
         """
         return (
-            came.slot == self.slot
+            self.cells is not None
+            and came.slot == self.slot
             and self.chain in epochs_of(came.chains)
             and came.since <= self.epoch
             and not any(e.bottom and e.of == came.id and e.last_epoch > self.epoch for e in entries)

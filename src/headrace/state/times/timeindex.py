@@ -1,15 +1,15 @@
-"""Live timed cells of a slot (timers, holds, waiting records), by time and by hold.
+"""Live timed cells in memory (timers, holds, waiting records), by time and by hold.
 
 The index is always at a committed epoch. The changes of a task are kept beside it, in a plain
 dict, until the task's delta is known to be committed, so a rollback only drops that dict. Two heaps
 with lazy deletion find the cells that are due, and the earliest hold on the watermark, without
-reading the other cells.
+reading the other cells. Whether these are all cells of the slot, `windowed.py` knows.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.state.view import CellId
 
@@ -110,17 +110,24 @@ class TimeIndex:
                     todo.append(child)
         return sorted(found)
 
-    def earliest_hold(self, changes: Changes) -> int | None:
-        """The lowest hold once `changes` are taken into account."""
-        mine = min((timed[1] for timed in changes.values() if timed is not None), default=None)
-        base = self._first(self._by_hold, 1, changes)
-        return base if mine is None else mine if base is None else min(base, mine)
+    def first(self, count: int) -> list[tuple[int, CellId]]:
+        """About `count` of the earliest live cells, in time order."""
+        found = heapq.nsmallest(2 * count, self._by_time)
+        return [(t, cell) for t, cell in found if (live := self.get(cell)) and live[0] == t][:count]
 
-    def earliest_time(self, changes: Changes) -> int | None:
-        """The lowest time once `changes` are taken into account."""
-        mine = min((timed[0] for timed in changes.values() if timed is not None), default=None)
-        base = self._first(self._by_time, 0, changes)
-        return base if mine is None else mine if base is None else min(base, mine)
+    def items(self) -> Iterator[tuple[CellId, Timed]]:
+        """All live cells."""
+        for key, cells in self._keys.items():
+            for (field, entry), timed in cells.items():
+                yield (key, field, entry), timed
+
+    def earliest_hold(self, without: Changes) -> int | None:
+        """The lowest hold of all cells but those in `without`."""
+        return self._first(self._by_hold, 1, without)
+
+    def earliest_time(self, without: Changes) -> int | None:
+        """The lowest time of all cells but those in `without`."""
+        return self._first(self._by_time, 0, without)
 
     def _first(self, heap: list[tuple[int, CellId]], which: int, changes: Changes) -> int | None:
         """The smallest live value outside of `changes`, by a best-first search of the heap."""

@@ -1,0 +1,1 @@
+"""Stores of applied cells, one per module, and the view that puts unapplied segments on top."""

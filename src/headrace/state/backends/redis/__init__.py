@@ -1,0 +1,1 @@
+"""State on Redis: the backend, its scripts, and what a server promises."""

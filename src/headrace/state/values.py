@@ -1,0 +1,71 @@
+"""Reads stored values as they lie, in segments and in state stores, without keys or a ring.
+
+For questions about all that is stored: whether code can read it, and what is missing. Values that
+newer ones have replaced may be among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from headrace.errors import CorruptCheckpoint
+from headrace.plan.rings.classes import SegmentSlice
+from headrace.state.backend import StateBackend
+from headrace.state.segment import ENTRY, FIELD, Segment
+from headrace.store.store import Store
+
+_AT_ONCE = 1000
+
+
+def lost_of(store: Store, entries: Iterable[SegmentSlice]) -> list[str]:
+    """The segments that were only written, and are missing or torn (M4)."""
+    return [each.segment for each in entries if each.written and _opened(store, each) is None]
+
+
+def stored_values(
+    store: Store, entries: Iterable[SegmentSlice], field: str, *, is_map: bool
+) -> Iterator[bytes]:
+    """Values of a field, or of a map's entries, in these segments.
+
+    A segment that was only written and is lost is left out: it is made again when it is needed.
+    """
+    for entry in entries:
+        segment = _opened(store, entry)
+        if segment is None:
+            continue
+        rows = np.flatnonzero(segment.kinds == (ENTRY if is_map else FIELD))
+        for first in range(0, len(rows), _AT_ONCE):
+            columns = segment.rows(rows[first : first + _AT_ONCE], "field", "value", "tombstone")
+            for name, value, gone in zip(*columns, strict=True):
+                if name == field and not gone:
+                    yield value
+
+
+def applied_values(
+    backend: StateBackend, computation: str, field: str, *, is_map: bool
+) -> Iterator[bytes]:
+    """Values of a field, or of a map's entries, in a state store; in no order."""
+    scanned = backend.scan(computation)
+    while part := sorted(set(islice(scanned, _AT_ONCE))):
+        keys = [key for _, key in part]
+        hashes = np.array([where for where, _ in part], np.uint64)
+        if is_map:
+            maps = backend.read_entries(computation, field, keys, hashes)
+            cells = [cell for each in maps for cell in each.values()]
+        else:
+            fields = backend.read_fields(computation, keys, hashes)
+            cells = [each[field] for each in fields if field in each]
+        yield from (cell.value for cell in cells if cell.value is not None)
+
+
+def _opened(store: Store, entry: SegmentSlice) -> Segment | None:
+    """A segment; None if it was only written, and is lost."""
+    try:
+        return Segment.open(store, entry.segment, entry.at)
+    except CorruptCheckpoint:
+        if not entry.written:
+            raise
+        return None
