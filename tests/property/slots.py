@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from tests.unit.rings import changes_in, lead, plan_of, ring_of
 
+from headrace.limits import LIMITS, Limits
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.model.values.keys import encode_key, hash_key
@@ -26,6 +27,7 @@ from headrace.plan.rings.wanted import Move
 from headrace.state import compaction
 from headrace.state.segment import ENTRY, FIELD, TIMER, Cell, encode_batch, encode_segment
 from headrace.store.memory import MemoryStore
+from headrace.system import System
 
 NAME = "C"
 KEYS = [encode_key(f"key {i}") for i in range(5)]
@@ -44,8 +46,8 @@ def cell(identity: tuple[bytes, int, str, bytes], now: tuple[bytes, int, int] | 
 class Slots:
     """The committed state of one computation, and the log's view of it."""
 
-    def __init__(self, slots: int = 1) -> None:
-        self.store = MemoryStore()
+    def __init__(self, slots: int = 1, limits: Limits = LIMITS) -> None:
+        self.store = MemoryStore(System(limits=limits))
         self.ledger = Ledger()
         self.truth: State = {}
         self.plan = plan_of(self.ledger, slots, name=NAME)

@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.slots import KEYS, NAME, Slots, random_changes
 
+from headrace.limits import LIMITS, Limits
 from headrace.model.values.keys import hash_key
-from headrace.state.cache import OpenSlot, WorkerCache
+from headrace.model.values.time import END
+from headrace.state.cache import WorkerCache
 from headrace.state.segment import FIELD, TIMER
-from headrace.state.timeindex import TimeIndex
+from headrace.state.slots import OpenSlot
+from headrace.state.times.windowed import WindowedIndex
 
 
 def opened(worker: WorkerCache, slots: Slots, slot: int) -> OpenSlot:
@@ -22,7 +25,7 @@ def opened(worker: WorkerCache, slots: Slots, slot: int) -> OpenSlot:
     return worker.open(slots.store, "checkpoint", NAME, slot, slots.base(slot), records)
 
 
-def content(index: TimeIndex) -> dict:
+def content(index: WindowedIndex) -> dict:
     return {cell: index.get(cell) for key in KEYS for cell in index.of_key(key)}
 
 
@@ -62,20 +65,38 @@ def attempt(
     found.leave(slots.write(slot, mine), {"event": timers}, objects)
 
 
-def compare(worker: WorkerCache, slots: Slots, slot: int) -> None:
+def compare(dice: random.Random, worker: WorkerCache, slots: Slots, slot: int) -> None:
     warm, cold = opened(worker, slots, slot), opened(WorkerCache(), slots, slot)
-    for name in warm.indexes:
-        assert content(warm.indexes[name]) == content(cold.indexes[name])
-        assert len(warm.indexes[name]) == len(content(cold.indexes[name]))
-    for stage in (warm.objects._probation, warm.objects._protected):
-        for key, state in stage.items():
-            assert state == fields_in(cold, key), "a cached object is out of date"
+    truth = {
+        (key, field, entry): now[1:]
+        for (key, kind, field, entry), now in slots.truth.items()
+        if kind == TIMER and slots.owner(key) == slot
+    }
+    for found in (warm, cold):
+        index = found.indexes["event"]
+        assert content(index) == truth
+        limit = dice.randrange(110)
+        assert index.due(limit) == sorted((at, c) for c, (at, _) in truth.items() if at <= limit)
+        changes = {c: None for c in truth if dice.random() < 0.5}
+        left = [timed for cell, timed in truth.items() if cell not in changes]
+        assert index.earliest_time(changes) == min((at for at, _ in left), default=None)
+        assert index.earliest_hold(changes) == min((hold for _, hold in left), default=None)
+        assert [at for at, _ in index.due(END)] == sorted(at for at, _ in truth.values())
+        assert len(index) == len(truth)
+    for key, state in warm.objects.items():
+        assert state == fields_in(cold, key), "a cached object is out of date"
 
 
-@given(st.integers(0, 2**32), st.integers(1, 2))
-def test_a_warm_worker_believes_what_a_cold_one_reads(seed: int, count: int) -> None:
+SMALL = [Limits(cached_cells_max=n, window_cells=m) for n, m in ((0, 1), (2, 1), (4, 2), (8, 3))]
+"""Under these most timers are found in the segments."""
+
+
+@given(st.integers(0, 2**32), st.integers(1, 2), st.sampled_from([LIMITS, *SMALL]))
+def test_a_warm_worker_believes_what_a_cold_one_reads(
+    seed: int, count: int, limits: Limits
+) -> None:
     dice = random.Random(seed)
-    slots = Slots(count)
+    slots = Slots(count, limits)
     workers = [WorkerCache(), WorkerCache()]
     for clock in range(20):
         adoptions = []
@@ -94,4 +115,4 @@ def test_a_warm_worker_believes_what_a_cold_one_reads(seed: int, count: int) -> 
         if dice.random() < 0.4:
             worker = dice.choice(workers)
             for slot in slots.ring.slots:
-                compare(worker, slots, slot)
+                compare(dice, worker, slots, slot)

@@ -26,7 +26,7 @@ from headrace.plan.rings.wanted import Move, Wanted
 from headrace.sinks import memory as memory_sink
 from headrace.sources import memory
 from headrace.state.cache import WorkerCache
-from headrace.state.pieces import PrefetchedPiece, covers
+from headrace.state.times.pieces import PrefetchedPiece, covers
 from headrace.store.memory import MemoryStore
 
 RECORDS = 180

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from headrace.plan.rings import changes, classes, manifest
 from headrace.plan.rings.ledger import RingLedger
-from headrace.state import cache, compaction, pieces
+from headrace.state import cache, compaction
+from headrace.state.times import pieces
 from headrace.worker.exchange import outbox
 
 
@@ -40,7 +41,7 @@ MUTATIONS = {
     ),
     "no clip": Mutation(
         "J5: a merge reads segments where they do not count.",
-        compaction, "parts_of", "*counting.rows(entry, segment)", "*segment.inside(records)",
+        compaction, "parts_of", "counting.rows(entry, segment)", "segment.inside(records)",
     ),
     "result own only": Mutation(
         "J5: a result does not count in the classes that had inherited what it has.",

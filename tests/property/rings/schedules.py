@@ -17,6 +17,7 @@ from tests.unit.rings import ring_of
 from tests.unit.systems import limited
 
 from headrace.engine.history import recovery
+from headrace.engine.history.shards import fold_shards
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.entry import COMMIT, PLAN, LogEntry
@@ -36,8 +37,9 @@ from headrace.plan.rings.refs import RingStep
 from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Move
 from headrace.state import compaction
-from headrace.state.cache import OpenSlot, WorkerCache
+from headrace.state.cache import WorkerCache
 from headrace.state.segment import FIELD, TIMER, Cell, encode_batch, encode_segment
+from headrace.state.slots import OpenSlot
 from headrace.store.memory import MemoryStore
 from headrace.worker.exchange import outbox
 
@@ -70,7 +72,9 @@ class Schedule:
         self.random = random.Random(seed)
         self.net = net
         shard = self.random.choice((1, 2))
-        system = limited(snapshot_every_epochs=3, shard_slots=shard, chains_kept=5)
+        # Of every other history, most timers are found in the segments.
+        memory = {"cached_cells_max": 2, "window_cells": 1} if seed % 2 else {}
+        system = limited(snapshot_every_epochs=3, shard_slots=shard, chains_kept=5, **memory)
         self.limits = system.limits
         self.store = MemoryStore(system)
         self.ledger = Ledger()
@@ -238,7 +242,8 @@ class Schedule:
             if warm is not None and warm != want:
                 raise Broken(f"{where}: a cached object says {warm}, and it is {want}")
         live = sum(self.truth.get(i) is not None for i in owned)
-        if len(index) != live or [at for at, _ in index.due(END)] != sorted(
+        fire = [at for at, _ in index.due(END)]
+        if len(index) != live or fire != sorted(
             at for i in owned if (at := self.truth.get(i)) is not None
         ):
             raise Broken(f"epoch {epoch}, slot {slot}: timers fire that are not there, or not")
@@ -307,7 +312,7 @@ class Schedule:
         index = self.ledger.shards
         first = min(at for of_name in index.values() for at in of_name.values())
         tail = [(at, entry) for at, entry in self.entries if at >= first]
-        found = recovery.fold_shards(tail, index, self.limits)
+        found = fold_shards(tail, index, self.limits)
         if found != self.ledger.slots:
             raise Broken(f"epoch {self.ledger.epoch}: recovery has another manifest")
         if self.ledger.epoch == EPOCHS:

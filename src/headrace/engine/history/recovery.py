@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
+from headrace.engine.history.shards import begins_at, decode_body, fold_shards
 from headrace.errors import CorruptCheckpoint
 from headrace.limits import LIMITS, Limits
 from headrace.log.entry import (
     ACCEPT,
+    CHECKPOINT,
     COMMIT,
     CONFIRM,
     CONTROL,
@@ -38,17 +39,21 @@ from headrace.plan.decisions.effects import (
 from headrace.plan.deploy import fold as deploys
 from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
 from headrace.plan.elastic.fold import fold_report
-from headrace.plan.entries import AcceptBody, CommitBody, ControlBody, RestoreBody, VoidBody
+from headrace.plan.entries import (
+    AcceptBody,
+    CheckpointBody,
+    CommitBody,
+    ControlBody,
+    RestoreBody,
+    VoidBody,
+)
 from headrace.plan.epoch import Commit, Drop, Plan
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.changes import RingChange
-from headrace.plan.rings.classes import SlotLedger
-from headrace.plan.rings.folding import SlotManifests
-from headrace.plan.rings.shards import ShardIndex, Shards, first_position, shard_of
+from headrace.plan.rings.shards import Shards, first_position
+from headrace.plan.state.applied import StoreMark
 
 _READS_MAX = 3
-
-_Body = TypeVar("_Body")
 
 
 class History:
@@ -64,6 +69,8 @@ class History:
         self.marks: deque[tuple[dict[str, int], int]] = deque()
         self._rides_from: deque[int | None] = deque()
         """For each commit, the first log position that holds bytes of its state (M1)."""
+        self._durable = 0
+        """The last epoch that was durable before the last commit: sinks have it, if they wait."""
         self.retained = self.retain
         """No driver of the window can have collected files of this many last epochs."""
         self._snapshots: list[tuple[int, int]] = []
@@ -85,6 +92,7 @@ class History:
             self.retained = min(self.retained, body.retain or 1)
             self._apply(body.commit, position, {}, body.shards)
             ledger.carries(body.shards, position)
+            ledger.applied = ledger.applied.marked(body.applied)
             fold_report(ledger, body.load, body.decided)
             if body.confirms:
                 deploys.confirmed(ledger)
@@ -113,6 +121,9 @@ class History:
             deploys.lapsed(ledger, decode_body(position, entry, LapseBody))
         elif entry.kind == CONTROL:
             fold_control(ledger, decode_body(position, entry, ControlBody), self._limits)
+        elif entry.kind == CHECKPOINT:
+            kept = decode_body(position, entry, CheckpointBody)
+            ledger.kept(kept.interval, kept.adoptions, position)
         elif entry.kind == RESTORE:
             self.restored(position, decode_body(position, entry, RestoreBody))
         else:
@@ -129,7 +140,7 @@ class History:
         self._note_left(before)
         for index, (position, commit) in enumerate(self.commits):
             if commit.epoch > found.epoch:
-                empty = msgspec.structs.replace(commit, staged=[], splits=ledger.splits)
+                empty = msgspec.structs.replace(commit, staged=[], splits=ledger.splits, deltas={})
                 self.commits[index] = (position, empty)
                 self.marks[index] = (dict(ledger.ins), self.marks[index][1])
 
@@ -151,6 +162,7 @@ class History:
             }
         self.snapshotted(position)
         self.retained = min(self.retained, body.retain or 1)
+        self._durable = self.ledger.interval.durable(self.ledger.epoch)
         self._remember(position, body.commit)
         if body.next is not None:
             self.ledger.planned(body.next)
@@ -193,6 +205,10 @@ class History:
         plan = self.ledger.open_plan
         replaced = {name for each in commit.sealed.values() for name in each.replaces}
         bases = {ref.base for ref in self.ledger.rings.values()} if commit.steps else set()
+        said = commit.interval
+        if said is not None:  # what waits for its checkpoint is delivered after this commit (M7)
+            said = msgspec.structs.replace(said, checkpoint=0)
+        self._durable = self.ledger.interval.committed(commit.epoch, said).durable(commit.epoch)
         self.ledger.committed(commit, position, self._limits, changes, shards)
         deploys.committed(self.ledger, plan)
         fold_done(self.ledger)
@@ -255,18 +271,27 @@ class History:
         riding = [position for position in self._rides_from if position is not None]
         return min([before[-1][1] if before else 0, *riding])
 
+    @property
+    def _unapplied(self) -> int:
+        """The first epoch that the state store may not have (O4)."""
+        applied = self.ledger.applied
+        return applied.epoch + 1 if applied.copies else self.ledger.epoch
+
     def _remember(self, position: int, commit: Commit) -> None:
         self.commits.append((position, commit))
         self.marks.append((dict(self.ledger.ins), self.ledger.wall))
         self._rides_from.append(self.ledger.rides_from())
         held = self.ledger.code.held
         # In a probation that may go back to an epoch, that epoch and all after it stay (L6).
-        while len(self.commits) > self.retain and (held is None or self.commits[0][1].epoch < held):
+        # What is only written may have to be made again, from the last checkpoint on (M5). And what
+        # the state store may not have yet, may have to be applied (O4).
+        first = min([self._durable, *([] if held is None else [held]), self._unapplied])
+        while len(self.commits) > self.retain and self.commits[0][1].epoch < first:
             for kept in (self.commits, self.marks, self._rides_from):
                 kept.popleft()
         # A savepoint may be restored, and then its input is read again.
         keeps = held is not None or bool(self.ledger.control.savepoints)
-        if len(self.commits) < self.retain or keeps:
+        if len(self.commits) < self.retain or keeps or self.commits[0][1].epoch > self._durable:
             return
         # The oldest retained commit: epochs after it can run again, and read from its positions.
         self.released = {
@@ -298,19 +323,28 @@ def recover(log: EpochLog, retain: int) -> History:
 def _recover(log: EpochLog, history: History) -> History | None:
     tail: list[tuple[int, LogEntry]] = []
     commits = 0
+    mark: StoreMark | None = None
     reach: int | None = None
     """The first position that a recovery from a snapshot before the window reads."""
+    checkpoint = 0
+    """The last checkpoint that entries before the last commit say: sinks have its epochs (M7)."""
     for position, entry in log.backwards():
         tail.append((position, entry))
         if entry.kind == RESTORE:
             break  # the window begins here, and this entry says all that was before
+        if entry.kind == CHECKPOINT and commits:
+            kept = decode_body(position, entry, CheckpointBody)
+            checkpoint = max(checkpoint, kept.interval.checkpoint)
         if entry.kind == COMMIT and reach is None:
             commits += 1
             body = decode_body(position, entry, CommitBody)
+            said = 0 if body.commit.interval is None else body.commit.interval.checkpoint
+            checkpoint = max(checkpoint, said if commits > 1 else 0)
             first = begins_at(position, body)
-            # Epochs that are perhaps undelivered lie before a snapshot in a probation.
-            held = body.snapshot is not None and body.snapshot.code.held is not None
-            if first is not None and commits >= history.retain and not held:
+            well = commits >= history.retain and not (said and commits == 1)
+            mark = mark or body.applied  # the newest commit's: all epochs after it are needed
+            well = well and (mark is None or body.commit.epoch <= mark.epoch + 1)
+            if first is not None and well and _is_before(body, checkpoint):
                 reach = first
         if reach is not None and position <= reach:
             break
@@ -326,6 +360,18 @@ def _recover(log: EpochLog, history: History) -> History | None:
     log.generation = max(entry.generation for _, entry in tail)
     log.generation = max(log.generation, history.ledger.generation)
     return history
+
+
+def _is_before(body: CommitBody, checkpoint: int) -> bool:
+    """Whether a snapshot lies before all that may be delivered, or made, again.
+
+    Epochs that are perhaps undelivered lie before a snapshot in a probation (L6). Epochs after the
+    last checkpoint, which the entries behind the snapshot name, may be repaired (M5).
+    """
+    if body.snapshot is None or body.snapshot.code.held is not None:
+        return False
+    epoch = body.commit.epoch
+    return max(checkpoint, body.snapshot.interval.durable(epoch)) >= epoch
 
 
 def based(
@@ -346,45 +392,3 @@ def based(
             history.begin(entries[: place + 1])
             return entries[place + 1 :]
     return None
-
-
-def begins_at(position: int, body: CommitBody) -> int | None:
-    """The first position that a recovery from this commit's snapshot reads; None without one."""
-    if body.snapshot is None:
-        return None
-    first = first_position(body.snapshot.shards)
-    return position if first is None else min(first, position)
-
-
-def fold_shards(
-    entries: Sequence[tuple[int, LogEntry]], index: ShardIndex, limits: Limits
-) -> dict[str, dict[int, SlotLedger]]:
-    """The manifests after the last of these entries, each shard folded from its own snapshot."""
-    found = SlotManifests({name: {} for name in index})
-    begun: set[tuple[str, int]] = set()
-
-    def skip(name: str, slot: int) -> bool:
-        return (name, shard_of(slot, limits)) not in begun
-
-    epoch = 0
-    for position, entry in entries:
-        if entry.kind == COMMIT:
-            body = decode_body(position, entry, CommitBody)
-            epoch = body.commit.epoch
-            found.fold(body.commit, position, limits, skip)
-            for name, of_name in body.shards.items():
-                for number, content in of_name.items():
-                    if index.get(name, {}).get(number, position + 1) <= position:
-                        found.install(name, number, content, limits)
-                        begun.add((name, number))
-        elif entry.kind == DROP:
-            found.dropped(decode_body(position, entry, Drop), epoch, position, skip)
-    return found.slots
-
-
-def decode_body(position: int, entry: LogEntry, kind: type[_Body]) -> _Body:
-    """The decoded body of an entry; CorruptCheckpoint if it is not of this kind."""
-    try:
-        return msgspec.json.decode(entry.body, type=kind)
-    except msgspec.DecodeError as error:
-        raise CorruptCheckpoint(f"log position {position} cannot be decoded: {error}") from None

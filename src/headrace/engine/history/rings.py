@@ -61,6 +61,10 @@ class Rings:
             self._made_for = (plan.epoch, plan.moves)
         return self._changes
 
+    def forget(self) -> None:
+        """Forgets the changes of the open plan: manifests have changed since they were made."""
+        self._made_for, self._changes = (0, {}), {}
+
     def steps(self, plan: Plan) -> dict[str, Reclassed]:
         """What the commit of the open plan says about its ring changes."""
         return {name: change.step.classes for name, change in self.changes(plan).items()}

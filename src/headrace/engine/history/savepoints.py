@@ -11,6 +11,8 @@ A savepoint is durable before the log lists it:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from headrace.errors import CorruptCheckpoint
@@ -52,6 +54,23 @@ def files_of(ledger: Ledger) -> set[str]:
     return ledger.segments() | ledger.records() | ledger.ring_objects() | outbox
 
 
+def restored_ledger(saved: Ledger, identity: str) -> Ledger:
+    """The ledger of a savepoint, as another checkpoint continues it."""
+    # Calls to the outside are logged in directories of the old epochs: they are made again.
+    return msgspec.structs.replace(
+        saved,
+        identity=identity,
+        open_plan=None,
+        determinants=0,
+        given_up={},
+        voided_reads={},
+        bounds_of_voided={},
+        unpassed={},
+        unpassed_wall=None,
+        unpassed_carried=0,
+    )
+
+
 class SavedFiles:
     """The files of all savepoints that the ledger lists; each savepoint is read once."""
 
@@ -70,8 +89,29 @@ class SavedFiles:
         return frozenset().union(*self._known.values())
 
 
+def self_contained(ledger: Ledger) -> Ledger:
+    """A ledger for a copy of its files: what rides is a file of its name, and all is durable."""
+    found = _as_files(ledger, lambda name, at: name)
+    if ledger.interval.is_durable:
+        return found
+    slots = {
+        name: {
+            slot: msgspec.structs.replace(
+                state,
+                entries=tuple(
+                    msgspec.structs.replace(entry, written=False) for entry in state.entries
+                ),
+            )
+            for slot, state in of_name.items()
+        }
+        for name, of_name in found.slots.items()
+    }
+    interval = msgspec.structs.replace(found.interval, checkpoint=found.epoch)
+    return msgspec.structs.replace(found, slots=slots, interval=interval)
+
+
 def _without_riders(store: Store, ledger: Ledger) -> Ledger:
-    """A copy of a ledger that needs no entry of the log."""
+    """The same, where the files of riders are written, under names of the open epoch."""
     epoch = ledger.epoch + 1
     written: dict[str, str] = {}
 
@@ -85,6 +125,12 @@ def _without_riders(store: Store, ledger: Ledger) -> Ledger:
             store.write(new, bytes(map_named(store, name, at)))
             written[name] = new
         return written[name]
+
+    return _as_files(ledger, file_of)
+
+
+def _as_files(ledger: Ledger, file_of: Callable[[str, int], str]) -> Ledger:
+    """A copy of a ledger whose riders are files; `file_of` gives the name of each."""
 
     def slice_of(entry: SegmentSlice) -> SegmentSlice:
         if not entry.at:

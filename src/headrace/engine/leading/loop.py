@@ -6,6 +6,7 @@ before anything runs. After that, the run waits out an outage (`Options.give_up_
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -26,9 +27,11 @@ from headrace.engine.leading.lease import (
     Pulse,
     TakeOver,
 )
+from headrace.engine.leading.polling import Polling
 from headrace.engine.leading.probation import await_silence
 from headrace.engine.leading.retry import Retry, StopAsked
 from headrace.engine.leading.standby import REHEARSALS, StoppedByRequest, stand_by
+from headrace.engine.leading.status import StatusBoard, StatusKeeper, status_every_s
 from headrace.engine.leading.watch import CodeWatch, DeployFailed, Superseded
 from headrace.errors import Fenced, IncompatibleState, SparkError
 from headrace.plan.control import ControlRequest, Outcome
@@ -39,8 +42,6 @@ from headrace.plan.deploy.handover import HandedOver, LetGo
 from headrace.plan.deploy.roles import NotInForce
 from headrace.plan.progress import RunSummary
 
-POLL_S = 0.2
-"""How often sources are asked for new input while there is nothing to do."""
 POLL_STANDBY_S = 1.0
 POLL_CANDIDATE_S = 0.05
 """How often a candidate looks for the hand-over; on a store where requests cost, less often."""
@@ -59,6 +60,8 @@ class RunControl:
         self.error: BaseException | None = None
         """The error that the run failed with."""
         self.retry: Retry | None = None
+        self.alive: Callable[[], bool] = lambda: True
+        """Whether the loop has made a step recently."""
         self._asked: deque[tuple[ControlRequest, Future[Outcome]]] = deque()
 
     @property
@@ -134,7 +137,9 @@ class _Loop:
         )
         self._leads = False
         self._keeper: LeaseKeeper | None = None
-        control.retry = self._retry
+        self._status: StatusKeeper | None = None
+        self._board = StatusBoard(follower.topology, system, platform.node())
+        control.retry, control.alive = self._retry, self._pulse.alive
 
     def run(self) -> RunSummary:
         """The whole run, from the first read of the checkpoint to the release of the lease."""
@@ -164,6 +169,8 @@ class _Loop:
                 control.error = error
                 if self._keeper is not None:
                     self._keeper.abandon()
+                if self._status is not None:
+                    self._status.abandon()
                 raise
             except BaseException as error:
                 control.error = cause = self._cause(error)
@@ -295,6 +302,16 @@ class _Loop:
                 lambda: follower.ledger.epoch,
                 self._pulse,
             )
+            if (every_s := status_every_s(follower.store)) is not None:
+                generation, control = follower.log.generation, self._control
+                follower.listeners.board = self._board
+                self._status = StatusKeeper(
+                    follower.store,
+                    self._board,
+                    generation,
+                    lambda: (control.phase, control.outage),
+                    every_s,
+                )
 
     def _lead(self, driver: Driver) -> RunSummary | None:
         """Runs epochs; None if the driver has handed over, and is the guard now."""
@@ -303,6 +320,7 @@ class _Loop:
         for text in [*before_running(driver.topology, driver.ledger), *driver.notices]:
             self._tell("doubt", text)
         asked = False
+        polling = Polling()
         try:
             while not control.stopping.is_set():
                 self._pulse.beat()
@@ -326,13 +344,14 @@ class _Loop:
                 if isinstance(step, HandedOver):
                     self._hand_over(step)
                     return None
-                if isinstance(step, Wait):
-                    pause = POLL_S
-                    if step.until is not None:
-                        pause = min(
-                            pause, max(0.001, (step.until - self._follower.setup.clock()) / 1e6)
-                        )
-                    control.stopping.wait(pause)
+                now_s = driver.store.system.uptime_s()
+                if not isinstance(step, Wait):
+                    polling.busy(now_s)
+                    continue
+                until_s = None
+                if step.until is not None:
+                    until_s = (step.until - self._follower.setup.clock()) / 1e6
+                control.stopping.wait(polling.pause_s(now_s, until_s))
             if control.stop is not None:
                 driver.control.own(control.stop)
                 driver.step()  # completes it
@@ -368,6 +387,9 @@ class _Loop:
     def _let_go(self, state: str, reason: str) -> None:
         if self._keeper is not None:
             self._keeper.end(state, reason)
+        if self._status is not None:
+            self._status.end(f"{state}: {reason}")
+            self._status = None
 
     def _nothing_done(self, reason: str) -> RunSummary:
         return RunSummary(self._follower.graph.name, 0, 0, 0, 0, reason)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.causal.packing import unpack_determinants
-from headrace.engine.replay.epoch_at import Past
+from headrace.engine.history.epoch_at import Past
 from headrace.errors import HeadraceError
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key

@@ -25,7 +25,8 @@ import msgspec
 import numpy as np
 
 from headrace.engine.history.recovery import History, recover
-from headrace.engine.leading.lease import HELD, KeepWaiting, LeaseObserver, read_lease
+from headrace.engine.leading.alone import refuse_a_leader
+from headrace.engine.primitives.compact import entries_of
 from headrace.errors import CorruptCheckpoint, IncompatibleState
 from headrace.log import paths
 from headrace.log.content import digest_of
@@ -38,12 +39,9 @@ from headrace.plan.epoch import Drop
 from headrace.plan.rings.classes import SegmentSlice, SlotLedger
 from headrace.plan.rings.manifest import newest_first
 from headrace.plan.rings.ring import SlotRecords
-from headrace.state.compaction import later_classes, merge_without, parts_of
+from headrace.state.compaction import merge_without, parts_of
 from headrace.store.store import Store
 
-LEASE_DEFAULT_S = 3.0
-"""How long to observe the lease if no lease states its length."""
-_LOOK_S = 0.2
 _RETAIN = 16
 
 
@@ -65,6 +63,11 @@ def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> Dr
     log = EpochLog(store)
     history = recover(log, _RETAIN)
     _check(history, computation, store)
+    if keys is not None and history.ledger.applied.copies:
+        raise IncompatibleState(
+            f"single keys cannot be dropped with state={history.ledger.applied.backend!r}: drop "
+            f"the state of {computation!r} as a whole, or let its code call ctx.forget()"
+        )
     refuse_a_leader(store, log)
     for position, entry in log.take_over():
         history.fold(position, entry)
@@ -72,7 +75,7 @@ def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> Dr
     slots = ledger.slots[computation]
     if keys is None:
         cells = sum(entry.rows for slot in slots.values() for entry in slot.entries)
-        drop = Drop(computation, dict.fromkeys(slots, ()), "the whole computation")
+        drop = Drop(computation, dict.fromkeys(slots, ()), "the whole computation", whole=True)
         found = DroppedState(ledger.epoch, cells)
     else:
         drop, found = _without(store, history, computation, keys)
@@ -88,24 +91,6 @@ def _check(history: History, computation: str, store: Store) -> None:
             f"the checkpoint {store.where()} has no computation {computation!r} with state; "
             f"it has: {have}"
         )
-
-
-def refuse_a_leader(store: Store, log: EpochLog) -> None:
-    """Observes the lease as a standby does; refuses if a driver renews it."""
-    first = read_lease(store)
-    if first is None or first.state != HELD or first.generation < log.generation:
-        return
-    watcher = LeaseObserver(LEASE_DEFAULT_S)
-    while True:
-        now, at = read_lease(store), store.system.uptime_s()
-        if not isinstance(watcher.look(log.generation, now, at), KeepWaiting):
-            return
-        if now is not None and (now.generation, now.count) != (first.generation, first.count):
-            raise IncompatibleState(
-                f"a pipeline runs on the checkpoint {store.where()} (generation "
-                f"{now.generation}, epoch {now.epoch}): stop it first"
-            )
-        store.system.sleep(_LOOK_S)
 
 
 def _without(
@@ -161,6 +146,4 @@ def _rewritten(
     segment = f"{os.path.dirname(entries[0].segment)}/{name}"
     store.write(segment, data)
     made = SegmentSlice(segment, entries[0].last_epoch, rows, len(data), True)
-    later = later_classes(entries, before.classes)
-    own = [made] if any(one.since <= made.last_epoch for one in before.classes) else []
-    return (*own, *(msgspec.structs.replace(made, of=each) for each in later)), counts
+    return tuple(entries_of(made, entries, before.classes)), counts

@@ -23,9 +23,10 @@ import msgspec
 
 from headrace.causal.journal import is_closed
 from headrace.engine.driver.local import run_epoch
+from headrace.engine.history.epoch_at import Past, not_kept, past_epoch
+from headrace.engine.history.orders import work_order_of
 from headrace.engine.history.rings import changes_of
 from headrace.engine.replay.difference import Difference, differences, first_unlike
-from headrace.engine.replay.epoch_at import Past, not_kept, past_epoch
 from headrace.engine.upkeep.pins import pinned
 from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, SourceError, by_name
 from headrace.log import paths
@@ -35,6 +36,7 @@ from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
+from headrace.plan.state.choice import refuse_without_history
 from headrace.state.cache import WorkerCache
 from headrace.store.location import checkpoint_store, no_checkpoint
 from headrace.store.overlay import Overlay
@@ -115,6 +117,7 @@ def replay_epoch(
             f"there is no computation {computation!r}; there are: {', '.join(graph.nodes)}"
         )
     past = past_epoch(store, epoch)
+    refuse_without_history(past.ledger, f"a replay of epoch {epoch}")
     warnings = _warnings(topology, past)
     _refuse_other_wiring(topology, past)
     alone = one_at_a_time(topology)
@@ -168,6 +171,12 @@ def _run(
     for report in reports:
         for name, data in report.riders.items():
             overlay.write(name, data)  # to be compared with the commit
+        if report.missing:
+            raise IncompatibleState(
+                f"epoch {past.epoch} cannot be run again: changes of state that it began with were "
+                f"lost before they were durable: {', '.join(report.missing)}. Later epochs have "
+                "what was made again; a checkpoint interval of 1 keeps every epoch"
+            )
         if report.error in _REFUSED:
             raise by_name(report.error)(
                 f"epoch {past.epoch} cannot be run again, {report.label}: {report.message}"
@@ -201,19 +210,8 @@ def _explain(
 
 def work_order(store: Store, checkpoint: str, past: Past) -> WorkOrder:
     """What the tasks of a past epoch are given."""
-    ledger, plan = past.ledger, past.plan
-    changes = changes_of(store, ledger, plan)
-    return WorkOrder(
-        plan=plan,
-        checkpoint=checkpoint,
-        ins=ledger.ins,
-        outs=ledger.outs,
-        rings=ledger.refs(plan, changes),
-        bases=ledger.bases(plan, changes),
-        came={name: change.came for name, change in changes.items()},
-        outbox=ledger.outbox,
-        answers=past.commit.determinants,
-    )
+    changes = changes_of(store, past.ledger, past.plan)
+    return work_order_of(past.ledger, past.plan, changes, checkpoint, past.commit.determinants)
 
 
 def _warnings(topology: Topology, past: Past) -> list[str]:

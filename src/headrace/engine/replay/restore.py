@@ -21,14 +21,15 @@ from __future__ import annotations
 import msgspec
 
 from headrace.engine.history.recovery import recover
-from headrace.engine.history.savepoints import files_of, read_savepoint
-from headrace.engine.replay.drop import refuse_a_leader
+from headrace.engine.history.savepoints import files_of, read_savepoint, restored_ledger
+from headrace.engine.leading.alone import refuse_a_leader
+from headrace.engine.primitives.backups.restoring import begin_log
 from headrace.errors import IncompatibleState, InvalidPipeline
 from headrace.log import paths
 from headrace.log.entry import RESTORE
 from headrace.log.epochlog import EpochLog
-from headrace.log.identity import Identity, put_identity, read_identity, replace_identity
-from headrace.plan.control import ControlState, Savepoint
+from headrace.log.identity import Identity, read_identity, replace_identity
+from headrace.plan.control import Savepoint
 from headrace.plan.entries import RestoreBody
 from headrace.plan.ledger import Ledger
 from headrace.store.location import no_checkpoint
@@ -83,23 +84,6 @@ def restore_savepoint(store: Store, name: str, to: Store | None = None) -> Resto
     return Restored(identity.pipeline, savepoint, now.epoch, new.id, store.where())
 
 
-def restored_ledger(saved: Ledger, identity: str) -> Ledger:
-    """The ledger of a savepoint, as another checkpoint continues it."""
-    # Calls to the outside are logged in directories of the old epochs: they are made again.
-    return msgspec.structs.replace(
-        saved,
-        identity=identity,
-        open_plan=None,
-        determinants=0,
-        given_up={},
-        voided_reads={},
-        bounds_of_voided={},
-        unpassed={},
-        unpassed_wall=None,
-        unpassed_carried=0,
-    )
-
-
 def _listed(ledger: Ledger, name: str, store: Store) -> Savepoint:
     found = ledger.control.savepoints.get(name)
     if found is None:
@@ -121,17 +105,5 @@ def _copy(store: Store, to: Store, pipeline: str, savepoint: Savepoint) -> Resto
     for name in [*sorted(files_of(saved)), *own]:
         to.make_directory(name.rpartition("/")[0])
         to.write(name, store.read(name))
-    to.make_directory(paths.log_directory(1, to.system.limits))
-    new = Identity(to.system.token_hex(8), pipeline)
-    log = EpochLog(to)
-    for _ in log.take_over():
-        raise InvalidPipeline(f"{to.where()}: a driver has begun there")
-    ledger = msgspec.structs.replace(
-        restored_ledger(saved, new.id),
-        generation=log.generation,
-        commit_position=log.position + 1,
-        control=ControlState(),
-    )
-    log.append(RESTORE, RestoreBody(savepoint.name, ledger))
-    put_identity(to, new)
-    return Restored(pipeline, savepoint, ledger.epoch, new.id, to.where())
+    new = begin_log(to, pipeline, saved, savepoint.name)
+    return Restored(pipeline, savepoint, saved.epoch, new.id, to.where())

@@ -34,7 +34,7 @@ class Needed:
     """What must be kept, as of one commit."""
 
     closed: int
-    """The last committed epoch."""
+    """The last committed epoch; or an earlier one, while a checkpoint is under way."""
     oldest: int
     """The first epoch of the retention window; 0 if there is no commit."""
     acknowledged: int
@@ -57,12 +57,16 @@ def needed_by(
     acknowledged: int,
     merging_since: int | None = None,
     saved: frozenset[str] = frozenset(),
+    making_since: int | None = None,
 ) -> Needed:
-    """What the ledger, the retention window and the sinks need now."""
+    """What the ledger, the retention window and the sinks need now.
+
+    `making_since`: files of this epoch and later may be fragments that no entry names yet (M3).
+    """
     ledger = history.ledger
     commits = [commit for _, commit in history.commits]
     return Needed(
-        closed=ledger.epoch,
+        closed=ledger.epoch if making_since is None else min(ledger.epoch, making_since - 1),
         oldest=commits[0].epoch if commits else 0,
         acknowledged=acknowledged,
         merging_since=ledger.epoch + 1 if merging_since is None else merging_since,

@@ -36,7 +36,7 @@ from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Adoption, Commit, Plan
-from headrace.plan.rings.classes import SegmentSlice, SlotClass, SlotLedger
+from headrace.plan.rings.classes import SegmentSlice, SlotClass, SlotLedger, is_split
 from headrace.plan.rings.manifest import adopts
 from headrace.plan.rings.ring import Ring, SlotRecords
 from headrace.state import compaction
@@ -89,6 +89,13 @@ class MergeResult(msgspec.Struct, frozen=True, gc=False):
     bottom: bool
     classes: tuple[int, ...] = ()
     """Later classes in which a segment of the run counted."""
+    applied: int | None = None
+    """The log's mark, if there is a state store (O)."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether something was dropped that a worker's cache would have to see to catch up."""
+        return self.bottom or compaction.drops_applied(self.run, self.applied)
 
 
 @dataclass
@@ -145,13 +152,15 @@ class Compactor:
     def consider(self, history: History, places: Iterable[tuple[str, int]]) -> None:
         """Starts a merge for each of these slots that has accumulated enough segments.
 
-        All slots are looked at where a segment has been riding for too long.
+        All slots are looked at where a segment has been riding for too long, or where a request
+        asks for one segment per slot.
         """
         ledger = history.ledger
         before = ledger.commit_position - self._limits.ride_entries_max
         riding = ledger.tally.rides_from()
         old_riders = riding is not None and riding < before
-        if old_riders:
+        whole = ledger.control.compact
+        if old_riders or whole:
             places = [(name, slot) for name, slots in ledger.slots.items() for slot in slots]
         for place in places:
             name, slot = place
@@ -162,8 +171,13 @@ class Compactor:
             state = ledger.slots[name].get(slot)
             if state is None or not state.entries:
                 continue
-            run = compaction.choose_old_riders(state.entries, before) if old_riders else ()
-            run = run or self._choose_run(state.entries)
+            entries = state.entries
+            if not ledger.interval.is_durable:  # others belong to the next checkpoint (M3)
+                entries = tuple(e for e in entries if e.last_epoch <= ledger.interval.checkpoint)
+            run = compaction.choose_old_riders(entries, before) if old_riders else ()
+            if whole and is_split(entries, whole.get(name, 0)):
+                run = entries
+            run = run or self._choose_run(entries)
             if run:
                 self._start(place, history, tuple(run), state)
 
@@ -254,6 +268,7 @@ class Compactor:
             (),
             compaction.is_bottom(run, state.entries),
             compaction.later_classes(run, state.classes),
+            history.ledger.applied.epoch if history.ledger.applied.copies else None,
         )
         records = self._ring_of(name).records(slot)
         expired = self._expired(history, place[0])
@@ -277,7 +292,11 @@ class Compactor:
         found: list[MergePiece] = []
         parts = compaction.parts_of(self._store, given.run, records, classes)
         merged = compaction.merge_run(
-            parts, bottom=given.bottom, expired_before=expired, limits=self._limits
+            parts,
+            bottom=given.bottom,
+            expired_before=expired,
+            applied=given.applied,
+            limits=self._limits,
         )
         for data, rows in merged:
             size, digest = len(data), digest_of(data)
@@ -348,7 +367,7 @@ def _adopted(result: MergeResult, epoch: int) -> list[Adoption]:
     replaces = tuple((entry.segment, entry.of) for entry in result.run)
     found: list[Adoption] = []
     for piece, name in zip(result.pieces, _names(result, epoch), strict=True):
-        entry = SegmentSlice(name, last, piece.rows, piece.size, result.bottom)
+        entry = SegmentSlice(name, last, piece.rows, piece.size, result.cut)
         place = (result.computation, result.slot)
         found.append(Adoption(*place, replaces, entry, not piece.file, result.classes))
         replaces = ()

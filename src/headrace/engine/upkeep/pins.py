@@ -71,6 +71,40 @@ def pinned(
                 store.delete(name)  # Otherwise it expires by itself.
 
 
+class HeldPin:
+    """A pin whose owner works for an unknown time: it is renewed while `keep` is called."""
+
+    def __init__(
+        self, store: Store, purpose: str, files: Iterable[str], *, seconds: float, log_from: int = 0
+    ) -> None:
+        self._store, self._purpose, self._seconds = store, purpose, seconds
+        self._files, self._log_from = sorted(files), log_from
+        self._name = ""
+        self._put_s = float("-inf")
+
+    def keep(self) -> bool:
+        """Renews the pin if a third of its time is over; returns whether there is one."""
+        now = self._store.system.uptime_s()
+        if now - self._put_s < self._seconds / 3:
+            return True
+        self._put_s = now  # another thread need not put one too
+        expires = self._store.system.wall_s() + self._seconds
+        pin = Pin(self._purpose, expires, self._files, self._log_from)
+        name = paths.pin(self._store.system.token_hex(8))
+        if not _put(self._store, name, seal(_MAGIC, msgspec.json.encode(pin))):
+            return bool(self._name)
+        self.release()  # the new one is there
+        self._name = name
+        return True
+
+    def release(self) -> None:
+        """Deletes the pin; otherwise it expires by itself."""
+        if self._name:
+            with suppress(OSError, HeadraceError):
+                self._store.delete(self._name)
+        self._name = ""
+
+
 def _put(store: Store, name: str, data: bytes) -> bool:
     """Puts a pin; returns whether it is there."""
     try:

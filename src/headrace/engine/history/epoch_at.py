@@ -11,12 +11,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.engine.history.recovery import History, based, begins_at, decode_body
+from headrace.engine.history.recovery import History, based
+from headrace.engine.history.shards import begins_at, decode_body
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.log import paths
 from headrace.log.entry import COMMIT, PLAN, RESTORE, VOID, LogEntry
 from headrace.log.epochlog import EpochLog
+from headrace.log.riders import is_there
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan
 from headrace.plan.ledger import Ledger
@@ -72,6 +74,76 @@ def past_epoch(store: Store, epoch: int) -> Past:
     if epoch > last:
         raise IncompatibleState(_not_committed(epoch, last, open_plan, reasons.get(epoch, [])))
     raise not_kept(store, epoch)
+
+
+def ledger_after(store: Store, epoch: int) -> Ledger:
+    """The ledger as an epoch left it, and as the epoch after it began.
+
+    IncompatibleState if the epoch is not committed, or if a file of its state was collected.
+    """
+    log = EpochLog(store)
+    entries = _entries(log, epoch + 1)
+    if not entries:
+        raise IncompatibleState("nothing has run on this checkpoint yet")
+    history, rest = _based(entries, log.limits)
+    for position, entry in rest:
+        is_later = entry.kind == COMMIT and epoch_of(position, entry) > epoch
+        if is_later:
+            break
+        history.fold(position, entry)
+    ledger = history.ledger
+    if ledger.epoch == epoch and _has_all(store, ledger, entries):
+        return ledger
+    last, _, open_plan, reasons = _state_of(entries)
+    if epoch > last and ledger.epoch < epoch:
+        raise IncompatibleState(_not_committed(epoch, last, open_plan, reasons.get(epoch, [])))
+    raise not_kept(store, epoch)
+
+
+def epoch_of(position: int, entry: LogEntry) -> int:
+    """The epoch of a commit."""
+    return decode_body(position, entry, CommitBody).commit.epoch
+
+
+def state_files(ledger: Ledger) -> tuple[set[str], set[int]]:
+    """Every file that a state consists of, and the log positions whose entries hold the rest."""
+    files: set[str] = ledger.records() | ledger.ring_objects()
+    positions: set[int] = set()
+    for name, at in _state_of_slots(ledger):
+        if at:
+            positions.add(at)
+        else:
+            files.add(name)
+    return files, positions
+
+
+def _state_of_slots(ledger: Ledger) -> Iterator[tuple[str, int]]:
+    """Name and log position of all segments and feedback; position 0 if it is a file."""
+    for of_name in ledger.slots.values():
+        for slot in of_name.values():
+            yield from ((entry.segment, entry.at) for entry in slot.entries)
+    for files in ledger.outbox.values():
+        yield from ((f"{paths.OUTBOX}/{file.name}", file.at) for file in files)
+
+
+def _has_all(store: Store, ledger: Ledger, entries: list[tuple[int, LogEntry]]) -> bool:
+    """Whether every file of a state exists, and every entry of the log in which a part rides."""
+    files, positions = state_files(ledger)
+    directories = {name.rpartition("/")[0] for name in files}
+    there = {f"{d}/{name}" for d in directories for name in store.list(d)}
+    first = entries[0][0]
+    return files <= there and all(at >= first or is_there(store, at) for at in positions)
+
+
+def delivered_files(history: History) -> frozenset[str]:
+    """Rows and feedback of the commits of the window, by the names of their files."""
+    found: set[str] = set()
+    for _, commit in history.commits:
+        found |= {f"{paths.OUTBOX}/{file.name}" for file in commit.outbox if not file.rides}
+        for file in commit.staged:
+            if not file.rides and not file.own:
+                found.add(f"{paths.staged_directory(file.sink)}/{file.name}")
+    return frozenset(found)
 
 
 def not_kept(store: Store, epoch: int) -> IncompatibleState:

@@ -1,0 +1,1 @@
+"""Backups of state in other places: taken while a pipeline runs, restored, verified."""

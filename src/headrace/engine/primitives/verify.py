@@ -1,0 +1,400 @@
+"""Verifies a checkpoint: every checksum, every file that a commit names, and what nobody names.
+
+A *problem* is damage that can stop the pipeline, or a tool: a file that the state, a savepoint or
+an undelivered epoch needs is missing, or its bytes are not those that were written. A *note* is
+harmless: an orphan, a lease that cannot be read, a past epoch that cannot be replayed. Nothing is
+changed, and the pipeline may run meanwhile: what is collected while it is looked at does not count.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from headrace.engine.history.epoch_at import delivered_files, state_files
+from headrace.engine.history.recovery import History, recover
+from headrace.engine.history.savepoints import files_of, read_savepoint
+from headrace.engine.history.shards import decode_body
+from headrace.engine.leading.lease import read_lease
+from headrace.engine.primitives.stores.store_access import StoreAccess
+from headrace.engine.primitives.stores.verify_store import damage_of_store
+from headrace.engine.primitives.verified import Problem, Verified, shown_names
+from headrace.engine.upkeep.pins import HeldPin
+from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, StoreError
+from headrace.log import paths
+from headrace.log.content import digest_of
+from headrace.log.entry import (
+    ACCEPT,
+    CHECKPOINT,
+    COMMIT,
+    CONFIRM,
+    CONTROL,
+    DROP,
+    GENERATION,
+    HANDOVER,
+    LAPSE,
+    PLAN,
+    RESTORE,
+    VOID,
+    EntryTail,
+    LogEntry,
+)
+from headrace.log.epochlog import EpochLog
+from headrace.log.identity import Identity, read_identity
+from headrace.log.rings import resolve
+from headrace.log.sealed import check_seal
+from headrace.plan import entries as bodies
+from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
+from headrace.plan.epoch import Drop, Plan
+from headrace.plan.ledger import Ledger
+from headrace.plan.rings.classes import SegmentSlice
+from headrace.state.record import FinishedFile
+from headrace.state.segment import WAITING, Segment
+from headrace.store.location import no_checkpoint
+from headrace.store.store import Store
+
+PIN_S = 600.0
+"""How long a pin outlives this process."""
+
+_BODIES: dict[str, Any] = {
+    GENERATION: GenerationBody, PLAN: Plan, COMMIT: bodies.CommitBody, VOID: bodies.VoidBody,
+    ACCEPT: bodies.AcceptBody, DROP: Drop, HANDOVER: Handover, CONFIRM: ConfirmBody,
+    LAPSE: LapseBody, CONTROL: bodies.ControlBody, RESTORE: bodies.RestoreBody,
+    CHECKPOINT: bodies.CheckpointBody,
+}  # fmt: skip
+_BY_CONTENT = (
+    paths.STATE, paths.READ, paths.RINGS, paths.OUTBOX, paths.STAGED, paths.SAVEPOINTS,
+)  # fmt: skip
+_UNCHECKED = (paths.MERGED, paths.WORK, paths.SOURCES, paths.SINKS, paths.CELLS)
+"""Directories whose files bear no checksum of ours, or are checked by whoever uses them."""
+
+
+def verify_checkpoint(store: Store, access: StoreAccess | None = None) -> Verified:
+    """Checks everything in a checkpoint, and its state store."""
+    return _Verifier(store, access).run()
+
+
+class _Verifier:
+    """One verification."""
+
+    def __init__(self, store: Store, access: StoreAccess | None) -> None:
+        self._store, self._access = store, access
+        self.found = Verified(store.where())
+        self._checked: set[str] = set()
+        self._segments: set[tuple[str, int]] = set()
+        """Segments that were checked, with the log positions in which they ride."""
+        self._riding: set[str] = set()
+        """Names of all that rides in the log: these are no files."""
+        self._read_to, self._retain = 0, 1
+        """The last position of the log whose riders are known; how many epochs are retained."""
+        self._written: set[str] = set()
+        """Segments that no checkpoint has yet: a power loss may have taken them (M2)."""
+        self._only_past: set[str] = set()
+        """Segments that were written without a sync. Where a checkpoint has replaced them, only a
+        replay of past epochs needs them, and a power loss may have taken them."""
+
+    def run(self) -> Verified:
+        identity = self._identity()
+        if identity is None:
+            return self.found
+        self.found.pipeline = identity.pipeline
+        entries = self._log()
+        history = self._history(entries)
+        if history is not None:
+            self._contents(history)
+        if read_lease(self._store) is None and paths.LEASE in self._store.list(""):
+            self.found.notes.append("LEASE cannot be read: it is only a hint, and is written anew")
+        return self.found
+
+    def _problem(self, file: str, what: object) -> None:
+        if file in self._written:
+            note = f"{file} was not durable yet, and is made again at the next start"
+            self.found.notes += [note] if note not in self.found.notes else []
+            return
+        if (found := Problem(file, str(what))) not in self.found.problems:
+            self.found.problems.append(found)
+
+    def _count(self, size: int) -> None:
+        self.found.files += 1
+        self.found.bytes += size
+
+    def _identity(self) -> Identity | None:
+        try:
+            found = read_identity(self._store)
+        except (CorruptCheckpoint, IncompatibleState) as error:
+            self._problem(paths.IDENTITY, error)
+            return None
+        if found is None:
+            raise no_checkpoint(self._store)
+        self._count(len(self._store.read(paths.IDENTITY)))
+        return found
+
+    # The log --------------------------------------------------------------
+
+    def _log(self) -> list[tuple[int, LogEntry]]:
+        """Every entry that can be decoded; checks its checksum, its body and its riders."""
+        found: list[tuple[int, LogEntry]] = []
+        log, limits = EpochLog(self._store), self._store.system.limits
+        positions = self._positions()
+        self._read_to = max(positions, default=0)
+        for position in positions:
+            name = paths.log_entry(position, limits)
+            try:
+                entry = log.read(position)
+                if entry is None:
+                    continue  # trimmed meanwhile
+                data = self._store.map(name)
+                self._count(len(data))
+                if entry.kind in _BODIES:
+                    self._note_written(decode_body(position, entry, _BODIES[entry.kind]))
+                else:
+                    self._problem(name, f"an entry of the unknown kind {entry.kind!r}")
+                self._riders(name, entry, EntryTail(data, name))
+                found.append((position, entry))
+            except FileNotFoundError:
+                continue
+            except (CorruptCheckpoint, IncompatibleState) as error:
+                self._problem(name, error)
+        for before, after in pairwise(positions):
+            if after != before + 1 and not log.is_trimmed(before):
+                missing = paths.log_entry(before + 1, limits)
+                self._problem(
+                    missing, f"entries {before + 1} to {after - 1} of the log are missing"
+                )
+        return found
+
+    def _note_written(self, body: object) -> None:
+        if isinstance(body, bodies.CommitBody):
+            deltas = (d for slots in body.commit.deltas.values() for d in slots.values())
+            self._only_past |= {d.segment for d in deltas if d.written and d.segment is not None}
+
+    def _positions(self) -> list[int]:
+        found: list[int] = []
+        for directory in self._store.list(paths.LOG):
+            if directory.isdigit():
+                names = self._store.list(f"{paths.LOG}/{directory}")
+                found += [int(name) for name in names if name.isdigit()]
+        return sorted(found)
+
+    def _riders(self, where: str, entry: LogEntry, tail: EntryTail) -> None:
+        self._riding.update(entry.riders)
+        for name in entry.riders:
+            data = tail.get(name)
+            if data is None or digest_of(data) != paths.digest_in(name):
+                self._problem(where, f"{name}, which rides in it, does not have its digest")
+
+    def _history(self, entries: list[tuple[int, LogEntry]]) -> History | None:
+        """What the log says; None if it cannot be read to its end."""
+        if self.found.problems or not entries:
+            return None
+        commits = (
+            decode_body(p, e, bodies.CommitBody) for p, e in reversed(entries) if e.kind == COMMIT
+        )
+        last = next(commits, None)
+        try:
+            self._retain = 1 if last is None else max(last.retain, 1)
+            history = recover(EpochLog(self._store), self._retain)
+        except StoreError:
+            raise  # an outage is no damage
+        except HeadraceError as error:
+            self._problem(paths.LOG, error)
+            return None
+        self.found.epoch = history.ledger.epoch
+        return history
+
+    # Files ----------------------------------------------------------------
+
+    def _contents(self, history: History) -> None:
+        files, positions = state_files(history.ledger)
+        pin = HeldPin(
+            self._store, "a verification", files, seconds=PIN_S, log_from=min(positions, default=0)
+        )
+        pin.keep()
+        try:
+            self._state_store(history.ledger, pin)
+            needed = self._state(history.ledger, pin)
+            needed |= self._savepoints(history.ledger, pin)
+            self._only_past -= needed
+            window = history.files() | delivered_files(history)
+            self._all(history.ledger.epoch, needed, window, pin)
+        finally:
+            pin.release()
+        self._forget_collected()
+
+    def _state(self, ledger: Ledger, pin: HeldPin) -> set[str]:
+        """Checks the state of a ledger; returns the files that it needs."""
+        slots_of = [slot for slots in ledger.slots.values() for slot in slots.values()]
+        self._written |= {e.segment for slot in slots_of for e in slot.entries if e.written}
+        for computation, slots in ledger.slots.items():
+            try:
+                resolve(self._store, ledger.rings[computation])
+            except (CorruptCheckpoint, IncompatibleState) as error:
+                self._problem(ledger.rings[computation].base, error)
+            for slot in slots.values():
+                for entry in slot.entries:
+                    self._segment(entry)
+                    pin.keep()
+        for name in ledger.records():
+            self._record(name)
+        for name in state_files(ledger)[0]:
+            self._named(name)
+        return state_files(ledger)[0]
+
+    def _state_store(self, ledger: Ledger, pin: HeldPin) -> None:
+        """The cells of a state store are read, each once: every store checks what it reads."""
+        for problem in damage_of_store(self._store, ledger, self._access, self.found, pin):
+            self._problem(f"{paths.CELLS} in {ledger.applied.backend}", problem)
+
+    def _record(self, name: str) -> None:
+        try:
+            FinishedFile.open(self._store, name)
+        except (CorruptCheckpoint, IncompatibleState) as error:
+            self._problem(name, error)
+
+    def _segment(self, entry: SegmentSlice) -> None:
+        """A segment is what its manifest entry says, and keeps the invariants of segments."""
+        if (entry.segment, entry.at) in self._segments:
+            return
+        self._segments.add((entry.segment, entry.at))
+        limits = self._store.system.limits
+        where = paths.log_entry(entry.at, limits) if entry.at else entry.segment
+        try:
+            segment = Segment.open(self._store, entry.segment, entry.at)
+        except (CorruptCheckpoint, IncompatibleState) as error:
+            self._problem(where, error)
+            return
+        hashes = segment.hashes
+        if len(hashes) != entry.rows:
+            self._problem(where, f"{len(hashes):,} rows; its manifest says {entry.rows:,}")
+        if (hashes[1:] < hashes[:-1]).any() or (segment.kinds > WAITING).any():
+            self._problem(where, "its rows are not those of a segment: hashes are not in order")
+        if not segment.bloom.may_have(np.asarray(hashes)).all():
+            self._problem(where, "its Bloom filter misses keys that it has")
+
+    def _named(self, name: str) -> None:
+        """Checks a file that is needed, by the digest in its name."""
+        if name in self._checked:
+            return
+        self._checked.add(name)
+        try:
+            data = self._store.map(name)
+        except FileNotFoundError:
+            self._problem(name, _MISSING)
+            return
+        self._count(len(data))
+        if digest_of(data) != paths.digest_in(name):
+            self._problem(name, "its bytes do not have the digest in its name: it is damaged")
+
+    def _savepoints(self, ledger: Ledger, pin: HeldPin) -> set[str]:
+        needed: set[str] = set()
+        for savepoint in ledger.control.savepoints.values():
+            needed.add(savepoint.snapshot)
+            try:
+                saved = read_savepoint(self._store, savepoint)
+            except (CorruptCheckpoint, IncompatibleState) as error:
+                self._problem(savepoint.snapshot, f"savepoint {savepoint.name!r}: {error}")
+                continue
+            needed |= files_of(saved) | self._state(saved, pin)
+        for name in needed:
+            self._named(name)
+        return needed
+
+    def _all(self, closed: int, needed: set[str], window: frozenset[str], pin: HeldPin) -> None:
+        """Looks at every file that is there, and for those that past epochs need."""
+        there: set[str] = set()
+        unknown: list[str] = []
+        for info in self._store.walk():
+            pin.keep()
+            if info is None:
+                continue
+            there.add(info.name)
+            top = info.name.partition("/")[0]
+            if top in _BY_CONTENT:
+                self._by_content(info.name, info.size, closed, needed | window)
+            elif top in (paths.CONTROL, paths.DETERMINANTS, paths.PINS):
+                self._sealed(info.name)
+            elif top not in (*_UNCHECKED, paths.LOG, paths.IDENTITY, paths.LEASE):
+                unknown.append(info.name)
+        if unknown:
+            self.found.notes.append(f"not files of a checkpoint: {shown_names(unknown)}")
+        gone = sorted(self._still_named(window - there - needed - self._riding))
+        if gone:
+            self.found.notes.append(f"past epochs cannot be replayed without: {shown_names(gone)}")
+
+    def _still_named(self, gone: frozenset[str]) -> frozenset[str]:
+        """Of some missing files, those that the newest window names, and that do not ride."""
+        if not gone:
+            return gone
+        log = EpochLog(self._store)
+        newest = recover(log, self._retain)
+        for position in self._positions():
+            entry = log.read(position) if position > self._read_to else None
+            self._riding.update(entry.riders if entry is not None else ())
+        return (gone & (newest.files() | delivered_files(newest))) - self._riding
+
+    def _by_content(self, name: str, size: int, closed: int, named: set[str]) -> None:
+        try:
+            epoch, _, digest = paths.parse_content_name(name.rpartition("/")[2])
+        except ValueError:
+            self.found.notes.append(f"not a file of a checkpoint: {name}")
+            return
+        if name in self._checked:
+            return
+        self._checked.add(name)
+        try:
+            whole = digest_of(self._store.map(name)) == digest
+        except FileNotFoundError:
+            return  # collected meanwhile
+        self._count(size)
+        if name in self._only_past and not whole:
+            self.found.notes.append(f"past epochs cannot be replayed without: {name}")
+        elif name in named:
+            if not whole:
+                self._problem(name, "its bytes do not have the digest in its name: it is damaged")
+        elif epoch <= closed:
+            self.found.orphans.append(name)
+            self.found.orphan_bytes += size
+
+    def _sealed(self, name: str) -> None:
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError:
+            return
+        if not data:
+            return  # a marker
+        if not name.startswith(f"{paths.PINS}/"):  # one of them is that of this verification
+            self._count(len(data))
+        try:
+            check_seal(data, name)
+        except (CorruptCheckpoint, IncompatibleState) as error:
+            if name.startswith(f"{paths.DETERMINANTS}/"):
+                self._problem(name, error)
+            else:
+                self.found.notes.append(f"{name} cannot be read, and is ignored: {error}")
+
+    def _forget_collected(self) -> None:
+        """Drops complaints about files that are not there, and that no newer commit names."""
+        absent = [each for each in self.found.problems if not self._is_there(each.file)]
+        if not absent:
+            return
+        now = recover(EpochLog(self._store), 1).ledger
+        needed, positions = state_files(now)
+        needed |= {paths.log_entry(at, self._store.system.limits) for at in positions}
+        for saved in now.control.savepoints.values():
+            needed.add(saved.snapshot)
+            with suppress(CorruptCheckpoint, IncompatibleState):  # that is a complaint of its own
+                needed |= files_of(read_savepoint(self._store, saved))
+        forgotten = [each for each in absent if each.file not in needed]
+        self.found.problems = [each for each in self.found.problems if each not in forgotten]
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            return self._store.stat(name) is not None
+        except FileNotFoundError:
+            return name.startswith(f"{paths.CELLS} in ")
+
+
+_MISSING = "it is missing, though a commit names it"
