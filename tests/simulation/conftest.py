@@ -7,10 +7,23 @@ import pytest
 from headrace.testing.simulator.runner import Verdict, run_seeds
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2000"))
-MORE_SEEDS = (2116, 1950001603, 1950001906, 1950003420)
+MORE_SEEDS = (
+    2116,
+    1950001603,
+    1950001906,
+    1950003420,
+    2100011005,
+    2100018116,
+    2200001101,
+    2400000237,
+    2406,
+    2600003783,
+    2600006604,
+    2700000873,
+)
 """Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
 is unavailable after the checkpoint was, and an epoch that is planned again with other moves while
-the clock stands."""
+the clock stands, and readers of epochs whose base was torn by a power loss."""
 
 
 @pytest.fixture(scope="session")

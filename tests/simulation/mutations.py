@@ -17,6 +17,7 @@ from tests.simulation import (
     mutations_of_control,
     mutations_of_copies,
     mutations_of_deploys,
+    mutations_of_intervals,
     mutations_of_levels,
     mutations_of_limits,
     mutations_of_load,
@@ -25,6 +26,7 @@ from tests.simulation import (
     mutations_of_riders,
     mutations_of_rings,
     mutations_of_runs,
+    mutations_of_state_stores,
 )
 
 from headrace.causal import journal, outside
@@ -581,6 +583,7 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_control, name) for name in mutations_of_control.__all__),
         *(getattr(mutations_of_copies, name) for name in mutations_of_copies.__all__),
         *(getattr(mutations_of_deploys, name) for name in mutations_of_deploys.__all__),
+        *(getattr(mutations_of_intervals, name) for name in mutations_of_intervals.__all__),
         *(getattr(mutations_of_levels, name) for name in mutations_of_levels.__all__),
         *(getattr(mutations_of_load, name) for name in mutations_of_load.__all__),
         *(getattr(mutations_of_limits, name) for name in mutations_of_limits.__all__),
@@ -589,10 +592,12 @@ MUTATIONS: dict[str, Mutation] = {
         *(getattr(mutations_of_runs, name) for name in mutations_of_runs.__all__),
         *(getattr(mutations_of_records, name) for name in mutations_of_records.__all__),
         *(getattr(mutations_of_riders, name) for name in mutations_of_riders.__all__),
+        *(getattr(mutations_of_state_stores, name) for name in mutations_of_state_stores.__all__),
     )
 }
 
 ONLY: dict[str, str] = {
+    **mutations_of_intervals.ONLY,
     "ties_fall_as_they_come": "ties",
     "weak_rows_that_were_refused_are_let_go": "at-least-once",
     "weak_rows_that_were_refused_run_their_job_again": "at-least-once",
@@ -605,5 +610,6 @@ ONLY: dict[str, str] = {
     **dict.fromkeys(mutations_of_limits.__all__, "limited"),
     **dict.fromkeys(mutations_of_rings.__all__, "moving"),
     **dict.fromkeys(mutations_of_deploys.__all__, "deploys"),
+    **dict.fromkeys(mutations_of_state_stores.__all__, "stored"),
 }
 """Mutation -> the workload that can find it; others would only take time."""

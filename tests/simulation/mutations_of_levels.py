@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from headrace.engine.driver import driver as driver_module
+from headrace.engine.driver import takeover
 from headrace.engine.driver.delivery import Deliverer
 from headrace.errors import SinkError
 from headrace.log.epochlog import FailAtOnce
@@ -77,13 +77,13 @@ def _without_patience(deliverer: Deliverer) -> AbstractContextManager[Any]:
 
 def skipped_records_are_not_counted() -> AbstractContextManager[Any]:
     """At-most-once: what was skipped after a crash is told to nobody."""
-    skipping = driver_module.skipping
+    skipping = takeover.skipping
 
     def silent(graph: Any, ledger: Any) -> Any:
         void = skipping(graph, ledger)
         return None if void is None else msgspec.structs.replace(void, records=0)
 
-    return patch.object(driver_module, "skipping", silent)
+    return patch.object(takeover, "skipping", silent)
 
 
 def undelivered_rows_are_not_told() -> AbstractContextManager[Any]:

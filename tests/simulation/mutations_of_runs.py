@@ -47,6 +47,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "leaders_renew_once": (STANDBY,),
     "logged_calls_go_before_they_are_closed": ("driver dies", "driver pauses", "rival driver"),
     "old_leases_count": (STANDBY, LEASE),
+    "outages_void_plans": ("store away",),
     "resting_leaders_count_as_stuck": (STANDBY, "sink away"),
     "standbys_are_impatient": (STANDBY,),
     "standbys_spin_where_they_cannot_begin": (STANDBY, "sink away"),

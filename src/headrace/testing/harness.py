@@ -8,43 +8,41 @@ this finds direct calls of `random()`, state shared between keys, and errors of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
-
-import msgspec
 
 from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.local import LocalSubstrate, run_epoch
 from headrace.engine.driver.setup import Setup
 from headrace.engine.replay.checkpoint import Checkpoint
-from headrace.engine.replay.difference import first_unlike
-from headrace.engine.replay.replay import Replay, one_at_a_time, replay_epoch
+from headrace.engine.replay.replay import Replay, replay_epoch
 from headrace.engine.spark.shipping.shipment import require_picklable
-from headrace.errors import InvalidPipeline, NondeterministicCode
+from headrace.errors import InvalidPipeline
 from headrace.model.computation import Computation
 from headrace.model.values.codec import packed
 from headrace.model.values.keys import encode_key
 from headrace.model.values.time import Duration, Instant, duration, instant
-from headrace.observe.replayed import call_lines
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
-from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options
 from headrace.plan.progress import RunSummary
+from headrace.plan.state.applied import SEGMENTS
+from headrace.plan.state.choice import StateChoice
 from headrace.sinks.memory import Memory
+from headrace.state.backends.memory import MemoryBackend, MemoryServer
 from headrace.state.cache import WorkerCache
 from headrace.store.memory import MemoryStore
-from headrace.store.overlay import Overlay
+from headrace.store.store import Store
 from headrace.testing.source import HarnessSource, replaced
+from headrace.testing.twice import TwiceSubstrate
 from headrace.worker import key_state
 from headrace.worker.runtime import Runtime
-from headrace.worker.watching.hook_recorder import ObservedRuntime, Observer
 
 START = 1_700_000_000_000_000
 """Where the fake clock begins."""
@@ -65,56 +63,6 @@ class Crash(BaseException):
     """The death of a driver, as tests inject it."""
 
 
-class _TwiceSubstrate(LocalSubstrate):
-    """Runs every epoch twice, on a warm and on a cold cache, and compares."""
-
-    def __init__(self, runtime: Runtime, parallelism: int, twice: bool) -> None:
-        super().__init__(runtime)
-        self.parallelism = parallelism
-        self._twice = twice
-
-    def run(self, task: WorkOrder) -> Sequence[Report]:
-        reports = run_epoch(self.runtime, task)
-        if self._twice:
-            warm, self.runtime.cache = self.runtime.cache, WorkerCache()
-            try:
-                # Answers from outside may differ: both runs get the same ones.
-                answers = {r.label: r.determinants for r in reports}
-                task = msgspec.structs.replace(task, answers=answers)
-                again = {r.label: r for r in run_epoch(self.runtime, task)}
-            finally:
-                self.runtime.cache = warm
-            for report in reports:
-                if again[report.label].digest != report.digest and report.error is None:
-                    raise NondeterministicCode(
-                        f"epoch {task.plan.epoch}: {report.label} gave two different results when "
-                        "run twice on the same input. Does the code call random() or the clock, "
-                        "depend on a set's order, or share state between keys? Use ctx.random, "
-                        f"ctx.now() and declared fields{self._shown(task)}"
-                    )
-        return reports
-
-    def _shown(self, task: WorkOrder) -> str:
-        """Runs the epoch twice more, and names the first hook call that differs, if any does."""
-        runs = []
-        for _ in range(2):
-            observer = Observer()
-            topology = one_at_a_time(self.runtime.topology)
-            overlay = Overlay(self.runtime.store)
-            try:
-                run_epoch(ObservedRuntime(topology, overlay, WorkerCache(), observer), task)
-            except Exception:
-                return ""
-            runs.append(observer.calls)
-        shown = [
-            "\n".join(f"    {line}" for line in call_lines(call))
-            for call in first_unlike(*runs) or ()
-            if call is not None
-        ]
-        titles = ("The first call that shows it", "Once more")
-        return "".join(f"\n{t}:\n{s}" for t, s in zip(titles, shown, strict=False))
-
-
 class Harness:
     """Feeds a pipeline, lets time pass, crashes it, and reads what comes out."""
 
@@ -127,10 +75,14 @@ class Harness:
         start: Instant = START,
         twice: bool = True,
         picklable: bool = True,
+        state: MemoryServer | None = None,
+        streams: Collection[str] | None = None,
     ) -> None:
         """`twice`: run each epoch twice and compare. `picklable`: refuse a pipeline that could not
         be sent to workers; turn it off where the test replaces something that `setup` opens by an
-        object that cannot be pickled, such as one with a lock."""
+        object that cannot be pickled, such as one with a lock. `state`: a state store in memory;
+        without one, segments hold the state. `streams`: those that the test reads, if not all; for
+        tests with many records."""
         if not isinstance(pipeline, PipelineBuilder):
             raise InvalidPipeline(f"Harness takes a Pipeline, not {pipeline!r:.80}")
         self._now = instant(start, what="start=")
@@ -140,9 +92,10 @@ class Harness:
         self._epoch_records = epoch_records
         self._sources: dict[str, HarnessSource] = {}
         self._outputs: dict[str, Memory] = {}
-        self._topology = self._rewire(pipeline.freeze())
+        self._topology = self._rewire(pipeline.freeze(), streams)
         self._fingerprint = fingerprint(self._topology.graph)
-        self._runtime = Runtime(self._topology, MemoryStore(), WorkerCache())
+        self._opens = None if state is None else partial(MemoryBackend, state)
+        self._runtime = Runtime(self._topology, MemoryStore(), WorkerCache(), self._opens)
         self._actions: list[tuple[Callable[[], None], str | None]] = []
         self._checked = not picklable
         self._ended = False
@@ -210,6 +163,19 @@ class Harness:
         else:
             self._actions.append((lambda: None, at))
 
+    def rescale(self, slots: int) -> None:
+        """The driver stops between two epochs, and one with another `slots=` goes on.
+
+        Followed by `crash`, the new driver dies: `crash(at="after-ring-write")`.
+        """
+        if type(slots) is not int or slots < 1:
+            raise ValueError(f"rescale takes a number of slots from 1 on, not {slots!r}")
+
+        def act() -> None:
+            self._slots, self._driver = slots, None
+
+        self._actions.append((act, None))
+
     def end(self) -> RunSummary:
         """All sources end; the watermark becomes final. The summary includes drivers that died."""
 
@@ -245,7 +211,7 @@ class Harness:
         if node is None:
             known = ", ".join(self._topology.keyed)
             raise InvalidPipeline(f"{computation!r} keeps no state here; these do: {known}")
-        checkpoint = Checkpoint(self._runtime.store)
+        checkpoint = Checkpoint(self._runtime.store, opens=self._opens)
         if checkpoint.get(computation, key) is None:
             return None
         stored = checkpoint.stored(computation, key)
@@ -258,7 +224,15 @@ class Harness:
     def keys(self, computation: str) -> list[Any]:
         """Every key that has state."""
         self.settle()
-        return [key for key, _ in Checkpoint(self._runtime.store).scan(computation)]
+        return [
+            key for key, _ in Checkpoint(self._runtime.store, opens=self._opens).scan(computation)
+        ]
+
+    @property
+    def store(self) -> Store:
+        """The store, in memory, with its checkpoint: for `Checkpoint`, as of the last commit."""
+        self.settle()
+        return self._runtime.store
 
     @property
     def watermark(self) -> int:
@@ -348,8 +322,9 @@ class Harness:
                 slots=self._slots,
                 epoch_records=self._epoch_records,
                 background=False,
+                state=StateChoice(SEGMENTS if self._opens is None else "memory"),
             )
-            substrate = _TwiceSubstrate(self._runtime, self._slots, self._twice)
+            substrate = TwiceSubstrate(self._runtime, self._slots, self._twice)
             setup = Setup(
                 self._topology,
                 self._fingerprint,
@@ -358,6 +333,7 @@ class Harness:
                 options,
                 clock=lambda: self._now,
                 seeds=self._next_seed,
+                opens=self._opens,
             )
             self._driver = Follower(setup).take_over()
         elif self._ended and self._driver.settings.until != "end":
@@ -375,14 +351,19 @@ class Harness:
                 return self._sources[name]
         raise InvalidPipeline(f"no source feeds {stream!r}; there are: {', '.join(self._sources)}")
 
-    def _rewire(self, topology: Topology) -> Topology:
+    def _rewire(self, topology: Topology, streams: Collection[str] | None) -> Topology:
         graph = topology.graph
         injectors = {}
         for name, injector in graph.injectors.items():
             source = self._sources[name] = replaced(injector.source, lambda: self._now)
             injectors[name] = replace(injector, source=source)
         outlets = {}
-        for stream in topology.hosts:
+        unknown = [name for name in streams or () if name not in topology.hosts]
+        if unknown:
+            raise InvalidPipeline(
+                f"there is no stream {unknown[0]!r}; there are: {', '.join(topology.hosts)}"
+            )
+        for stream in topology.hosts if streams is None else streams:
             sink = self._outputs[stream] = Memory()
             outlets[stream] = Outlet(stream, stream, sink)
         return Topology(replace(graph, injectors=injectors, outlets=outlets))

@@ -23,9 +23,11 @@ from headrace.testing.simulator.workloads import WORKLOADS
 
 TRACE_LINES_MAX = 60
 COPIES, DEPLOYS = "copies", "deploys"
-MOVING = "moving"
+MOVING, BASKETS, STORED = "moving", "baskets", "stored"
 SHARES = {"limited": 0.1, MOVING: 0.04}
 """How often these workloads are chosen: with dice of their own, so that others keep their seeds."""
+STORED_SHARE = 0.08
+"""How often a schedule has a state store: with dice of its own too."""
 _AT_ONCE = 20
 """How many seeds a process takes at a time."""
 
@@ -84,16 +86,26 @@ def run_seed(
     if workload == DEPLOYS or (workload is None and deploys_of(seed)):
         return _run_deploys(seed, command, face or face_of(seed))
 
+    stored = workload == STORED or (workload is None and stored_of(seed))
+
     def make(random: Random) -> Workload:
-        names = sorted(WORKLOADS.keys() - SHARES.keys())
+        names = sorted(WORKLOADS.keys() - {*SHARES, BASKETS})
         own = names[random.randrange(len(names))]
         for name, share in SHARES.items():
             # `moving` chooses its faults itself, and may leave out those that are always to be.
             chosen = Random(f"{seed} {name}").random() < share and not (outer and name == MOVING)
             own = name if chosen else own
-        return WORKLOADS[workload or own](random)
+        if stored and Random(f"{seed} {BASKETS}").random() < 0.6:
+            own = BASKETS
+        return WORKLOADS[own if workload in (None, STORED) else workload](random)
 
-    return judge(seed, make, command, outer=outer, face=face or face_of(seed))[0]
+    found, _ = judge(seed, make, command, outer=outer, face=face or face_of(seed), stored=stored)
+    return found
+
+
+def stored_of(seed: int) -> bool:
+    """Whether a seed chooses a state store beside its checkpoint."""
+    return Random(f"{seed} {STORED}").random() < STORED_SHARE
 
 
 def face_of(seed: int) -> str:
@@ -134,9 +146,10 @@ def judge(
     faults: bool = True,
     outer: Sequence[str] = (),
     face: str = DISK,
+    stored: bool = False,
 ) -> tuple[Verdict, SimulationOutcome | None]:
     """One schedule over a workload made with the seed's dice."""
-    chance = Chance(seed, faults=faults, outer=outer, face=face)
+    chance = Chance(seed, faults=faults, outer=outer, face=face, stored=stored)
     workload = make(chance.random)
     complaint: str | None = None
     outcome: SimulationOutcome | None = None

@@ -30,13 +30,15 @@ from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.substrate import SimulatedSubstrate
 from headrace.testing.simulator.drivers.surroundings import LIVES_MAX, TURNS_MAX, Surroundings
-from headrace.testing.simulator.drivers.workers import Hook, Workers
+from headrace.testing.simulator.drivers.workers import Workers
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.interference import Interference
+from headrace.testing.simulator.faults.interval import WrittenState
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.faults.outages import Outages
 from headrace.testing.simulator.faults.requests import Requests
+from headrace.testing.simulator.faults.state_server import state_store_of
 from headrace.testing.simulator.machine.disk import SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Fiber
 from headrace.testing.simulator.machine.objects import ObjectServer, SimulatedObjectStore
@@ -44,7 +46,6 @@ from headrace.testing.simulator.machine.syscalls import Syscalls
 from headrace.testing.simulator.machine.world import SimulatedSystem, Tuning, at_failpoints
 from headrace.testing.simulator.workloads import WORKLOADS
 from headrace.testing.simulator.workloads.sink import SimulatedSink, SimulatedStoredSink
-from headrace.testing.simulator.workloads.source import SimulatedSource
 
 START = 1_700_000_000_000_000
 CONDUCTED_TURNS_MAX = 1500
@@ -61,6 +62,9 @@ class Simulation:
         self.code_version = 1
         self.tuning = Tuning(chance)
         self.disk = SimulatedDisk()
+        self.written = WrittenState(chance, self.disk, ROOT, lambda: self.substrate.lose_workers())
+        self.tuning.limits = self.written.limits(self.tuning.limits)
+        self.stopped = False  # by unlogged dice that gave another result in a repair
         self._uptime = 0
         self.outages = Outages(chance, self.disk, ROOT, self.uptime_s)
         self._interference = Interference(chance, self.disk, ROOT, self.outages, self._clock_s)
@@ -78,14 +82,16 @@ class Simulation:
             self.requests = Requests(chance, ObjectServer(self.disk, self._clock_s))
             self.requests.landed = lambda what: self.leases.landed(what, self.lives)
             self._interference.requests = self.requests
+        self.state_server, self.opens = state_store_of(chance, self._interference)
+        if chance.stored:
+            self.background = Random(f"{chance.seed} background").random() < 0.6
         self.epoch_records = chance.random.randint(4, 12)
         self.lease_s = chance.random.uniform(4, 10) if chance.is_conducted else 0.0
         self.lives: list[Life] = []
         self.learnt: dict[str, str] = {}
         self.around = Surroundings(self)
         self._naps = 0
-        attach = getattr(workload, "attach", None)
-        if attach is not None:
+        if (attach := getattr(workload, "attach", None)) is not None:
             attach(self)
 
     def run(self) -> SimulationOutcome:
@@ -95,6 +101,8 @@ class Simulation:
             self._build()
             try:
                 self._until_end()
+                if self.stopped:
+                    return self._found()
                 self._afterwards()
                 outcome = self._outcome()
                 self.workload.check(outcome)
@@ -106,7 +114,7 @@ class Simulation:
         topology = self.workload.pipeline().freeze()
         graph = topology.graph
         self.sources = {
-            name: SimulatedSource(injector.source.timing, self.workload.records[name])
+            name: self.written.source(injector.source.timing, self.workload.records[name])
             for name, injector in graph.injectors.items()
         }
         injectors = {
@@ -120,7 +128,7 @@ class Simulation:
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
         self.store = self.new_store()
         count = self.chance.random.randint(1, 3)
-        self.workers = Workers(self.topology, self.store, self.chance, count)
+        self.workers = Workers(self.topology, self.store, self.chance, count, self.opens)
         self.substrate = SimulatedSubstrate(self.topology, self.workers, self.chance)
         self.log = LogChecker(
             self.disk, ROOT, self.tuning.limits.log_directory_entries, self.tuning.retain_epochs
@@ -213,7 +221,7 @@ class Simulation:
         for _ in range(turns):
             life = self._next_life()
             self.turn(life)
-            if life.finished:
+            if life.finished or self.stopped:
                 return
             self._between(life)
         raise Violation(f"there is no end after {turns} turns")
@@ -301,8 +309,9 @@ class Simulation:
             self.now = max(self.now, waits)
         if chance.is_conducted:
             self.around.goes_on()
-        elif self.requests is not None:
+        elif self.background or self.requests is not None:
             self.around.threads_run()
+        self.around.state_readers_run()
         self._records_arrive(chance.random.randint(0, 3) if waits is None else 3)
         if chance.strikes(kinds.CLOCK_JUMPS, "idle hour"):
             self.now += 3_600_000_000
@@ -314,7 +323,7 @@ class Simulation:
             self.substrate.run_zombie()
         if self._late and not self.log.away and chance.random.random() < 0.3:
             self._land_late()
-        if chance.strikes(kinds.POWER_FAILS, "turn"):
+        if chance.strikes(kinds.POWER_FAILS, "turn") or self.written.lose_perhaps():
             self._lose_power()
 
     def _records_arrive(self, more: int) -> None:
@@ -344,11 +353,12 @@ class Simulation:
         self._kill_all()
         self.system.files.late.clear()
         self.disk.lose_power(self.chance.random)
+        self.written.after_power_loss()
         self.log.after_power_loss()
         self.consumer.after_power_loss()
 
     def _kill_all(self) -> None:
-        for life in (*self.lives, *self.around.readers, *self.around.requesters):
+        for life in self.around.everybody():
             self._kill(life)
 
     def _kill(self, life: Life) -> None:
@@ -377,22 +387,14 @@ class Simulation:
         self.log.check_files()
         self.consumer.check_complete()
         self.deliveries.check_lost()
-        meant = skips(self.topology.graph) or bool(getattr(self.workload, "stops_with", ""))
-        meant = meant or self.around.is_asked
+        stops = bool(getattr(self.workload, "stops_with", ""))
+        meant = skips(self.topology.graph) or stops or self.around.is_asked
         if self.log.voids and self.chance.only_the_outside and not meant:
             raise Violation(f"only outages, but a plan was voided: {self.log.voids[0][1]}")
-        hooks = []
-        for commit in self.log.commits:
-            made: list[Hook] = []
-            for label, digest in sorted(commit["digests"].items()):
-                made += self.substrate.attempts.get((commit["epoch"], label, digest), [])
-            hooks.append(made)
+        return self._found()
+
+    def _found(self) -> SimulationOutcome:
+        checkpoint, log = Checkpoint(self.store, opens=self.opens), self.log
+        hooks, weak = self.substrate.hooks_of(log.commits), self.consumer.weak()
         outputs = {name: output.epochs for name, output in self.consumer.outputs.items()}
-        return SimulationOutcome(
-            outputs,
-            Checkpoint(self.store),
-            hooks,
-            self.log.commits,
-            self.log.voids,
-            self.consumer.weak(),
-        )
+        return SimulationOutcome(outputs, checkpoint, hooks, log.commits, log.voids, weak)

@@ -10,16 +10,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-
 from headrace.engine.driver.follower import Follower
 from headrace.plan.elastic.settings import Elasticity
 from headrace.testing.simulator.checkers.control_checker import ControlChecker
+from headrace.testing.simulator.checkers.finished import FinishedChecker
 from headrace.testing.simulator.checkers.load_checker import LoadChecker
 from headrace.testing.simulator.checkers.points import Points
 from headrace.testing.simulator.checkers.riders import Riders, WrongRiders, read_entry
 from headrace.testing.simulator.checkers.violation import Violation
+from headrace.testing.simulator.checkers.written import WrittenChecker
 from headrace.testing.simulator.machine.disk import Directory, File, Node, SimulatedDisk
 
 
@@ -62,9 +61,13 @@ class LogChecker:
         self._points: dict[str, Points] = {}
         self._bases: dict[str, str] = {}
         """The ring object of each computation that has one."""
+        self.adoptions: list[dict[str, Any]] = []
+        """All merges that entries have adopted."""
         self.slots: list[dict[str, set[int]]] = []
         """After each commit: computation -> its slots."""
         self.riders = Riders()
+        self.written = WrittenChecker(self._disk, self._root)
+        self._is_new = True  # entries are read for the first time: their files must be there
         self.control = ControlChecker(self._disk, self._root)
         self.load = LoadChecker(self.elasticity, self.noted)
         self._finished = FinishedChecker(self._disk, self._root, self._rows_of)
@@ -140,9 +143,10 @@ class LogChecker:
         self._tails = self._tails[:kept]
         self._reset()
         tell, self.note = self.note, lambda line: None
+        self._is_new = False
         for position, entry in enumerate(self._entries, 1):
             self._fold(position, entry, self._tails[position - 1])
-        self.note = tell
+        self.note, self._is_new = tell, True
 
     def _file(self, position: int) -> File | None:
         directory = position // self._per_directory
@@ -184,6 +188,12 @@ class LogChecker:
             self.voids.append((self._open, body))
             self._open = None
             self._finished.passed(body["skipped"])
+        elif kind == "drop":
+            for slot, entries in body["slots"].items():
+                self._points[body["computation"]].replace(int(slot), entries)
+        elif kind == "checkpoint":
+            self._adopt(len(self.commits), body["adoptions"])
+            self._kept(body["interval"])
         elif kind == "commit":
             self._commit(body["commit"])
             if body["next"] is not None:
@@ -263,14 +273,27 @@ class LogChecker:
         for name, deltas in commit["deltas"].items():
             for slot, delta in deltas.items():
                 self._points[name].delta(int(slot), delta["segment"], epoch)
-        for adoption in commit["adoptions"]:
+        self._adopt(epoch, commit["adoptions"])
+        self.written.committed(commit)
+        self._kept(commit["interval"])
+        named = (points.segments() for points in self._points.values())
+        self._windows.append(self._finished.named().union(*named))
+
+    def _adopt(self, epoch: int, adoptions: list[dict[str, Any]]) -> None:
+        for adoption in adoptions:
             name = adoption["computation"]
             self.note(f"a merge of {name} is adopted")
+            self.adoptions.append(adoption)
             lost = self._points[name].adopt(adoption)
             if lost is not None:
                 raise Violation(f"epoch {epoch}: a merge of {name} loses what counted at {lost}")
-        named = (points.segments() for points in self._points.values())
-        self._windows.append(self._finished.named().union(*named))
+
+    def _kept(self, said: dict[str, Any] | None) -> None:
+        """An entry may say that a checkpoint is complete."""
+        named = [s for points in self._points.values() for s in points.segments()]
+        look = self._is_new and not self.away
+        if self.written.kept(said, named, self.riders.positions, look=look):
+            self.note(f"the checkpoint of epoch {self.written.checkpoint} is complete")
 
     def check_own(self, position: int, generation: int) -> None:
         """A driver that relies on its entry at a position is right."""
@@ -290,10 +313,11 @@ class LogChecker:
         """Every file that the last commit needs exists."""
         if self.away:
             return
-        for segment in sorted(self._windows[-1]) if self._windows else ():
+        named = (points.segments() for points in self._points.values())
+        for segment in sorted(self._finished.named().union(*named)):
             at = self.riders.positions.get(segment)
             there = self._disk.find(f"{self._root}/{segment}") if at is None else self._file(at)
-            if there is None:
+            if there is None and not self.written.may_be_lost(segment):
                 raise Violation(f"epoch {len(self.commits)} needs {segment}, which is missing")
         for base in self._bases.values():
             if self._disk.find(f"{self._root}/{base}") is None:
@@ -307,6 +331,7 @@ class LogChecker:
             self._check_deletion(name, delivered)
 
     def _check_deletion(self, name: str, delivered: Callable[[], dict[str, int]]) -> None:
+        self.written.check_deletion(name)
         if self.needs(name) or self.control.needs(name):
             raise Violation(f"{name} is deleted, but a retained commit or a savepoint needs it")
         last = delivered() if name.startswith("staged/") else {}
@@ -318,72 +343,3 @@ class LogChecker:
         for file in self.commits[-1]["outbox"] if self.commits else ():
             if name == f"outbox/{file['name']}":
                 raise Violation(f"{name} is deleted before it was read")
-
-
-class FinishedChecker:
-    """Which splits are finished, and where that is recorded.
-
-    Each finished split is in the ledger or in a file that the log names, and is never read again.
-    """
-
-    def __init__(self, disk: SimulatedDisk, root: str, rows_of: dict[str, frozenset[str]]) -> None:
-        self._disk, self._root, self._rows_of = disk, root, rows_of
-        self._listed: dict[str, set[str]] = {}
-        """Stream -> finished splits that the ledger lists."""
-        self._files: dict[str, list[str]] = {}
-        """Stream -> the files that list the others."""
-
-    def named(self) -> set[str]:
-        """Every file that counts."""
-        return {name for files in self._files.values() for name in files}
-
-    def check_plan(self, plan: dict[str, Any]) -> None:
-        """A plan reads nothing that was read to its end."""
-        for read in (read for task in plan["reads"] for read in task):
-            if read["split"] in self._finished(read["stream"]):
-                raise Violation(
-                    f"epoch {plan['epoch']} reads {read['split']} of {read['stream']} again, "
-                    "which was read to its end"
-                )
-
-    def passed(self, splits: dict[str, dict[str, dict[str, Any]]]) -> None:
-        """Splits count as read this far."""
-        for stream, states in splits.items():
-            ended = {split for split, state in states.items() if state["finished"]}
-            self._listed.setdefault(stream, set()).update(ended)
-
-    def committed(self, commit: dict[str, Any]) -> list[str]:
-        """Applies a commit; returns the streams whose finished splits left the ledger."""
-        for stream, sealing in commit["sealed"].items():
-            name, rows = sealing["file"]
-            found = self._rows(commit["epoch"], name)
-            files = self._files.setdefault(stream, [])
-            expected = set(self._listed.get(stream, ()))
-            for replaced in sealing["replaces"]:
-                if replaced not in files:
-                    raise Violation(f"{name} replaces {replaced}, which does not count")
-                expected |= self._rows_of[replaced]
-            if found != expected or rows != len(expected):
-                raise Violation(
-                    f"epoch {commit['epoch']}: {name} lists {sorted(found)} as read to their end, "
-                    f"and it should be {sorted(expected)}"
-                )
-            files[:] = [name, *(file for file in files if file not in sealing["replaces"])]
-            self._listed[stream] = set()
-        self.passed(commit["splits"])
-        return list(commit["sealed"])
-
-    def _finished(self, stream: str) -> set[str]:
-        in_files = (self._rows_of[name] for name in self._files.get(stream, ()))
-        return self._listed.get(stream, set()).union(*in_files)
-
-    def _rows(self, epoch: int, name: str) -> frozenset[str]:
-        """The splits in a file, which must be there before a commit names it."""
-        if name not in self._rows_of:
-            file = self._disk.find(f"{self._root}/{name}")
-            if not isinstance(file, File):
-                raise Violation(f"epoch {epoch} is committed and names {name}, which is not there")
-            table = pa.ipc.open_file(pa.py_buffer(bytes(file.data))).read_all()
-            keys = [msgspec.msgpack.decode(key) for key in table.column("key").to_pylist()]
-            self._rows_of[name] = frozenset(split for split, part in keys if not part)
-        return self._rows_of[name]

@@ -111,6 +111,16 @@ class Points:
             point.counted = kept
         return lost
 
+    def replace(self, slot: int, entries: list[dict[str, Any]]) -> None:
+        """A person has accepted or dropped state: these entries are the slot's manifest now."""
+        for point in self._points:
+            if point.slot == slot:
+                own = [e for e in entries if e.get("of") is None]
+                brought = [e for e in entries if e.get("of") == point.of and "of" in e]
+                point.counted = [
+                    Counted(e["segment"], False) for e in own if e["last_epoch"] >= point.since
+                ] + [Counted(e["segment"], True) for e in brought]
+
     def segments(self) -> set[str]:
         """Every segment that counts somewhere."""
         return {each.segment for point in self._points for each in point.counted}

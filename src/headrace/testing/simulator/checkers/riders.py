@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 
 
@@ -19,6 +20,8 @@ def read_entry(position: int, data: bytes) -> tuple[dict[str, Any], dict[str, by
     """An entry of the log, and its riders."""
     _, text, tail = data.split(b"\n", 2)
     entry: dict[str, Any] = json.loads(text)
+    if "tail_bytes" in entry:
+        tail = pa.decompress(tail, entry["tail_bytes"], "zstd", asbytes=True)
     riders: dict[str, bytes] = {}
     for name, (offset, length) in entry.get("riders", {}).items():
         found = riders[name] = tail[offset : offset + length]
@@ -40,7 +43,10 @@ class Riders:
 
     def entry(self, position: int, entry: dict[str, Any], riders: dict[str, bytes]) -> None:
         """Notes the riders of an entry, which must be those that its commit says."""
-        expected = _named(entry["body"]["commit"]) if entry["kind"] == "commit" else set()
+        body: dict[str, Any] = entry["body"]
+        expected = _named(body["commit"]) if entry["kind"] == "commit" else set()
+        if entry["kind"] == "checkpoint":
+            expected = {made["entry"]["segment"] for made in body["adoptions"] if made["rides"]}
         if set(riders) != expected:
             differing = sorted(set(riders) ^ expected)
             raise WrongRiders(f"log position {position} and its commit differ on {differing}")

@@ -47,8 +47,7 @@ def _excused(log: LogChecker, each: Rebuilt, chains_kept: int) -> bool:
         adoption["computation"] == name
         and adoption["entry"].get("bottom")
         and adoption["entry"]["last_epoch"] > each.had
-        for commit in log.commits
-        for adoption in commit["adoptions"]
+        for adoption in log.adoptions
     )
     voided = any(
         name in plan["moves"] and plan["epoch"] in (each.had + 1, each.built + 1)

@@ -333,6 +333,7 @@ class Deploys:
         life = self._running
         if life is None:
             return
+        self.log.catch_up()  # entries of this turn may be trimmed before it ends
         life.reached(failpoint)
         confirms = self._faults and failpoint == "before-confirm-write"
         if confirms and self._seldom.random() < 0.3:

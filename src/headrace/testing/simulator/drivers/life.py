@@ -11,12 +11,23 @@ from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
-from headrace.errors import EpochFailed, Fenced, HeadraceError, SinkError, StoreError, UserCodeError
+from headrace.errors import (
+    EpochFailed,
+    Fenced,
+    HeadraceError,
+    IncompatibleState,
+    NondeterministicCode,
+    SinkError,
+    StoreError,
+    UserCodeError,
+)
 from headrace.model.values.keys import HASH_SPACE
 from headrace.plan.decisions.next_step import Finish, Wait
 from headrace.plan.elastic.settings import OFF
 from headrace.plan.options import Options
 from headrace.plan.rings.wanted import Move, Wanted
+from headrace.plan.state.applied import SEGMENTS
+from headrace.plan.state.choice import StateChoice
 from headrace.testing.simulator.checkers.points import POINTS
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.scene import Scene
@@ -40,7 +51,11 @@ _DELICATE = (
 _ONCE = ("before-takeover", "after-takeover")
 """Failpoints that a driver reaches only once."""
 
-_ANYWHERE = tuple(name for name in failpoints.NAMES if name not in failpoints.ASKED)
+_ANYWHERE = tuple(
+    name
+    for name in failpoints.NAMES
+    if name not in (*failpoints.ASKED, *failpoints.OF_STATE_STORES)
+)
 """Failpoints that drivers of every schedule reach."""
 
 _CALLS = ("after-intent-write", "after-call", "after-result-write")
@@ -79,6 +94,8 @@ class Life:
         self.sleeps = False
         """Whether it was stopped in the middle of something."""
         self.waits_until: int | None = None
+        self.refused_copy = False
+        """Whether it has refused a state store that was put back to an older copy."""
         self.took_over = False
         """Whether its generation is in the log."""
         self.skew_us = 0
@@ -107,6 +124,8 @@ class Life:
         names: tuple[str, ...] = _ANYWHERE if chance.random.random() < 0.5 else _DELICATE
         if self._scene.topology.uses_services() and chance.random.random() < 0.5:
             names = _CALLS
+        if self._scene.opens is not None and chance.random.random() < 0.4:
+            names = failpoints.OF_STATE_STORES
         name = chance.choice(names)
         times = chance.random.randint(1, 3)
         self._arrivals[name] = 1 if name in _ONCE else times
@@ -142,6 +161,7 @@ class Life:
             clock=lambda: max(1, scene.now + self.skew_us),
             seeds=lambda: scene.chance.random.getrandbits(63),
             choose_run=scene.tuning.choose_run,
+            opens=scene.opens,
         )
         self.follower = follower = Follower(setup)
         self._lead(follower)
@@ -149,7 +169,7 @@ class Life:
     def _options(self, slots: int | None) -> Options:
         balances = kinds.LOAD_MOVES in self._scene.chance.kinds
         policy, scale = self._scene.tuning.elastic if balances else (OFF, None)
-        return Options(
+        options = Options(
             slots=slots,
             balance=policy,
             scale=scale,
@@ -157,9 +177,11 @@ class Life:
             epoch_records=self._scene.epoch_records,
             retain_epochs=self._scene.tuning.retain_epochs,
             background=self._scene.background,
-            listens=kinds.REQUESTER in self._scene.chance.kinds,
+            listens=self._scene.chance.is_asked,
+            state=StateChoice(SEGMENTS if self._scene.opens is None else "memory"),
             straggler_s=STRAGGLER_S if kinds.SLOT_SLEEPS in self._scene.chance.kinds else None,
         )
+        return self._scene.written.options(options)
 
     def _lead(self, follower: Follower) -> None:
         """Takes over and steps, without retries: it ends with the first error."""
@@ -303,9 +325,23 @@ class Life:
         stops_with = getattr(scene.workload, "stops_with", "")
         if stops_with and isinstance(error, UserCodeError) and stops_with in str(error):
             return  # intended by its hooks; the next start must get past it
-        if self._excused(error):
+        dice = not getattr(scene.workload, "repeats", True) and scene.written.is_on
+        if dice and isinstance(error, NondeterministicCode):
+            scene.stopped = True  # lost state cannot be made again: it must stop, never differ
+            return
+        if self._excused(error) or self._refused_older_copy(error):
             return
         raise Violation(f"driver {self.number} stopped: {type(error).__name__}: {error}") from error
+
+    def _refused_older_copy(self, error: BaseException) -> bool:
+        """Whether it refuses a state store that was put back (O6); then a person repairs that."""
+        server = self._scene.state_server
+        refused = isinstance(error, IncompatibleState) and "older copy" in str(error)
+        if server is None or not refused or not server.older:
+            return False
+        server.repaired()
+        self.refused_copy = True
+        return True
 
     def _excused(self, error: BaseException) -> bool:
         disturbed = self._scene.chance.disturbances > self._disturbances

@@ -39,6 +39,17 @@ class Visitor(Life):
     def refused(self) -> None:
         self.was_away = True
 
+    def failure(self) -> BaseException | None:
+        """The error that ended it, after a note; None if there is none. Raises a Violation."""
+        error = self.fiber.error
+        if error is None or isinstance(error, Killed):
+            return None
+        if isinstance(error, Violation):
+            raise error
+        said = f"{type(error).__name__}: {str(error)[:160]}"
+        self._scene.chance.note(f"{self.kind} {self.number} stops: {said}")
+        return error
+
 
 class Reader(Visitor):
     """A process that reads, and writes nothing but its pin."""
@@ -71,17 +82,13 @@ class Reader(Visitor):
         scene.chance.note(f"reader {self.number} has run epoch {self.epoch} again")
 
     def check_end(self) -> None:
-        error, scene = self.fiber.error, self._scene
-        if error is None or isinstance(error, Killed):
-            return
-        if isinstance(error, Violation):
-            raise error
-        scene.chance.note(f"reader {self.number} stops: {type(error).__name__}: {str(error)[:160]}")
-        if isinstance(error, StoreError) or self.was_away:
+        error, scene = self.failure(), self._scene
+        if error is None or isinstance(error, StoreError) or self.was_away:
             return  # a failing disk, or an outage
         expired = scene.now - self._began >= replay.PIN_S * 1_000_000
         kept = self.epoch > len(scene.log.commits) - scene.tuning.retain_epochs + 1
-        if isinstance(error, IncompatibleState) and (expired or not kept):
+        # Deltas of past epochs that no checkpoint needed may be lost with their executors (M2).
+        if isinstance(error, IncompatibleState) and (expired or not kept or scene.written.lost):
             return
         raise Violation(
             f"reader {self.number}, epoch {self.epoch}: {type(error).__name__}: {error}"

@@ -20,7 +20,6 @@ from headrace.testing.simulator.checkers.control_checker import DAMAGE
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.readers import Visitor
 from headrace.testing.simulator.drivers.scene import Scene
-from headrace.testing.simulator.machine.fiber import Killed
 
 VERBS = (
     *("pause", "resume", "resume", "stop", "stop", "savepoint", "drop-savepoint", "dance"),
@@ -34,12 +33,12 @@ class RequesterLife(Visitor):
 
     kind = "requester"
 
-    def __init__(self, scene: Scene, number: int, verb: str = "") -> None:
-        """With a `verb`, it is a person who insists: it neither dies nor gives up."""
+    def __init__(self, scene: Scene, number: int, verb: str = "", *, insists: bool = False) -> None:
+        """One that `insists` is a person who neither dies nor gives up."""
         super().__init__(scene, number)
         self._own = own = Random(f"{scene.chance.seed} requester {number}")
         self.skew_us = self.skew_us or own.choice((0, 0, -200_000_000, 200_000_000))
-        self.insists = bool(verb)
+        self.insists = insists
         self.verb = verb or own.choice(VERBS)
         self._expires_us = own.choice((1_000_000, 60_000_000, 9_999_000_000))
         self._command = f"c{number}"
@@ -99,14 +98,8 @@ class RequesterLife(Visitor):
         return recover(EpochLog(store), 1).ledger.control
 
     def check_end(self) -> None:
-        error = self.fiber.error
-        if error is None or isinstance(error, Killed):
-            return
-        if isinstance(error, Violation):
-            raise error
-        note = f"requester {self.number} stops: {type(error).__name__}: {str(error)[:160]}"
-        self._scene.chance.note(note)
-        if isinstance(error, StoreError | OSError | Unheard) or self.was_away:
+        error = self.failure()
+        if error is None or isinstance(error, StoreError | OSError | Unheard) or self.was_away:
             return  # a failing disk, an outage, or so long ago that nothing is known
         raise Violation(
             f"requester {self.number}, {self.verb}: {type(error).__name__}: {error}"

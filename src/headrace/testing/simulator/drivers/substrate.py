@@ -9,6 +9,7 @@ arrive in any order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from headrace.engine.jobs.order_parts import PartsWriter
 from headrace.limits import Limits
@@ -91,6 +92,15 @@ class SimulatedSubstrate:
         if topology.uses_services():
             self._moments = (*_MOMENTS, CALLING, CALLING)
 
+    def hooks_of(self, commits: Sequence[dict[str, Any]]) -> list[list[Hook]]:
+        """The hooks that made what each of these commits names."""
+        found: list[list[Hook]] = []
+        for commit in commits:
+            epoch, made = commit["epoch"], sorted(commit["digests"].items())
+            attempts = (self.attempts.get((epoch, *each), []) for each in made)
+            found.append([hook for hooks in attempts for hook in hooks])
+        return found
+
     def reached(self, failpoint: str) -> None:
         """A task is at a failpoint, and may die there."""
         if failpoint == self._dies_at:
@@ -99,7 +109,7 @@ class SimulatedSubstrate:
     def run(self, task: WorkOrder) -> Sequence[Report]:
         """All reports of an epoch that reach the driver."""
         job = self._job(task)
-        if job in self._whole:
+        if job in self._whole and task.repairs is None:
             raise Violation(
                 f"the job of epoch {task.plan.epoch} had all its outputs, each once, and is run "
                 "again: slots that lost nothing run twice"
@@ -121,7 +131,8 @@ class SimulatedSubstrate:
                 self._sleep_perhaps(task, level, number, work)
                 rows += self._unit(task, level, number, work)
         reports = [decode_report(row.body) for row in rows if row.header.kind == REPORT]
-        if job not in self._torn and all(report.error is None for report in reports):
+        well = job not in self._torn and all(report.error is None for report in reports)
+        if well and task.repairs is None:
             self._whole.add(job)
         return reports
 
@@ -169,6 +180,10 @@ class SimulatedSubstrate:
             self._chance.note(f"the job of epoch {task.plan.epoch} is given up")
             self.zombies.append((f"slot {label} of epoch {task.plan.epoch}", work))
             raise JobAborted("the job was cancelled")
+
+    def lose_workers(self) -> None:
+        """All workers are lost; cold ones take their places."""
+        self._workers.lose_all()
 
     def excuse(self) -> None:
         """A sink refused an epoch's weak rows before its commit: the job may run again."""
@@ -247,6 +262,9 @@ class SimulatedSubstrate:
             moment = ""
             if chance.strikes(kinds.TASK_DIES, "task"):
                 moment = chance.choice(self._moments)
+                chance.note(f"{name} dies {moment}")
+            elif chance.strikes(kinds.WRITTEN_STATE_LOST, "try"):
+                moment = AFTER  # its delta stays behind, and another try makes another one
                 chance.note(f"{name} dies {moment}")
             try:
                 with self._workers.taken() as worker:

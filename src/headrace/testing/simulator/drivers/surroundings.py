@@ -11,10 +11,12 @@ from typing import Protocol
 
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.conducted import ConductedLife
+from headrace.testing.simulator.drivers.copiers import Copier, StoreCopier
 from headrace.testing.simulator.drivers.life import Life
 from headrace.testing.simulator.drivers.readers import Reader, Visitor
 from headrace.testing.simulator.drivers.requesters import DamagingLife, RequesterLife
 from headrace.testing.simulator.drivers.scene import Scene
+from headrace.testing.simulator.drivers.state_readers import StateReader
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.machine.fiber import Fiber
@@ -51,7 +53,8 @@ class Surroundings:
     def __init__(self, schedule: Schedule) -> None:
         self._of = schedule
         self._own = Random(f"{schedule.chance.seed} surroundings")
-        self.readers: list[Reader] = []
+        self.readers: list[Visitor] = []
+        self.state_readers: list[Visitor] = []
         self.requesters: list[RequesterLife] = []
         self._damage = Random(f"{schedule.chance.seed} damaged requests")
         self._damage_left = self._damage.choice((0, 0, 0, 0, 2))
@@ -80,6 +83,8 @@ class Surroundings:
         """Starts readers of the checkpoint, and gives them turns."""
         if self._of.log.commits and self._of.chance.strikes(kinds.READER_FROM_OUTSIDE, "turn"):
             self.readers.append(Reader(self._of, len(self.readers) + 1))
+        if self._of.log.commits and self._of.chance.strikes(kinds.STATE_COPIED, "turn"):
+            self.readers.append(Copier(self._of, len(self.readers) + 1))
         for reader in self.readers:
             if not reader.fiber.done and self._of.chance.random.random() < reader.haste:
                 self._read_on(reader)
@@ -89,10 +94,32 @@ class Surroundings:
         if visitor.fiber.done:
             visitor.check_end()
 
+    def everybody(self) -> list[Life]:
+        """All processes."""
+        return [*self._of.lives, *self.readers, *self.state_readers, *self.requesters]
+
+    def state_readers_run(self) -> None:
+        """Starts readers of the state store, and gives them turns (O8)."""
+        server, opens = self._of.state_server, self._of.opens
+        if server is None or opens is None or not server.tables:
+            return
+        if self._of.chance.strikes(kinds.READER_OF_STATE_STORE, "turn"):
+            number = len(self.state_readers) + 1
+            checkpoint = next(iter(server.tables))
+            copies = Random(f"{self._of.chance.seed} copies {number}").random() < 0.4
+            self.state_readers.append(
+                StoreCopier(self._of, number)
+                if copies
+                else StateReader(self._of, number, opens, checkpoint)
+            )
+        for reader in self.state_readers:
+            if not reader.fiber.done and self._own.random() < reader.haste:
+                self._read_on(reader)
+
     @property
     def is_asked(self) -> bool:
         """Whether requests belong to this schedule."""
-        return kinds.REQUESTER in self._of.chance.kinds
+        return self._of.chance.is_asked
 
     def is_supervised(self) -> bool:
         """Whether the next start is that of a program, and not of a person."""
@@ -104,12 +131,14 @@ class Surroundings:
             return
         if self._of.log.length and self._of.chance.strikes(kinds.REQUESTER, "turn"):
             self._comes("")
+        if self._of.log.commits and self._of.chance.strikes(kinds.COMPACTION_ASKED, "turn"):
+            self._comes("compact")
         if self._damage_left and self._of.log.length and self._damage.random() < 0.1:
             self._damage_left -= 1
             self.requesters.append(DamagingLife(self._of, len(self.requesters) + 1))
         insists = any(r.insists and not r.fiber.done for r in self.requesters)
         if self._of.log.control.paused and not insists and (calm or self._own.random() < 0.05):
-            self._comes("resume")
+            self._comes("resume", insists=True)
         for each in self.requesters:
             due = each.fiber.wakes_at <= self._of.uptime_s()
             if each.fiber.done or not due or (not calm and self._own.random() >= each.haste):
@@ -122,8 +151,9 @@ class Surroundings:
                 self._read_on(each)
         self._of.log.control.check_learnt(self._of.learnt)
 
-    def _comes(self, verb: str) -> None:
-        self.requesters.append(RequesterLife(self._of, len(self.requesters) + 1, verb))
+    def _comes(self, verb: str, *, insists: bool = False) -> None:
+        number = len(self.requesters) + 1
+        self.requesters.append(RequesterLife(self._of, number, verb, insists=insists))
 
     def goes_on(self) -> None:
         """Lets the surroundings act once, between two turns of drivers."""
@@ -151,7 +181,7 @@ class Surroundings:
 
     def readers_end(self) -> None:
         """All readers run to their end without further faults."""
-        for reader in self.readers:
+        for reader in (*self.readers, *self.state_readers):
             while not reader.fiber.done:
                 self._read_on(reader)
 
@@ -167,7 +197,7 @@ class Surroundings:
         # A leader first: while others had their turns, its own loop would seem to be stuck.
         for life in sorted(of.lives, key=lambda life: not _leads(life)):
             self._ends(life)
-        while _was_stopped(of.lives[-1]) and len(of.lives) < LIVES_MAX:
+        while _goes_on(of.lives[-1]) and len(of.lives) < LIVES_MAX:
             self._ends(of.new_life())
         if not of.lives[-1].finished:
             raise Violation("the last driver did not read all input")
@@ -195,5 +225,6 @@ def _leads(life: Life) -> bool:
     return isinstance(life, ConductedLife) and life.leads
 
 
-def _was_stopped(life: Life) -> bool:
-    return isinstance(life, ConductedLife) and life.reason == "stopped"
+def _goes_on(life: Life) -> bool:
+    """Whether a person starts the next one: it was stopped, or a state store had to be repaired."""
+    return life.refused_copy or (isinstance(life, ConductedLife) and life.reason == "stopped")

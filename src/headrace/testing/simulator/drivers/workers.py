@@ -19,7 +19,9 @@ from headrace.plan.elastic.load import SlotNote
 from headrace.plan.rings.chains import last_epoch
 from headrace.plan.rings.classes import SlotBase
 from headrace.plan.rings.ring import SlotRecords
-from headrace.state.cache import OpenSlot, WorkerCache
+from headrace.state.backend import OpenState
+from headrace.state.cache import WorkerCache
+from headrace.state.slots import OpenSlot
 from headrace.store.store import Store
 from headrace.testing.simulator.checkers.warmth import Rebuilt
 from headrace.testing.simulator.faults import kinds
@@ -59,10 +61,14 @@ class _WatchedCache(WorkerCache):
         slot: int,
         base: SlotBase,
         records: SlotRecords,
+        *,
+        bytes_max: int | None = None,
     ) -> OpenSlot:
         had = self._slots.get((store.location, checkpoint, computation, slot))
         known, built = 0 if had is None else had.epoch, self.slots_built
-        opened = super().open(store, checkpoint, computation, slot, base, records)
+        opened = super().open(
+            store, checkpoint, computation, slot, base, records, bytes_max=bytes_max
+        )
         if had is not None and self.slots_built > built:
             self._rebuilt.append(Rebuilt(computation, slot, known, last_epoch(base.chains)))
         return opened
@@ -71,8 +77,14 @@ class _WatchedCache(WorkerCache):
 class Worker(Runtime):
     """A worker process: the pipeline, a cache, and a record of the hooks that ran."""
 
-    def __init__(self, topology: Topology, store: Store, rebuilt: list[Rebuilt]) -> None:
-        super().__init__(topology, store, _WatchedCache(rebuilt))
+    def __init__(
+        self,
+        topology: Topology,
+        store: Store,
+        rebuilt: list[Rebuilt],
+        opens: OpenState | None = None,
+    ) -> None:
+        super().__init__(topology, store, _WatchedCache(rebuilt), opens)
         self.hooks: list[Hook] = []
         self.dies_after: int | None = None
         """After how many more hooks the running task dies."""
@@ -123,10 +135,21 @@ def _label(ctx: HookContext) -> str:
 class Workers:
     """The pool of workers."""
 
-    def __init__(self, topology: Topology, store: Store, chance: Chance, count: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        store: Store,
+        chance: Chance,
+        count: int,
+        opens: OpenState | None = None,
+    ) -> None:
         self._topology, self._store, self._chance = topology, store, chance
+        self._opens = opens
         self._rebuilt: list[Rebuilt] = []
-        self._pool = [Worker(topology, store, self._rebuilt) for _ in range(count)]
+        self._pool = [self._cold() for _ in range(count)]
+
+    def _cold(self) -> Worker:
+        return Worker(self._topology, self._store, self._rebuilt, self._opens)
 
     def take_rebuilt(self) -> list[Rebuilt]:
         """The slots that workers have built again since the last call."""
@@ -138,6 +161,10 @@ class Workers:
         """The notes of all workers."""
         return [note for worker in self._pool for note in worker.take_notes()]
 
+    def lose_all(self) -> None:
+        """Every worker that is free is replaced by a cold one."""
+        self._pool = [worker if worker.busy else self._cold() for worker in self._pool]
+
     @contextmanager
     def taken(self) -> Iterator[Worker]:
         """A free worker, or a new one. The worker of a task that dies may die too."""
@@ -146,14 +173,14 @@ class Workers:
             if free:
                 self._pool.remove(self._chance.choice(free))
                 self._chance.note("a worker is lost; a cold one takes its place")
-            free = [Worker(self._topology, self._store, self._rebuilt)]
+            free = [self._cold()]
             self._pool += free
         worker = self._chance.choice(free)
         worker.busy, worker.hooks, worker.dies_after = True, [], None
         try:
             yield worker
         except BaseException:
-            if self._chance.random.random() < 0.5:
+            if self._chance.random.random() < 0.5 and worker in self._pool:
                 self._pool.remove(worker)
             raise
         finally:

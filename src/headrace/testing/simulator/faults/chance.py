@@ -16,12 +16,16 @@ from random import Random
 from typing import TypeVar
 
 from headrace.testing.simulator.faults.kinds import (
+    COMPACTION_ASKED,
     DISK,
     KINDS,
     LEASE_FAILS,
     OBJECTS,
     REQUESTER,
+    RIVAL_DRIVER,
     STANDBY_DRIVER,
+    STATE_STORE,
+    WRITTEN_STATE_LOST,
     FaultKind,
 )
 
@@ -38,15 +42,19 @@ class Chance:
         faults: bool = True,
         outer: Sequence[str] = (),
         face: str = DISK,
+        stored: bool = False,
     ) -> None:
-        """`outer`: names of kinds (with `around=True`) that this schedule always has."""
-        self.seed, self.face = seed, face
+        """`outer`: names of kinds (with `around=True`) that this schedule always has. `stored`:
+        whether there is a state store beside the checkpoint."""
+        self.seed, self.face, self.stored = seed, face, stored
         self.random = Random(seed)
         self._dice = {kind: Random(f"{seed} {kind.name}") for kind in KINDS}
         self.kinds: frozenset[FaultKind] = frozenset()
         self.budget = 0
         if faults:
             self._pick_kinds(frozenset(outer))
+            if stored:
+                self._pick_kinds_of_state_store()
         self.struck = 0
         self.disturbances = 0
         """Faults and their consequences, such as the second refused call of an outage."""
@@ -59,7 +67,8 @@ class Chance:
         draws = {kind: dice.random() for kind, dice in self._dice.items()}
         self.budget = self.random.randint(2, 12)
         share = self.random.choice((0.08, 0.13, 0.13, 0.2, 0.2, 0.3, 0.4))
-        inner = _picked(draws, (k for k in KINDS if not k.around and self._has(k)), share)
+        faces = (None, self.face)
+        inner = _picked(draws, (k for k in KINDS if not k.around and k.face in faces), share)
         if self.face == OBJECTS and Random(f"{self.seed} requests").random() < 0.7:
             own = _picked(draws, (k for k in KINDS if k.face == OBJECTS), 0.0)
             inner = [*own, *(kind for kind in inner if kind not in own)]
@@ -75,8 +84,18 @@ class Chance:
         self.kinds = frozenset((*around, *inner[: meets.choice((0, 1, 1, 2))]))
         self.budget += 8 if REQUESTER in self.kinds else 3
 
+    def _pick_kinds_of_state_store(self) -> None:
+        """Most schedules with a state store have some of its kinds, and drivers that overlap."""
+        dice = Random(f"{self.seed} {STATE_STORE}")
+        own = [kind for kind in KINDS if kind.face == STATE_STORE and dice.random() < 0.6]
+        if dice.random() < 0.7:
+            own.append(RIVAL_DRIVER)
+        inner = [k for k in self.kinds if not k.around and k != WRITTEN_STATE_LOST]
+        self.kinds = frozenset((*inner, *own))
+        self.budget += 10
+
     def _has(self, kind: FaultKind) -> bool:
-        return kind.face in (None, self.face)
+        return kind.face in (None, self.face) or (self.stored and kind.face == STATE_STORE)
 
     @property
     def is_conducted(self) -> bool:
@@ -87,6 +106,11 @@ class Chance:
     def only_the_outside(self) -> bool:
         """Whether there are only outages, standbys and readers, and no other faults."""
         return bool(self.kinds) and all(kind.around for kind in self.kinds)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether requests to the pipeline belong to this schedule."""
+        return REQUESTER in self.kinds or COMPACTION_ASKED in self.kinds
 
     def strikes(self, kind: FaultKind, place: str) -> bool:
         """Whether a fault of this kind happens now, at one of its places."""

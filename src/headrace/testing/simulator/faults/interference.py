@@ -15,11 +15,17 @@ from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.leases import Leases
 from headrace.testing.simulator.faults.outages import Outages
 from headrace.testing.simulator.faults.requests import Requests
+from headrace.testing.simulator.faults.state_server import StateServer
 from headrace.testing.simulator.machine.disk import SimulatedDisk
 from headrace.testing.simulator.machine.fiber import Killed
 from headrace.testing.simulator.machine.syscalls import Fault
 
-PROMISES = ("after-takeover", "after-plan-write", "after-commit-write")
+PROMISES = (
+    "after-takeover",
+    "after-plan-write",
+    "after-commit-write",
+    "after-checkpoint-write",
+)
 """Failpoints after which the last log entry must survive everything."""
 
 OUTAGE_CALLS_MAX = 40
@@ -47,6 +53,14 @@ _SELDOM = {
 }
 """Failpoints that few drivers reach: later plans ride in commits, and most runs are short."""
 
+_KEEPING = (
+    "after-fragment-write",
+    "before-checkpoint-write",
+    "after-checkpoint-write",
+    "before-repair",
+)
+"""Failpoints that only drivers with a checkpoint interval reach."""
+
 _ASKED = ("before-control-write", "after-control-write", "after-answer-write")
 """Failpoints that a driver reaches only where somebody asks for something."""
 
@@ -70,6 +84,8 @@ class Interference:
     leases: Leases
     requests: Requests | None = None
     """The faults of the object store that holds the checkpoint; None where a disk does."""
+    state_server: StateServer | None = None
+    """The state store beside the checkpoint; None where there is none."""
 
     def __init__(
         self,
@@ -128,6 +144,8 @@ class Interference:
         place = "stop" if self.log.control.stop == "asked" else "entry"
         if failpoint in _ASKED and self._chance.strikes(kinds.REQUESTER, place):
             life.die(failpoint)
+        if failpoint in _KEEPING and self._chance.strikes(kinds.WRITTEN_STATE_LOST, "driver"):
+            life.die(failpoint)
         rare = self.requests is not None and failpoint == "after-record-write"
         if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
             life.die(failpoint)
@@ -177,6 +195,22 @@ class Interference:
         if fault not in (None, Fault.REPEATED, Fault.TWICE):
             self._meets_refusal()
         return fault
+
+    def state_request(self, what: str) -> None:
+        """A process sends a request to the state store; it may find another one there."""
+        server, life = self.state_server, self.running
+        if server is None:
+            return
+        if life is not None and life.fiber.dead:
+            raise Killed
+        server.happens()
+        if self._begins("state store", what) is None or life is None:
+            return
+        beside = life.current is not life.fiber
+        if self._chance.strikes(kinds.APPLIER_SLEEPS, "request"):
+            self._pause(life, f"before the state store is asked to {what}")
+        elif (beside or isinstance(life, Visitor)) and self._chance.random.random() < _YIELDS:
+            life.pause()
 
     def _begins(self, call: str, path: str) -> Life | None:
         """The driver that makes a call, which may die here; None between turns."""

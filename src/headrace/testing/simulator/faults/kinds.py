@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 DISK, OBJECTS = "disk", "objects"
 FACES = (DISK, OBJECTS)
 """What a checkpoint lies on: a filesystem, or an object store."""
+STATE_STORE = "state store"
+"""Kinds of schedules that have a state store beside the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ CODE_CHANGES = _kind("code changes", {"start": 0.4})
 SLOTS_LIMITED = _kind("slots limited", {"step": 0.5})
 SLOT_SLEEPS = _kind("slot sleeps", {"task": 0.1})
 LOAD_MOVES = _kind("load moves", {"epoch": 0.3})
+WRITTEN_STATE_LOST = _kind(
+    "written state lost", {"turn": 0.3, "power": 0.06, "try": 0.03, "driver": 0.1}, face=DISK
+)
 
 STANDBY_DRIVER = _kind("standby driver", {"turn": 0.15}, around=True)
 LEASE_FAILS = _kind("lease fails", {"read": 0.2, "file": 0.1}, around=True)
@@ -77,6 +82,8 @@ STORE_AWAY = _kind("store away", {"turn": 0.12}, around=True)
 SINK_AWAY = _kind("sink away", {"turn": 0.12}, around=True)
 READER_FROM_OUTSIDE = _kind("reader from outside", {"turn": 0.2}, around=True)
 REQUESTER = _kind("requester", {"turn": 0.3, "entry": 0.15, "stop": 0.4}, around=True)
+COMPACTION_ASKED = _kind("compaction asked", {"turn": 0.25}, around=True)
+STATE_COPIED = _kind("state copied", {"turn": 0.25}, around=True)
 
 ANSWER_LOST = _kind(
     "answer lost",
@@ -97,3 +104,8 @@ REFUSED_BY_ITSELF = _kind("put refused by itself", {"put": 0.08}, face=OBJECTS)
 PUT_CONFLICTS = _kind("put conflicts", {"put": 0.08}, face=OBJECTS)
 THROTTLING = _kind("throttling", {"request": 0.004}, face=OBJECTS)
 SLOW_ANSWER = _kind("slow answer", {"request": 0.01}, face=OBJECTS)
+
+STATE_STORE_RESTARTS = _kind("state store restarts", {"request": 0.02}, face=STATE_STORE)
+STATE_STORE_PUT_BACK = _kind("state store put back", {"request": 0.01}, face=STATE_STORE)
+APPLIER_SLEEPS = _kind("applier sleeps", {"request": 0.02}, face=STATE_STORE)
+READER_OF_STATE_STORE = _kind("reader of state store", {"turn": 0.4}, face=STATE_STORE)

@@ -111,6 +111,8 @@ class Syscalls(Filesystem):
         name = str(path)
         if self.gate("read", name) is not None:
             raise _failed("stat", name)
+        if isinstance(self.disk.find(name), Directory):
+            raise FileNotFoundError(2, "not a regular file", name)
         file = self.disk.file(name)
         return len(file.data), f"{file.changed_s!r}-{id(file):x}"
 

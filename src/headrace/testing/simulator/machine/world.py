@@ -102,6 +102,7 @@ class Tuning:
         ride_bytes_max = chance.choice((0, 2000, 3000, 5000, 32_000))
         ride_entries_max = pick(1, 6)
         prefetch = Random(f"{chance.seed} prefetch")
+        stored = Random(f"{chance.seed} stored")
         dice = Random(f"{chance.seed} rings")
         self.rings = dice
         """Decides in which epochs another ring is wanted."""
@@ -111,12 +112,18 @@ class Tuning:
         """Whether rings change between few slots and over few intervals, back and forth."""
         self.limits_stay = False
         """Whether limits of slots stay until all input has ended."""
+        memory = Random(f"{chance.seed} memory")
         self.limits = Limits(
+            cached_cells_max=memory.choice((0, 4, 100_000)),
+            window_cells=memory.choice((1, 3, 4096)),
+            cached_bytes_max=memory.choice((0, 5_000, 256 << 20)),
+            kept_bytes_max=memory.choice((0, 16 << 20)),
             shard_slots=dice.choice((1, 2, 64)),
             ring_steps_max=dice.choice((1, 2, 16)),
             log_directory_entries=log_directory_entries,
             collect_every_epochs=collect_every,
             collect_rest_s=0.0,
+            status_every_s=None,  # a hint for people: no driver reads it
             snapshot_every_epochs=snapshot_every,
             merge_retry_epochs=2,
             sealed_rows_min=1 + self.retain_epochs % 2,
@@ -138,6 +145,8 @@ class Tuning:
             prefetch_bytes_min=prefetch.choice((0, 1 << 30)),
             prefetch_bytes_max=prefetch.choice((1, 1 << 20)),
             prefetch_epochs_max=prefetch.randint(1, 3),
+            unapplied_epochs_max=stored.randint(1, 3),
+            purge_every_epochs=stored.randint(1, 3),
         )
         dice = Random(f"{chance.seed} elastic")
         scale = Scale(above=0.5, aim=0.3, below=0.1, reports=1, every=dice.choice((1, 1, 2)))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from headrace.testing.simulator.contract import Workload
+from headrace.testing.simulator.workloads.baskets import Baskets
 from headrace.testing.simulator.workloads.calls import Calls
 from headrace.testing.simulator.workloads.diamond import Diamond
 from headrace.testing.simulator.workloads.dice import DiceWorkload
@@ -31,4 +32,5 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "at-most-once": AtMostOnce,
     "limited": Limited,
     "moving": Moving,
+    "baskets": Baskets,
 }

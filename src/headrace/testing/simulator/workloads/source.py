@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.errors import SourceError
 from headrace.model.source import Range, Reading, Source, Timing
 
 
@@ -18,6 +19,9 @@ class SimulatedSource(Source):
         self.bounded = True
         self._records = {split: list(values) for split, values in records.items()}
         self._shown = dict.fromkeys(self._records, 0)
+        self._released = dict.fromkeys(self._records, 0)
+        self.forgets = False
+        """Whether it cannot read again what was released."""
 
     def show(self, split: str, more: int) -> None:
         """More records arrive."""
@@ -38,10 +42,15 @@ class SimulatedSource(Source):
             return None
         return Range(start, end, end - start, last=end == whole)
 
+    def release(self, split: str, position: int) -> None:
+        self._released[split] = max(position, self._released[split])
+
     def reaches(self, split: str) -> int | None:
         return self._shown[split]
 
     def read(self, split: str, range: Range) -> Reading:
+        if self.forgets and range.start < min(range.end, self._released[split]):
+            raise SourceError(f"{split} is released up to {self._released[split]}")
         values = self._records[split][range.start : range.end]
         return Reading(np.arange(range.start, range.end, dtype=np.int64), values=values)
 
