@@ -1,0 +1,1 @@
+"""Workloads: well-known questions about streams, as Headrace pipelines, with their input."""

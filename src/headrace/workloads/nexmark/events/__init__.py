@@ -1,0 +1,1 @@
+"""The events of an auction: their columns, how they are generated, and how files are read."""

@@ -1,0 +1,1 @@
+"""The queries of Nexmark, one file each; `headrace.workloads.nexmark.registry` lists them."""

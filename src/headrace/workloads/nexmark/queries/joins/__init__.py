@@ -1,0 +1,1 @@
+"""Queries that bring bids, auctions and people together."""

@@ -1,0 +1,1 @@
+"""Queries that look at one bid at a time."""

@@ -1,0 +1,1 @@
+"""Word count and top editions: the small classics, over text and edits, real or generated."""
