@@ -19,6 +19,7 @@ from headrace.bench.frame.result import Measured, build_document
 from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.system import BARE, BARE_ONE_STAGE, OURS, OURS_TRIVIAL
+from headrace.bench.peers.foreign.entrants import contenders_of
 from headrace.bench.workload import CountWorkload
 
 STATE_FEW_LABEL = f"{OURS}-{STATE_KEYS_FEW}-keys"
@@ -42,7 +43,7 @@ def run_keyed_count(
     off measures the peers alone. `work_dir` holds input and checkpoints, and is a
     temporary directory unless given.
     """
-    systems = [Contender(name, name, workload) for name in _entrants(peers, ours)]
+    systems, unavailable = contenders_of(_entrants(peers, ours), workload, say)
     floors = _floor_entries(workload, ours) if floor else []
     few = []
     if ours and workload.state_keys > STATE_KEYS_FEW:
@@ -59,6 +60,7 @@ def run_keyed_count(
         systems=_of(outcomes, systems),
         floor=_of(outcomes, floors),
         state_few=_of(outcomes, few),
+        unavailable=unavailable,
     )
     return build_document(measured, machine, describe_versions())
 

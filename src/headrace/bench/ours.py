@@ -31,7 +31,16 @@ from headrace import (
 )
 from headrace.bench.frame.session import bench_session
 from headrace.bench.frame.system import OURS, OURS_TRIVIAL, Measurement, Task
-from headrace.bench.workload import COUNTS_SCHEMA, TOP, CountWorkload, window_us, windowed_counts
+from headrace.bench.nexmark import answers as nexmark
+from headrace.bench.nexmark.ours import nexmark_pipeline
+from headrace.bench.workload import (
+    COUNTS_SCHEMA,
+    TOP,
+    CountWorkload,
+    judged_until,
+    window_us,
+    windowed_counts,
+)
 from headrace.sources import Range, Reading, Source, Workspace
 
 
@@ -65,14 +74,12 @@ class CountRecords(Computation):
         self.count += record.value["value"]
 
 
-class EpochFiles(Source):
-    """A Parquet source in name order that plans exactly one file per epoch."""
+class PlannedSource(Source):
+    """Another source, of which only the ranges are planned differently."""
 
-    def __init__(self, workload: CountWorkload, inner: Source) -> None:
+    def __init__(self, inner: Source) -> None:
         self.timing = inner.timing
         self._inner = inner
-        ends = np.cumsum([workload.records_in(e) for e in range(1, workload.last_epoch + 1)])
-        self._ends = [int(end) for end in ends]
 
     def prepare(self, workspace: Workspace) -> None:
         self._inner.prepare(workspace)
@@ -83,12 +90,21 @@ class EpochFiles(Source):
     def first(self, split: str) -> int:
         return self._inner.first(split)
 
+    def read(self, split: str, range: Range) -> Reading:
+        return self._inner.read(split, range)
+
+
+class EpochFiles(PlannedSource):
+    """A Parquet source in name order that plans exactly one file per epoch."""
+
+    def __init__(self, workload: CountWorkload, inner: Source) -> None:
+        super().__init__(inner)
+        ends = np.cumsum([workload.records_in(e) for e in range(1, workload.last_epoch + 1)])
+        self._ends = [int(end) for end in ends]
+
     def plan(self, split: str, start: int, records: int) -> Range | None:
         end = next((end for end in self._ends if end > start), start + 1)
         return self._inner.plan(split, start, end - start)
-
-    def read(self, split: str, range: Range) -> Reading:
-        return self._inner.read(split, range)
 
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         return self._inner.parallel(split, range, parts)
@@ -97,6 +113,10 @@ class EpochFiles(Source):
 def pipeline(task: Task) -> Pipeline:
     """The workload's query as a Headrace pipeline."""
     workload = task.workload
+    if workload.query in nexmark.QUERIES:
+        files = sources.parquet(str(task.input_dir), ordered_by_name=True, timestamp="date_time")
+        source = EpochFiles(workload, files)
+        return nexmark_pipeline(workload.query, source, str(task.scratch_dir / "out"))
     if workload.query != "keyed-count":
         return _windowed(task)
     columns = ["key"] if workload.columns == "key" else None
@@ -131,6 +151,9 @@ def _windowed(task: Task) -> Pipeline:
 
 def _delivered(task: Task) -> pa.Table:
     rows = dataset(str(task.scratch_dir / "out"), format="parquet", exclude_invalid_files=True)
+    if task.workload.query in nexmark.QUERIES:
+        until = judged_until(task.workload)
+        return nexmark.rows_as_counts(task.workload.query, rows.to_table(), until)
     table = rows.to_table(columns=["key", "window_start", "count"])
     return windowed_counts(task.workload, table["key"], table["window_start"], table["count"])
 

@@ -35,7 +35,7 @@ from headrace.bench.frame.system import (
     Task,
 )
 from headrace.bench.ours import EpochFiles, counts_in
-from headrace.bench.turns import Pass, run_by_turns
+from headrace.bench.turns import Pass, Turn, run_by_turns
 
 ONE_IN = 10
 """One record in this many asks the service."""
@@ -105,8 +105,8 @@ class ServiceCalls:
     def run(self, task: Task) -> Measurement:
         """All epochs of all three; the first variant's measurement has the others with it."""
         with bench_session(task, SERVICES) as spark:
-            times = run_by_turns({name: self._variant(task, name, spark) for name in GUARANTEES})
-        measured = {name: self._measured(task, name, times[name]) for name in GUARANTEES}
+            turns = run_by_turns({name: self._variant(task, name, spark) for name in GUARANTEES})
+        measured = {name: self._measured(task, name, turns[name]) for name in GUARANTEES}
         return replace(measured.pop(EXACTLY_ONCE), others=measured)
 
     def _variant(self, task: Task, name: str, spark: SparkSession) -> Callable[[Pass], None]:
@@ -127,10 +127,12 @@ class ServiceCalls:
 
         return run
 
-    def _measured(self, task: Task, name: str, times: Sequence[float]) -> Measurement:
+    def _measured(self, task: Task, name: str, turns: Sequence[Turn]) -> Measurement:
         workload = task.workload
+        counted = turns[workload.first_measured_epoch - 1 : workload.last_epoch]
         return Measurement(
-            epoch_ms=tuple(times[workload.first_measured_epoch - 1 : workload.last_epoch]),
+            epoch_ms=tuple(turn.ms for turn in counted),
+            more={"cpu_ms": sum(turn.cpu_ms for turn in counted)},
             records=workload.measured_records,
             counts=counts_in(_checkpoint(task, name)),
             notes={

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.bars import Bar, bar_lines
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Contender, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
@@ -132,10 +132,7 @@ def format_stores(document: Mapping[str, Any]) -> str:
     for name in disk["large"]:
         lines.append(f"  {name:<26}{disk['large'][name]:>14,.2f}{s3['large'][name]:>14,.2f}")
     lines.append(f"results equal: {'yes' if document['results_equal'] else 'NO'}")
-    for bar in document["bars"]:
-        verdict = "reached" if bar["reached"] else "MISSED"
-        lines.append(f"{verdict:<13} {bar['name']}: {bar['measured']:.2f} ({bar['bar']})")
-    return "\n".join(lines)
+    return "\n".join([*lines, *bar_lines(document["bars"])])
 
 
 def shapes_of(keys: int, slots: int, seed: int) -> tuple[CountWorkload, CountWorkload]:

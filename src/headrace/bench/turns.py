@@ -13,11 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, cycle
 from threading import Condition, Thread
 from time import perf_counter
+from typing import NamedTuple
+
+import psutil
 
 from headrace.errors import HeadraceError
 
 Pass = Callable[[], None]
 """Called by a pipeline at the end of each of its epochs."""
+
+
+class Turn(NamedTuple):
+    """What one epoch took: time, and processor time of this process and all that it started."""
+
+    ms: float
+    cpu_ms: float
 
 
 class _Stopped(BaseException):
@@ -31,18 +41,21 @@ class _Turns:
         self._changed = Condition()
         self._turn = next(self._order)
         self._began = perf_counter()
+        self._cpu_began = _cpu_s()
         self.failed: BaseException | None = None
-        self.times: dict[str, list[float]] = {name: [] for name in names}
+        self.turns: dict[str, list[Turn]] = {name: [] for name in names}
 
     def await_turn(self, name: str) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._turn == name or self.failed is not None)
             if self.failed is not None:
                 raise _Stopped
+            self._cpu_began = _cpu_s()
             self._began = perf_counter()
 
     def end_epoch(self, name: str) -> None:
-        self.times[name].append((perf_counter() - self._began) * 1000)
+        ms = (perf_counter() - self._began) * 1000
+        self.turns[name].append(Turn(ms, (_cpu_s() - self._cpu_began) * 1000))
         self._pass_on()
         self.await_turn(name)
 
@@ -59,8 +72,8 @@ class _Turns:
             self._changed.notify_all()
 
 
-def run_by_turns(runs: Mapping[str, Callable[[Pass], None]]) -> dict[str, list[float]]:
-    """Run all, one epoch at a time; the milliseconds of each epoch by name, in their order.
+def run_by_turns(runs: Mapping[str, Callable[[Pass], None]]) -> dict[str, list[Turn]]:
+    """Run all, one epoch at a time; what each epoch took, by name, in their order.
 
     Each run gets a function that it must call at the end of every epoch. The call returns when the
     others have had their turn.
@@ -83,4 +96,16 @@ def run_by_turns(runs: Mapping[str, Callable[[Pass], None]]) -> dict[str, list[f
         thread.join()
     if turns.failed is not None:
         raise HeadraceError(f"a run that took turns failed: {turns.failed}") from turns.failed
-    return turns.times
+    return turns.turns
+
+
+def _cpu_s() -> float:
+    """Processor time of this process, of the JVM and of Python workers, ended ones included."""
+    this = psutil.Process()
+    total = 0.0
+    for process in (this, *this.children(recursive=True)):
+        try:
+            total += sum(process.cpu_times()[:4])  # own and ended children's, user and system
+        except psutil.Error:
+            continue
+    return total

@@ -7,36 +7,61 @@ same rounds: combining before the shuffle should make the two equally fast.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.frame.bars import LARGE_EPOCH, SMALL_EPOCH, Bar
+from headrace.bench.frame.bars import LARGE_EPOCH, SMALL_EPOCH, Bar, foreign_bars
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.runner import SystemOutcome
-from headrace.bench.frame.summary import Numbers, ratios, summarise
-from headrace.bench.frame.system import OURS, WINDOWS_NATIVE
+from headrace.bench.frame.summary import Numbers, ratios, spread, summarise
+from headrace.bench.frame.system import (
+    FOREIGN,
+    NEXMARK_NATIVE,
+    NEXMARK_TWS,
+    OURS,
+    PYFLINK,
+    WINDOWS_NATIVE,
+)
+from headrace.bench.nexmark import answers as nexmark
+from headrace.bench.peers.foreign.entrants import contenders_of
 from headrace.bench.workload import CountWorkload
+from headrace.errors import HeadraceError
 
 EVEN_LABEL = f"{OURS}-even-keys"
 HOT_BAR = 0.9
+NEXMARK_EVENTS = 100_000
+"""Events of an epoch, at least, for a bar."""
+_FOREIGN = {name: name for name in FOREIGN}
+_NEXMARK = {"spark-native": NEXMARK_NATIVE, "spark-tws-row": NEXMARK_TWS, **_FOREIGN}
+PEERS_OF: dict[str, dict[str, str]] = {
+    "windowed-count": {"spark-native": WINDOWS_NATIVE, **_FOREIGN},
+    "top-k": {"spark-native": WINDOWS_NATIVE},
+    **dict.fromkeys(nexmark.QUERIES, _NEXMARK),
+}
+"""Query -> peer, as it is asked for -> the system that answers the query."""
 
 
 def run_windowed(
     workload: CountWorkload,
     *,
-    native: bool,
+    peers: Sequence[str] = (),
     rounds: int = 1,
     work_dir: Path | None = None,
     launch: Launch | None = None,
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Measure side by side and return the JSON document."""
-    contenders = [Contender(OURS, OURS, workload)]
-    if native:
-        contenders.append(Contender(WINDOWS_NATIVE, WINDOWS_NATIVE, workload))
+    known = PEERS_OF[workload.query]
+    for peer in peers:
+        if peer not in known:
+            raise HeadraceError(
+                f"{workload.query} has no peer {peer!r}; choose from {', '.join(known)}"
+            )
+    names = [OURS, *dict.fromkeys(known[peer] for peer in peers)]
+    contenders, unavailable = contenders_of(names, workload, say)
     if workload.hot:
         contenders.append(Contender(EVEN_LABEL, OURS, replace(workload, hot=0.0)))
     machine = describe_machine()
@@ -44,13 +69,14 @@ def run_windowed(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
     ) as directory:
         outcomes = run_rounds(contenders, rounds, Path(directory), launch=launch, say=say)
-    return _document(workload, outcomes, machine)
+    return _document(workload, outcomes, machine, unavailable)
 
 
 def _document(
     workload: CountWorkload,
     outcomes: Mapping[str, Sequence[SystemOutcome]],
     machine: Mapping[str, object],
+    unavailable: Mapping[str, str],
 ) -> dict[str, Any]:
     systems = {name: summarise(found) for name, found in outcomes.items()}
     others = {name: numbers for name, numbers in systems.items() if name != OURS}
@@ -66,23 +92,38 @@ def _document(
     }
     if wrong:
         document["mismatches"] = wrong
+    if unavailable:
+        document["unavailable"] = dict(unavailable)
     return document | {
-        "bars": [b.as_json(document["results_equal"]) for b in bars(workload, against)],
+        "bars": [
+            b.as_json(document["results_equal"]) for b in bars(workload, against, unavailable)
+        ],
         "notes": {name: found[-1].notes for name, found in outcomes.items()},
+        "spread": {name: spread(found) for name, found in outcomes.items()},
         "rounds": {name: [run.epoch_ms for run in found] for name, found in outcomes.items()},
         "machine": dict(machine),
         "versions": describe_versions(),
     }
 
 
-def bars(workload: CountWorkload, against: Mapping[str, Numbers]) -> list[Bar]:
+def bars(
+    workload: CountWorkload, against: Mapping[str, Numbers], unavailable: Iterable[str] = ()
+) -> list[Bar]:
     """The bars that this workload's shape is meant for."""
+    if workload.query in nexmark.QUERIES:
+        foreign = foreign_bars(
+            [peer for peer in [*against, *unavailable] if peer == PYFLINK], against
+        )
+        return nexmark_bars(workload, against, foreign)
     found = []
     native = against.get(WINDOWS_NATIVE, {})
     shape = (workload.records, workload.keys)
     if shape == LARGE_EPOCH and not workload.hot:
         name = f"throughput / {WINDOWS_NATIVE}"
-        found.append(Bar(name, "at least", 1.0, native.get("throughput")))
+        limit = 1.5 if workload.query == "windowed-count" else 1.0
+        found.append(Bar(name, "at least", limit, native.get("throughput")))
+        asked = [*against, *unavailable]
+        found += foreign_bars([peer for peer in asked if peer == PYFLINK], against)
     if shape == SMALL_EPOCH and not workload.hot:
         name = f"epoch p50 / {WINDOWS_NATIVE}"
         found.append(Bar(name, "at most", 0.6, native.get("epoch_p50")))
@@ -90,3 +131,20 @@ def bars(workload: CountWorkload, against: Mapping[str, Numbers]) -> list[Bar]:
         even = against.get(EVEN_LABEL, {}).get("throughput")
         found.append(Bar(f"throughput with one key at {HOT_BAR:.0%} / even", "at least", 0.7, even))
     return found
+
+
+def nexmark_bars(
+    workload: CountWorkload, against: Mapping[str, Numbers], foreign: Iterable[Bar] = ()
+) -> list[Bar]:
+    """The bars of joins and sessions, where enough was read to judge them."""
+    if workload.records < NEXMARK_EVENTS:
+        return []
+    limits = {NEXMARK_TWS: 3.0}
+    if workload.query in ("q3", "q8"):
+        limits[NEXMARK_NATIVE] = 1.0
+    found = [
+        Bar(f"{workload.query}: throughput / {peer}", "at least", limit, ratio["throughput"])
+        for peer, limit in limits.items()
+        if (ratio := against.get(peer)) is not None
+    ]
+    return [*found, *foreign]

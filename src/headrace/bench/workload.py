@@ -30,12 +30,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.bench.nexmark import answers as nexmark
 from headrace.errors import HeadraceError
 
 Hook = Literal["table", "record"]
 SinkKind = Literal["noop", "parquet"]
 Columns = Literal["key", "all"]
-Query = Literal["keyed-count", "windowed-count", "top-k"]
+Query = Literal["keyed-count", "windowed-count", "top-k", "q3", "q8", "q11"]
 
 # Small enough that filling millions of keys does not need one giant epoch, large
 # enough that it is soon done.
@@ -51,7 +52,7 @@ TOP = 10
 """How many keys top-k asks for."""
 
 INPUT_SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.int64()), ("value", pa.int64())])
-COUNTS_SCHEMA = pa.schema([("key", pa.string()), ("count", pa.int64())])
+COUNTS_SCHEMA = nexmark.COUNTS_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class CountWorkload:
     slots: int = 2
     seed: int = 1
     query: Query = "keyed-count"
-    """What is asked: see `bench.windowed` for the other two."""
+    """What is asked: see `bench.windowed` for counts in windows, `bench.nexmark` for q3 to q11."""
     hot: float = 0.0
     """The share of the records that one key gets; the rest is dealt evenly."""
 
@@ -144,6 +145,8 @@ class CountWorkload:
 def write_input(workload: CountWorkload, directory: Path) -> list[Path]:
     """Write one Parquet file per epoch and return them in epoch order."""
     directory.mkdir(parents=True, exist_ok=True)
+    if workload.query in nexmark.QUERIES:
+        return _write_events(workload, directory)
     paths = []
     first_timestamp = FIRST_TIMESTAMP_US
     for epoch, ids, values in _epochs(workload):
@@ -164,8 +167,25 @@ def write_input(workload: CountWorkload, directory: Path) -> list[Path]:
     return paths
 
 
+def _event_ranges(workload: CountWorkload) -> list[tuple[int, int]]:
+    """The numbers of the events of each epoch."""
+    return [(e * workload.records, (e + 1) * workload.records) for e in range(workload.last_epoch)]
+
+
+def _write_events(workload: CountWorkload, directory: Path) -> list[Path]:
+    paths = []
+    for number, (first, end) in enumerate(_event_ranges(workload), start=1):
+        paths.append(directory / f"epoch-{number:06d}.parquet")
+        nexmark.write_events(paths[-1], first, end, workload.seed)
+        os.utime(paths[-1], (FIRST_FILE_MTIME_S + number,) * 2)
+    return paths
+
+
 def expected_counts(workload: CountWorkload) -> pa.Table:
     """The right answer after the last epoch: `key, count`, for every key seen."""
+    if workload.query in nexmark.QUERIES:
+        rows = nexmark.expected_rows(workload.query, _event_ranges(workload), workload.seed)
+        return nexmark.rows_as_counts(workload.query, rows, judged_until(workload))
     if workload.query != "keyed-count":
         return _expected_in_windows(workload)
     totals = np.zeros(max(workload.keys, workload.state_keys), dtype=np.int64)
@@ -190,6 +210,8 @@ def judged_until(workload: CountWorkload) -> int:
     windows that it has closed may differ from ours.
     """
     records = sum(workload.records_in(e) for e in range(1, workload.last_epoch))
+    if workload.query in nexmark.QUERIES:
+        return nexmark.judged_until(records, workload.seed)
     return (FIRST_TIMESTAMP_US + records) // 1_000 * 1_000
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.recovery import (
+from headrace.bench.recovery.kills import (
     Recovery,
     RecoveryOutcome,
     document,
     format_recovery,
     run_recovery,
 )
-from headrace.bench.recovery_watch import OutputPoller, latencies, recovery
+from headrace.bench.recovery.watch import OutputPoller, latencies, recovery
 from headrace.errors import HeadraceError
 
 WRITTEN = {n: float(n) for n in range(1, 21)}
@@ -63,6 +63,7 @@ def test_the_document_has_a_ratio_and_a_bar_for_each_goal() -> None:
         Recovery(),
         {
             "driver-cold": ran(20_000.0),
+            "spark-native-driver-cold": ran(18_000.0),
             "driver-standby": ran(3_000.0, None, 4_500.0),
             "executor-kill": ran(None),
         },
@@ -71,7 +72,8 @@ def test_the_document_has_a_ratio_and_a_bar_for_each_goal() -> None:
     )
     assert found["systems"]["driver-standby"]["recovery_ms"] == 4_500.0
     assert found["systems"]["executor-kill"]["recovery_ms"] is None
-    assert found["ratios"]["driver-standby / driver-cold"] == 0.225
+    assert found["ratios"]["driver-standby / spark-native-driver-cold"] == 0.25
+    assert found["ratios"]["driver-cold / spark-native-driver-cold"] == 1.1111
     reached = {bar["name"]: bar["reached"] for bar in found["bars"]}
     assert not any(reached.values())
     assert "MISSED" in format_recovery(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from headrace.bench.turns import run_by_turns
@@ -37,3 +39,20 @@ def test_a_failure_ends_all():
     with pytest.raises(HeadraceError, match="no disk"):
         run_by_turns({"a": _run("a", 3, seen), "b": _run("b", 3, seen, fail=True)})
     assert seen == ["a", "b"]
+
+
+def test_the_processor_time_of_a_turn_is_that_of_its_own_epoch():
+    def busy(end_epoch):
+        for _ in range(2):
+            until = process_time() + 0.2
+            while process_time() < until:
+                pass
+            end_epoch()
+
+    def idle(end_epoch):
+        for _ in range(2):
+            end_epoch()
+
+    turns = run_by_turns({"busy": busy, "idle": idle})
+    assert all(turn.cpu_ms >= 150 for turn in turns["busy"])
+    assert all(turn.cpu_ms < 150 for turn in turns["idle"])

@@ -71,7 +71,7 @@ def test_bars_belong_to_their_shapes(tmp_path: Path):
 
     def bars(**options: object) -> list[tuple[str, bool]]:
         workload = CountWorkload(query="windowed-count", epochs=1, warmup_epochs=0, **options)
-        document = run_windowed(workload, native=True, work_dir=tmp_path, launch=launch)
+        document = run_windowed(workload, peers=["spark-native"], work_dir=tmp_path, launch=launch)
         assert document["results_equal"]
         return [(bar["name"], bar["reached"]) for bar in document["bars"]]
 

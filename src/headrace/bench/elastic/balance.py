@@ -40,7 +40,7 @@ from headrace.bench.elastic.emulated import (
     emulated_session,
     hashes_of,
 )
-from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.bars import Bar, bar_lines
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.plan.elastic.settings import EVEN, OFF, RING
 
@@ -202,16 +202,10 @@ def format_balance(document: Mapping[str, Any]) -> str:
             f"{numbers['ratio_settled_worst']:>15.2f}{numbers['share_within_bound']:>11.0%}"
             f"{numbers['epoch_ms_p50_settled']:>9,.0f} ms{numbers['decisions']:>11.0f}"
         )
-    return "\n".join([*lines, "", *bar_lines(document)])
+    return "\n".join([*lines, "", *judged(document)])
 
 
-def bar_lines(document: Mapping[str, Any]) -> list[str]:
+def judged(document: Mapping[str, Any]) -> list[str]:
     """Whether the results are right, and what became of each bar."""
-    lines = [f"results equal: {'yes' if document['results_equal'] else 'NO'}"]
-    for bar in document["bars"]:
-        if bar["measured"] is None:
-            lines.append(f"not measured  {bar['name']} ({bar['bar']})")
-        else:
-            verdict = "reached" if bar["reached"] else "MISSED"
-            lines.append(f"{verdict:<13} {bar['name']}: {bar['measured']:.3f} ({bar['bar']})")
-    return lines
+    equal = f"results equal: {'yes' if document['results_equal'] else 'NO'}"
+    return [equal, *bar_lines(document["bars"], digits=3)]

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.elastic.balance import bar_lines
+from headrace.bench.elastic.balance import judged
 from headrace.bench.elastic.deployed import deployed_before
 from headrace.bench.frame.bars import Bar
 from headrace.bench.frame.machine import describe_machine, describe_versions
@@ -74,4 +74,4 @@ def format_deploy(document: Mapping[str, Any]) -> str:
     for number, notes in enumerate(document["notes"], 1):
         lines.append(f"round {number}, in seconds since the command: {notes['moments_s']}")
         lines.append(f"  latest epochs, due at: {notes['worst']}")
-    return "\n".join([*lines, "", *bar_lines(document)])
+    return "\n".join([*lines, "", *judged(document)])

@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.engine.history.recovery import decode_body
+from headrace.engine.history.shards import decode_body
 from headrace.log import paths
 from headrace.log.entry import COMMIT, CONFIRM, decode_entry
 from headrace.plan.entries import CommitBody

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench.elastic.steady import SIZES, resized_before
-from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.bars import Bar, bar_lines
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Contender, Launch, Say, run_rounds
 from headrace.bench.frame.summary import summarise
@@ -88,10 +88,4 @@ def format_rescale(document: Mapping[str, Any]) -> str:
             f"{numbers['file_latency_ms_p50']:>11,.0f} ms{numbers['epoch_ms_p50']:>9,.0f} ms"
         )
     lines += ["", f"results equal: {'yes' if document['results_equal'] else 'NO'}"]
-    for bar in document["bars"]:
-        if bar["measured"] is None:
-            lines.append(f"not measured  {bar['name']} ({bar['bar']})")
-        else:
-            verdict = "reached" if bar["reached"] else "MISSED"
-            lines.append(f"{verdict:<13} {bar['name']}: {bar['measured']:.3f} ({bar['bar']})")
-    return "\n".join(lines)
+    return "\n".join([*lines, *bar_lines(document["bars"], digits=3)])

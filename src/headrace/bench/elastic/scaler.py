@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import EpochProgress, Pipeline, Scale, sources
-from headrace.bench.elastic.balance import bar_lines
+from headrace.bench.elastic.balance import judged
 from headrace.bench.elastic.emulated import (
     COMPUTATION,
     LABEL,
@@ -243,4 +243,4 @@ def format_scaler(document: Mapping[str, Any]) -> str:
         f"fixed: {fixed['best']} slots are the best choice (seconds behind: {fixed['behind_s']})",
         *document["decisions"],
     ]
-    return "\n".join([*lines, "", *bar_lines(document)])
+    return "\n".join([*lines, "", *judged(document)])

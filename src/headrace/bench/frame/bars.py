@@ -7,11 +7,12 @@ and neither is any bar in a run with wrong results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.bench.frame.summary import Numbers
-from headrace.bench.frame.system import BARE_ONE_STAGE, OURS_TRIVIAL
+from headrace.bench.frame.system import BARE_ONE_STAGE, BYTEWAX, OURS_TRIVIAL, PYFLINK
 from headrace.bench.workload import CountWorkload
 
 LARGE_EPOCH = (1_000_000, 1_000)
@@ -49,7 +50,34 @@ class Bar:
         return self.measured <= self.limit
 
 
-def peer_bars(workload: CountWorkload, ratios: Mapping[str, Numbers]) -> list[Bar]:
+def bar_lines(bars: Iterable[Mapping[str, Any]], digits: int = 2) -> list[str]:
+    """What became of each bar of a JSON document, as lines of text."""
+    lines = []
+    for bar in bars:
+        if bar["measured"] is None:
+            lines.append(f"not measured  {bar['name']} ({bar['bar']})")
+        else:
+            verdict = "reached" if bar["reached"] else "MISSED"
+            measured = f"{bar['measured']:.{digits}f}"
+            lines.append(f"{verdict:<13} {bar['name']}: {measured} ({bar['bar']})")
+    return lines
+
+
+FOREIGN_BARS = {PYFLINK: 20.0, BYTEWAX: 2.0}
+
+
+def foreign_bars(asked: Iterable[str], ratios: Mapping[str, Numbers]) -> list[Bar]:
+    """The bars of foreign peers that were asked for, whether this machine has them or not."""
+    return [
+        Bar(f"throughput / {peer}", "at least", FOREIGN_BARS[peer],
+            ratios.get(peer, {}).get("throughput"))
+        for peer in asked if peer in FOREIGN_BARS
+    ]  # fmt: skip
+
+
+def peer_bars(
+    workload: CountWorkload, ratios: Mapping[str, Numbers], asked: Iterable[str] = ()
+) -> list[Bar]:
     """The bars that this workload's shape is meant for, for every peer they name."""
 
     def throughput(peer: str, limit: float) -> Bar:
@@ -63,10 +91,11 @@ def peer_bars(workload: CountWorkload, ratios: Mapping[str, Numbers]) -> list[Ba
     if workload.state_keys > 0:
         return []
     shape = (workload.records, workload.keys)
-    if shape == LARGE_EPOCH and workload.hook == "table":
-        return [throughput("spark-tws", 10), throughput("spark-native", 1.2)]
     if shape == LARGE_EPOCH:
-        return [throughput("spark-tws-row", 8)]
+        foreign = foreign_bars(asked, ratios)
+        if workload.hook == "table":
+            return [throughput("spark-tws", 10), throughput("spark-native", 1.2), *foreign]
+        return [throughput("spark-tws-row", 8), *foreign]
     if shape == SMALL_EPOCH:
         return [epoch("spark-tws", 0.25), epoch("spark-native", 0.8)]
     return []

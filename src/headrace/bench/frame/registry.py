@@ -37,6 +37,22 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.peers.spark_tws_row import SPARK_TWS_ROW
 
             return SPARK_TWS_ROW
+        case "spark-native-nexmark":
+            from headrace.bench.nexmark.spark_native import SPARK_NEXMARK
+
+            return SPARK_NEXMARK
+        case "spark-tws-nexmark":
+            from headrace.bench.nexmark.spark_tws import TWS_NEXMARK
+
+            return TWS_NEXMARK
+        case "bytewax":
+            from headrace.bench.peers.foreign.system import BYTEWAX_PEER
+
+            return BYTEWAX_PEER
+        case "pyflink":
+            from headrace.bench.peers.foreign.system import PYFLINK_PEER
+
+            return PYFLINK_PEER
         case "spark-bare":
             from headrace.bench.peers.spark_bare import SPARK_BARE
 

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.frame.bars import STATE_KEYS_MANY, floor_bar, peer_bars, state_bar
+from headrace.bench.frame.bars import STATE_KEYS_MANY, bar_lines, floor_bar, peer_bars, state_bar
 from headrace.bench.frame.runner import SystemOutcome
-from headrace.bench.frame.summary import Numbers, ratios, summarise
+from headrace.bench.frame.summary import Numbers, ratios, spread, summarise
 from headrace.bench.frame.system import OURS
 from headrace.bench.workload import CountWorkload
 
@@ -35,6 +35,8 @@ class Measured:
     systems: Outcomes
     floor: Outcomes = field(default_factory=dict)
     state_few: Outcomes = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Peer that was asked for -> why this machine cannot have it."""
 
 
 def build_document(
@@ -55,7 +57,9 @@ def build_document(
     }
     if wrong:
         document["mismatches"] = wrong
-    bars = peer_bars(measured.workload, against)
+    if measured.unavailable:
+        document["unavailable"] = dict(measured.unavailable)
+    bars = peer_bars(measured.workload, against, [*peers, *measured.unavailable])
     if measured.floor:
         floor = {name: summarise(outcomes) for name, outcomes in measured.floor.items()}
         document["floor"] = floor
@@ -68,6 +72,7 @@ def build_document(
     return document | {
         "bars": [bar.as_json(document["results_equal"]) for bar in bars],
         "notes": {name: outcomes[-1].notes for name, outcomes in every.items()},
+        "spread": {name: spread(outcomes) for name, outcomes in every.items()},
         "rounds": {name: [run.epoch_ms for run in outcomes] for name, outcomes in every.items()},
         "machine": dict(machine),
         "versions": dict(versions),
@@ -93,9 +98,9 @@ def format_table(document: Mapping[str, Any]) -> str:
     lines += ["", f"results equal: {equal}"]
     for name, found in document.get("mismatches", {}).items():
         lines += [f"  {name}: {line}" for line in found]
-    for bar in document["bars"]:
-        lines.append(_verdict(bar))
-    return "\n".join(lines)
+    for name, reason in document.get("unavailable", {}).items():
+        lines.append(f"not measured: {name}: {reason}")
+    return "\n".join([*lines, *bar_lines(document["bars"])])
 
 
 def _row(name: str, numbers: Numbers, ratio: Numbers | None) -> str:
@@ -103,15 +108,9 @@ def _row(name: str, numbers: Numbers, ratio: Numbers | None) -> str:
     line = f"{name:<24}{speed:>14}"
     line += f"{numbers['epoch_ms_p50']:>9,.0f} ms{numbers['epoch_ms_p95']:>9,.0f} ms"
     if ratio is not None:
-        line += f"{ratio['throughput']:>10.2f} x, p50 {ratio['epoch_p50']:>6.2f}"
+        line += f"{ratio['throughput']:>10.2f} x"
+        line += f", p50 {ratio['epoch_p50']:>6.2f}" if "epoch_p50" in ratio else ""
     return line
-
-
-def _verdict(bar: Mapping[str, Any]) -> str:
-    if bar["measured"] is None:
-        return f"not measured  {bar['name']} ({bar['bar']})"
-    verdict = "reached" if bar["reached"] else "MISSED"
-    return f"{verdict:<13} {bar['name']}: {bar['measured']:.2f} ({bar['bar']})"
 
 
 def _all_counted(systems: Outcomes) -> bool:

@@ -83,7 +83,7 @@ def launch_process(system: str, task: Task) -> SystemOutcome:
             command,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=child_environment(),
             start_new_session=True,
         )
         try:
@@ -92,14 +92,14 @@ def launch_process(system: str, task: Task) -> SystemOutcome:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if isinstance(reason, subprocess.TimeoutExpired):
-                raise _failure(f"{system} ran longer than {SYSTEM_TIMEOUT_S} s", log_file) from None
+                raise failure(f"{system} ran longer than {SYSTEM_TIMEOUT_S} s", log_file) from None
             raise
     if code != 0 or not outcome_file.exists():
-        raise _failure(f"{system} failed with exit code {code}", log_file)
+        raise failure(f"{system} failed with exit code {code}", log_file)
     return msgspec.json.decode(outcome_file.read_bytes(), type=SystemOutcome)
 
 
-def _failure(what: str, log_file: Path) -> HeadraceError:
+def failure(what: str, log_file: Path) -> HeadraceError:
     """The error carries the end of the log, which is deleted with the work directory."""
     last_lines = log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
     return HeadraceError(f"{what}; the end of what it said:\n" + "\n".join(last_lines))
@@ -119,7 +119,7 @@ def _write_inputs(
     return inputs
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Let the child and its Spark workers import the same Headrace as this process."""
     root = str(Path(headrace.__path__[0]).parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -13,6 +13,7 @@ from statistics import median
 import numpy as np
 
 from headrace.bench.frame.runner import SystemOutcome
+from headrace.bench.frame.system import FOREIGN
 
 Numbers = dict[str, float]
 
@@ -27,15 +28,27 @@ def summarise(outcomes: Sequence[SystemOutcome]) -> Numbers:
     }
 
 
-def ratios(ours: Numbers, theirs: Mapping[str, Numbers]) -> dict[str, Numbers]:
-    """Ours over theirs. Throughput is better above 1, epoch time below."""
+def spread(outcomes: Sequence[SystemOutcome]) -> dict[str, list[float]]:
+    """The lowest and the highest of each number over the rounds."""
+    rounds = [_one_round(outcome) for outcome in outcomes]
     return {
-        name: {
-            "throughput": round(ours["records_per_s"] / numbers["records_per_s"], 4),
-            "epoch_p50": round(ours["epoch_ms_p50"] / numbers["epoch_ms_p50"], 4),
-        }
-        for name, numbers in theirs.items()
+        name: [round(pick(numbers[name] for numbers in rounds), 3) for pick in (min, max)]
+        for name in rounds[0]
+        if all(name in numbers for numbers in rounds)
     }
+
+
+def ratios(ours: Numbers, theirs: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    """Ours over theirs. Throughput is better above 1, epoch time below.
+
+    Foreign peers have no epochs, so no epochs are compared with theirs.
+    """
+    found: dict[str, Numbers] = {}
+    for name, numbers in theirs.items():
+        found[name] = {"throughput": round(ours["records_per_s"] / numbers["records_per_s"], 4)}
+        if name not in FOREIGN:
+            found[name]["epoch_p50"] = round(ours["epoch_ms_p50"] / numbers["epoch_ms_p50"], 4)
+    return found
 
 
 def _one_round(outcome: SystemOutcome) -> Numbers:

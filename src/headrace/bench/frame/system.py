@@ -41,10 +41,14 @@ EXACTLY_ONCE_BARE = "exactly-once-bare"
 AT_MOST_ONCE = "at-most-once"
 
 PEERS = ("spark-native", "spark-tws", "spark-tws-row")
+PYFLINK, BYTEWAX = "pyflink", "bytewax"
+FOREIGN = (PYFLINK, BYTEWAX)
+"""Peers in environments of their own, which the benchmark makes."""
 GUARANTEES = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
 SERVICES = "services"
 """The pipelines of all three guarantees, which take turns."""
 WINDOWS_NATIVE = "spark-native-windows"
+NEXMARK_NATIVE, NEXMARK_TWS = "spark-native-nexmark", "spark-tws-nexmark"
 ON_DISK, ON_S3 = "disk", "s3"
 STORES = (ON_DISK, ON_S3)
 RESCALED = "headrace-rescale"
@@ -55,7 +59,10 @@ NAMES = (
     OURS,
     OURS_TRIVIAL,
     *PEERS,
+    *FOREIGN,
     WINDOWS_NATIVE,
+    NEXMARK_NATIVE,
+    NEXMARK_TWS,
     BARE,
     BARE_ONE_STAGE,
     SERVICES,

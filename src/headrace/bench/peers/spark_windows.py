@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headrace.bench.frame.session import bench_session
 from headrace.bench.frame.system import WINDOWS_NATIVE, Measurement, Task
-from headrace.bench.peers.streaming import INPUT_DDL, facts, measured_epoch_ms
+from headrace.bench.peers.streaming import INPUT_DDL, append_to_parquet, facts, measured_epoch_ms
 from headrace.bench.workload import TOP, window_us, windowed_counts
 
 
@@ -31,15 +31,7 @@ class SparkWindows:
                 .option("maxFilesPerTrigger", 1)
                 .parquet(str(task.input_dir))
             )
-            query = (
-                _rows(records, task)
-                .writeStream.outputMode("append")
-                .format("parquet")
-                .option("path", str(task.scratch_dir / "delivered"))
-                .option("checkpointLocation", str(task.scratch_dir / "checkpoint"))
-                .trigger(availableNow=True)
-                .start()
-            )
+            query = append_to_parquet(_rows(records, task), task)
             query.awaitTermination()
             epoch_ms = measured_epoch_ms(facts(query), task.workload)
         return Measurement(

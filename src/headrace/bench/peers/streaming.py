@@ -112,6 +112,18 @@ class BatchFacts:
     duration_ms: float
 
 
+def append_to_parquet(rows: DataFrame, task: Task) -> StreamingQuery:
+    """Starts a query that ends when all files are read; its rows go to Spark's own Parquet sink."""
+    return (
+        rows.writeStream.outputMode("append")
+        .format("parquet")
+        .option("path", str(_delivered(task)))
+        .option("checkpointLocation", str(_checkpoint(task)))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
 def measured_epoch_ms(batches: list[BatchFacts], workload: CountWorkload) -> tuple[float, ...]:
     """Pick the times of the measured micro-batches out of a query's progress.
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-servers"
 READY_S = 120.0
+JVM_READY_S = 600.0
 
 
 class CannotHave(Exception):
@@ -78,6 +79,9 @@ def free_port() -> int:
 class ServerProcess:
     """A server that can be killed, stopped for a while, and started again on the same port."""
 
+    ready_s = READY_S
+    """How long a start may take."""
+
     def __init__(
         self, name: str, command: Sequence[str | Path], port: int, log: Path, **more: str
     ) -> None:
@@ -101,7 +105,7 @@ class ServerProcess:
                 cwd=self._log.parent,
                 preexec_fn=_die_with_the_tests if sys.platform == "linux" else None,
             )
-        until = time.monotonic() + READY_S
+        until = time.monotonic() + self.ready_s
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
                 said = self._log.read_text(errors="replace")[-500:]
@@ -130,6 +134,12 @@ class ServerProcess:
         with socket.socket() as probe:
             probe.settimeout(1.0)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class JvmProcess(ServerProcess):
+    """A JVM that has much to do before it listens."""
+
+    ready_s = JVM_READY_S
 
 
 def _die_with_the_tests() -> None:

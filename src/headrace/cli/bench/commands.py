@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
+from headrace.cli.bench.backends import backends
 from headrace.cli.bench.elastic import balance, deploy, rescale, scale, scaler
+from headrace.cli.bench.kafka import kafka
+from headrace.cli.bench.latency import latency
+from headrace.cli.bench.memory import eviction, memory
+from headrace.cli.bench.nexmark import nexmark
 from headrace.cli.bench.options import (
     UNLIKE,
     json_file_option,
@@ -18,6 +23,7 @@ from headrace.cli.bench.options import (
     tell,
     work_dir_option,
 )
+from headrace.cli.bench.papers import paper, report
 from headrace.cli.options import Command
 from headrace.engine.spark.java import check_java
 from headrace.errors import HeadraceError
@@ -78,7 +84,12 @@ Examples:
     show_default=True,
     help="Where results go.",
 )
-@click.option("--peers", default="", metavar="A,B", help="spark-native, spark-tws, spark-tws-row.")
+@click.option(
+    "--peers",
+    default="",
+    metavar="A,B",
+    help="spark-native, spark-tws, spark-tws-row, pyflink, bytewax.",
+)
 @click.option("--floor", is_flag=True, help="Also a bare Spark job beside a trivial pipeline.")
 @click.option("--ours/--no-ours", default=True, show_default=True, help="Measure Headrace itself.")
 @work_dir_option
@@ -130,7 +141,7 @@ Examples:
   headrace bench overhead
   headrace bench overhead --records 500000 --rounds 5 --json out/overhead.json""",
 )
-@_shape(records=200_000, epochs=6, rounds=3)
+@_shape(records=200_000, epochs=6, rounds=5)
 @work_dir_option
 @json_file_option
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
@@ -158,7 +169,8 @@ def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workl
     epilog="""\b
 Examples:
   headrace bench recovery --json out/recovery.json
-  headrace bench recovery --systems executor-kill,spark-native-executor-kill --rounds 3""",
+  headrace bench recovery --systems executor-kill,spark-native-executor-kill --rounds 3
+  headrace bench recovery --replay --rates 1000,50000 --rounds 3""",
 )
 @number("--executors", 3, "Executors of one core each.", least=2)
 @number("--keys", 100, "Distinct keys.")
@@ -168,12 +180,33 @@ Examples:
 @seconds("--lease", "Seconds of the lease of a leader with a standby.", "lease_s")
 @click.option("--systems", default="", metavar="A,B", help="Only these systems.  [default: all]")
 @number("--rounds", 1, "How often the systems take turns.")
+@click.option("--replay", is_flag=True, help="Compare with source replay instead (SEEP), by rate.")
+@click.option("--rates", default="", metavar="N,M", help="With --replay: records per second.")
+@click.option(
+    "--intervals", default="", metavar="N,M", help="With --replay: epochs between checkpoints."
+)
 @json_file_option
-def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any) -> None:
+def recovery(
+    systems: str,
+    rounds: int,
+    json_file: Path | None,
+    *,
+    replay: bool,
+    rates: str,
+    intervals: str,
+    **workload: Any,
+) -> None:
     """Kill executors and drivers; measure until latency is as before."""
-    from headrace.bench.recovery import SYSTEMS, Recovery, format_recovery, run_recovery
+    from headrace.bench.recovery.kills import SYSTEMS, Recovery, format_recovery, run_recovery
 
     check_java()
+    if replay:
+        chosen = {
+            "rates": _numbers("--rates", rates),
+            "intervals": _numbers("--intervals", intervals),
+        }
+        _recovery_by_replay({k: v for k, v in chosen.items() if v}, rounds, json_file)
+        return
     names = [name.strip() for name in systems.split(",") if name.strip()] or list(SYSTEMS)
     document = run_recovery(Recovery(**workload), names, rounds=rounds, say=say)
     tell(
@@ -184,27 +217,51 @@ def recovery(systems: str, rounds: int, json_file: Path | None, **workload: Any)
     )
 
 
+def _numbers(option: str, given: str) -> tuple[int, ...]:
+    chosen = [number.strip() for number in given.split(",") if number.strip()]
+    if any(not number.isdigit() or not int(number) for number in chosen):
+        raise click.UsageError(f"{option} takes whole numbers above 0 such as 10,500: {given}")
+    return tuple(map(int, chosen))
+
+
+def _recovery_by_replay(chosen: dict[str, Any], rounds: int, json_file: Path | None) -> None:
+    from headrace.bench.recovery.replaying import Replaying, format_replaying, run_replaying
+
+    document = run_replaying(Replaying(**chosen), rounds=rounds, say=say)
+    tell(document, format_replaying(document), json_file, wrong=UNLIKE)
+
+
 @bench.command(
     "growth",
     epilog="""\b
 Examples:
   headrace bench growth --json out/growth.json
-  headrace bench growth --files 10000 --per-epoch 50""",
+  headrace bench growth --axis files --files 10000 --per-epoch 50
+  headrace bench growth --axis slots --axis epochs --epochs 2000""",
 )
 @number("--files", 50_000, "Files that appear in total.")
 @number("--per-epoch", 100, "Files that appear per epoch.")
+@number("--epochs", 20_000, "Epochs of the run whose length is the axis.", least=200)
+@click.option(
+    "--axis", "axes", multiple=True,
+    type=click.Choice(["files", "records", "keys", "state", "levels", "slots", "epochs"]),
+    help="An axis; may be given several times.  [default: all]",
+)  # fmt: skip
 @work_dir_option
 @json_file_option
-def growth(work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
-    """Watch a directory fill up; epochs, log and snapshots must not grow with it."""
-    from headrace.bench.growth import Growth, format_growth, run_growth
+def growth(
+    axes: tuple[str, ...], epochs: int, work_dir: Path | None, json_file: Path | None, **files: Any
+) -> None:
+    """Measure how the cost of an epoch grows, along several axes; without Spark."""
+    from headrace.bench.growing.run import format_all, run_all
+    from headrace.bench.growth import Growth
 
-    document = run_growth(Growth(**workload), work_dir=work_dir, say=say)
+    document = run_all(axes, Growth(**files), epochs=epochs, work_dir=work_dir, say=say)
     tell(
         document,
-        format_growth(document),
+        format_all(document),
         json_file,
-        wrong="files were lost or read twice, so the times mean nothing",
+        wrong="records were lost or counted twice, so the times mean nothing",
     )
 
 
@@ -242,6 +299,43 @@ def stores(
     tell(document, format_stores(document), json_file, wrong=UNLIKE)
 
 
+@bench.command(
+    "interval",
+    epilog="""\b
+Examples:
+  headrace bench interval --json out/interval.json
+  headrace bench interval --every 1 --every 8 --epochs 48 --rounds 1""",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1, 4, 16),
+    show_default=True,
+    help="An interval in epochs. May be given several times; the largest runs on Spark, too.",
+)
+@number("--records", 4_000, "Records per epoch.")
+@number("--keys", 4_000, "Distinct keys.")
+@number("--epochs", 96, "Measured epochs.")
+@number("--warmup", 16, "Epochs before the measured ones.", least=0)
+@number("--slots", 2, "Cores that each run gets.")
+@number("--rounds", 3, "How often the pipeline runs on Spark.")
+@work_dir_option
+@json_file_option
+def interval(json_file: Path | None, **given: Any) -> None:
+    """Count what a checkpoint interval saves; time epochs while a checkpoint is made."""
+    from headrace.bench.interval import format_interval, run_interval
+
+    check_java()
+    document = run_interval(**given, say=say)
+    tell(document, format_interval(document), json_file, wrong=UNLIKE)
+
+
+def peers_of(query: str) -> tuple[str, ...]:
+    """The peers that can be asked for."""
+    return ("spark-native", "pyflink", "bytewax") if query != "top-k" else ("spark-native",)
+
+
 def _windowed(query: str, help: str) -> None:
     """Adds a command for a query over windows."""
 
@@ -259,7 +353,7 @@ Examples:
         show_default=True,
         help="Share of records of one key.",
     )
-    @click.option("--peers", default="", help="spark-native: the same query in Spark's own words.")
+    @click.option("--peers", default="", metavar="A,B", help=f"{', '.join(peers_of(query))}.")
     @work_dir_option
     @json_file_option
     def command(
@@ -269,13 +363,12 @@ Examples:
         from headrace.bench.windowed import run_windowed
         from headrace.bench.workload import CountWorkload
 
-        if peers not in ("", "spark-native"):
-            raise HeadraceError(f"{query} has one peer, spark-native, not {peers!r}")
+        names = [name.strip() for name in peers.split(",") if name.strip()]
         shape = CountWorkload(query=query, **workload)  # type: ignore[arg-type]
         check_java()
         document = run_windowed(
             shape,
-            native=bool(peers),
+            peers=names,
             rounds=rounds,
             work_dir=work_dir,
             say=say,
@@ -288,10 +381,18 @@ Examples:
         )
 
 
+bench.add_command(backends)
+bench.add_command(latency)
+bench.add_command(nexmark)
+bench.add_command(kafka)
 bench.add_command(rescale)
 bench.add_command(deploy)
 bench.add_command(balance)
 bench.add_command(scaler)
 bench.add_command(scale)
+bench.add_command(memory)
+bench.add_command(eviction)
+bench.add_command(paper)
+bench.add_command(report)
 _windowed("windowed-count", "Count records per key in tumbling windows, emitted when they close.")
 _windowed("top-k", "The ten busiest keys of each window.")

@@ -165,7 +165,8 @@ Examples:
 @click.option("--slots", type=click.IntRange(min=1), multiple=True, default=(64, 1_000, 10_000),
               show_default=True,
               help="Slots, with the most intervals; may be given several times.")  # fmt: skip
-@number("--epochs", 16, "Measured epochs of each size.", least=2)
+@number("--epochs", 8, "Measured epochs of each lap.", least=2)
+@number("--laps", 3, "Laps of each size, each from a new checkpoint.")
 @json_file_option
 def scale(json_file: Path | None, **workload: Any) -> None:
     """Measure what an epoch costs the driver, by intervals and by slots; without Spark."""

@@ -21,15 +21,19 @@ from typing import Any
 
 import psutil
 
-from headrace.bench import recovery_job
 from headrace.bench.cluster import Cluster, cluster, wait_for
-from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.bars import Bar, bar_lines
 from headrace.bench.frame.machine import describe_machine, describe_versions
-from headrace.bench.recovery_watch import WINDOW, Feed, OutputPoller, latencies, recovery
+from headrace.bench.recovery import job as recovery_job
+from headrace.bench.recovery.watch import WINDOW, Feed, OutputPoller, latencies, recovery
+from headrace.engine.leading.standby import READY
 from headrace.errors import HeadraceError
 
 Say = Callable[[str], None]
 
+STAGGERED, AT_ONCE = "executor-kills-staggered", "executor-kills-at-once"
+"""Three kills of executors, some seconds apart or together."""
+STAGGER_S = 3.0
 SYSTEMS = (
     "executor-kill",
     "executor-kill-replicas",
@@ -66,13 +70,15 @@ class RecoveryOutcome:
     latency_ms_before: float
     latencies_ms: list[float]
     equal: bool
+    ready_ms: float | None = None
+    """From the start of a standby until it said that it is ready to take over."""
 
 
 def run_recovery(
     workload: Recovery, names: Sequence[str], *, rounds: int = 1, say: Say = lambda line: None
 ) -> dict[str, Any]:
     """Measures the systems one after another, round after round; returns the JSON document."""
-    unknown = [name for name in names if name not in SYSTEMS]
+    unknown = [name for name in names if name not in (*SYSTEMS, STAGGERED, AT_ONCE)]
     if unknown:
         raise HeadraceError(f"no system is called {unknown[0]!r}; there are {', '.join(SYSTEMS)}")
     machine = describe_machine()
@@ -99,9 +105,10 @@ def document(
         return round(mine / theirs, 4) if mine is not None and theirs else None
 
     pairs = {
-        ("driver-standby", "driver-cold"): 0.2,
-        ("executor-kill", "spark-native-executor-kill"): 1.0,
-        ("executor-kill-replicas", "spark-native-executor-kill"): 1.0,
+        ("driver-standby", "spark-native-driver-cold"): 0.1,
+        ("driver-cold", "spark-native-driver-cold"): 1.0,
+        ("executor-kill", "spark-native-executor-kill"): 0.7,
+        ("executor-kill-replicas", "spark-native-executor-kill"): 0.7,
     }
     ratios = {f"{one} / {other}": ratio(one, other) for one, other in pairs}
     equal = all(run.equal for runs in outcomes.values() for run in runs)
@@ -127,23 +134,21 @@ def format_recovery(found: dict[str, Any]) -> str:
         took = numbers["recovery_ms"]
         shown = f"{took:,.0f} ms" if took is not None else "not in time"
         lines.append(f"{name:<30}{shown:>14}{numbers['latency_ms_before']:>15,.0f} ms")
+        if (ready := numbers["ready_ms"]) is not None:
+            lines.append(f"{'  ready after':<30}{ready:>11,.0f} ms")
     lines += ["", f"results equal: {'yes' if found['results_equal'] else 'NO'}"]
-    for bar in found["bars"]:
-        if bar["measured"] is None:
-            lines.append(f"not measured  {bar['name']} ({bar['bar']})")
-        else:
-            verdict = "reached" if bar["reached"] else "MISSED"
-            lines.append(f"{verdict:<13} {bar['name']}: {bar['measured']:.2f} ({bar['bar']})")
-    return "\n".join(lines)
+    return "\n".join([*lines, *bar_lines(found["bars"])])
 
 
 def _numbers(runs: Sequence[RecoveryOutcome]) -> dict[str, Any]:
     took = sorted(run.recovery_ms if run.recovery_ms is not None else float("inf") for run in runs)
     middle = took[len(took) // 2]
     before = sorted(run.latency_ms_before for run in runs)[len(runs) // 2]
+    ready = sorted(run.ready_ms for run in runs if run.ready_ms is not None)
     return {
         "recovery_ms": None if middle == float("inf") else round(middle, 1),
         "latency_ms_before": round(before, 1),
+        "ready_ms": ready[len(ready) // 2] if ready else None,
     }
 
 
@@ -203,20 +208,26 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
     if name == "driver-standby":
         more = lease
     jobs = [_Job(name, made, where, *more)]
+    ready_ms = None
     try:
         feed.start()
         watch.start()
         _await_visible(watch, 1, where)
         if name == "driver-standby":
             _require_standby()
+            started = time.monotonic()
             jobs.append(_Job(name, made, where, "--standby", *lease))
             made.ready(2 * workload.executors)
+            wait_for(lambda: READY in _said(where), "a standby that is ready", GIVE_UP_S)
+            ready_ms = round((time.monotonic() - started) * 1000, 1)
         # Files that waited while Spark started are not measured.
         first = max(watch.visible) + 6
         before = range(first, first + workload.warm_files)
         _await_visible(watch, before[-1], where)
         killed = time.monotonic()
         _kill(name, made, jobs)
+        if name == STAGGERED:
+            killed = time.monotonic()  # from the last kill on
         if name.endswith("driver-cold"):
             jobs.append(_Job(name, made, where))
         _await_recovery(feed, watch, killed, before)
@@ -238,6 +249,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
         round(usual * 1000, 1),
         [round(taken * 1000, 1) for taken in known.values()],
         equal,
+        ready_ms,
     )
 
 
@@ -245,6 +257,11 @@ def _kill(name: str, made: Cluster, jobs: list[_Job]) -> None:
     """Kills the first driver, or an executor."""
     if "driver" in name:
         jobs.pop(0).kill()
+    elif name in (STAGGERED, AT_ONCE):
+        for pid in made.pids()[:3]:
+            os.kill(pid, signal.SIGKILL)
+            if name == STAGGERED:
+                time.sleep(STAGGER_S)
     else:
         os.kill(made.pids()[0], signal.SIGKILL)
 
@@ -253,8 +270,12 @@ def _await_visible(watch: OutputPoller, number: int, where: Path) -> None:
     try:
         wait_for(lambda: number in watch.visible, f"results of file {number}", GIVE_UP_S)
     except HeadraceError as error:
-        log = (where / "driver.log").read_text(encoding="utf-8", errors="replace")
-        raise HeadraceError(f"{error}. The driver said: {log[-2000:]}") from None
+        raise HeadraceError(f"{error}. The driver said: {_said(where)[-2000:]}") from None
+
+
+def _said(where: Path) -> str:
+    """What the drivers have written to their log."""
+    return (where / "driver.log").read_text(encoding="utf-8", errors="replace")
 
 
 def _await_recovery(feed: Feed, watch: OutputPoller, killed: float, before: Sequence[int]) -> None:

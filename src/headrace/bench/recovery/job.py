@@ -4,7 +4,7 @@ Both read JSON lines from `in`, count per key, keep the number of the last file 
 occurred, and make every change visible under `out` by one rename. The directory comes from the
 environment, because `headrace run` takes only a module and a name.
 
-    python -m headrace.bench.recovery_job URL      Spark's own query on that cluster
+    python -m headrace.bench.recovery.job URL      Spark's own query on that cluster
 """
 
 from __future__ import annotations

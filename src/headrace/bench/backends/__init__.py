@@ -1,0 +1,1 @@
+"""`headrace bench backends`: the same operations on every state store."""

@@ -1,0 +1,168 @@
+"""The state stores of the benchmark behind one small face: fill, write durably, read, open again.
+
+`segments` has no store: an epoch's changes are one segment, written and synced as a task does it,
+and reads open the segments that the manifest names.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from headrace.bench.backends.workload import COMPUTATION, FIELD_NAME, KeySet
+from headrace.log.content import digest_of
+from headrace.plan.rings.classes import SegmentSlice, SlotClass
+from headrace.plan.rings.ring import Ring
+from headrace.state.backend import Hashes, StateBackend
+from headrace.state.cache import WorkerCache
+from headrace.state.segment import Cell, encode_segment
+from headrace.state.view import SlotView
+from headrace.store.disk import DiskStore
+
+FILL_CELLS = 20_000
+FILL_SEGMENTS = 8
+"""As many as eight slots would have."""
+
+
+class MeasuredStore(ABC):
+    """A state store that is measured."""
+
+    promise: str
+    """What durable means there."""
+
+    @abstractmethod
+    def fill(self, keys: KeySet) -> None:
+        """Writes all keys, as epoch 1."""
+
+    @abstractmethod
+    def write(self, epoch: int, cells: Sequence[Cell]) -> None:
+        """Makes the changes of an epoch durable."""
+
+    @abstractmethod
+    def read(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes | None]:
+        """The values of some keys."""
+
+    @abstractmethod
+    def open_again(self, name: bytes, where: int) -> float:
+        """Opens the store as a process does after a crash; seconds until a key was read."""
+
+    def close(self) -> None:
+        """Frees what is held."""
+
+
+class MeasuredSegments(MeasuredStore):
+    """No store: the segments are the state."""
+
+    promise = "every segment is synced"
+
+    def __init__(self, directory: Path) -> None:
+        self._store = DiskStore(directory)
+        self._store.make_directory(f"state/{COMPUTATION}")
+        self._slices: list[SegmentSlice] = []
+        self._cache = WorkerCache()
+
+    def fill(self, keys: KeySet) -> None:
+        order = np.argsort(keys.hashes)
+        for part in np.array_split(order, min(FILL_SEGMENTS, len(order))):
+            self._add(1, [keys.cell(int(index), 1) for index in part])
+
+    def write(self, epoch: int, cells: Sequence[Cell]) -> None:
+        self._add(epoch, cells)
+
+    def read(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes | None]:
+        found = self._view().fields(names, hashes)
+        cells = [each.fields.get(FIELD_NAME) for each in found]
+        return [None if cell is None else cell[0] for cell in cells]
+
+    def open_again(self, name: bytes, where: int) -> float:
+        started = time.perf_counter()
+        self._cache = WorkerCache()
+        self.read([name], np.array([where], np.uint64))
+        return time.perf_counter() - started
+
+    def _add(self, epoch: int, cells: Sequence[Cell]) -> None:
+        data = encode_segment(cells)
+        name = f"state/{COMPUTATION}/{epoch:012d}-{len(self._slices)}-{digest_of(data)}.arrow"
+        self._store.write(name, data)
+        self._slices.insert(0, SegmentSlice(name, epoch, len(cells), len(data)))
+
+    def _view(self) -> SlotView:
+        opened = {one.segment: self._cache.segment(self._store, one) for one in self._slices}
+        return SlotView(self._slices, Ring.even(1).records(0), (SlotClass(0, 0),), opened)
+
+
+class MeasuredBackend(MeasuredStore):
+    """A store to which committed epochs are applied."""
+
+    def __init__(
+        self,
+        opened: Callable[[], StateBackend],
+        promise: str,
+        *,
+        fills_unsynced: bool = False,
+    ) -> None:
+        """`opened` opens the store as another process would."""
+        self._opened, self.promise = opened, promise
+        self._fills_unsynced = fills_unsynced
+        self._backend = opened()
+        self._generation = 0
+        self._lead()
+
+    def fill(self, keys: KeySet) -> None:
+        with _without_syncs(self._fills_unsynced):
+            for first in range(0, len(keys.names), FILL_CELLS):
+                some = range(first, min(first + FILL_CELLS, len(keys.names)))
+                cells = ((COMPUTATION, keys.cell(index, 1)) for index in some)
+                self._backend.write(1, cells)
+            self._mark(1)
+
+    def write(self, epoch: int, cells: Sequence[Cell]) -> None:
+        self._backend.write(epoch, ((COMPUTATION, cell) for cell in cells))
+        self._mark(epoch)
+
+    def read(self, names: Sequence[bytes], hashes: Hashes) -> list[bytes | None]:
+        found = self._backend.read_fields(COMPUTATION, names, hashes)
+        cells = [each.get(FIELD_NAME) for each in found]
+        return [None if cell is None else cell.value for cell in cells]
+
+    def open_again(self, name: bytes, where: int) -> float:
+        """The old one is not closed: it had no time to put anything in order."""
+        started = time.perf_counter()
+        place = self._backend.place()
+        self._backend = self._opened()
+        self._lead(place)
+        self.read([name], np.array([where], np.uint64))
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _lead(self, place: str = "") -> None:
+        self._generation += 1
+        self._backend.lead(self._generation, place)
+        self._backend.follow(self._backend.place())
+
+    def _mark(self, epoch: int) -> None:
+        if not self._backend.raise_applied(epoch, self._backend.marks().run):
+            raise RuntimeError("the store restarted during the benchmark")
+        self._backend.sync()
+
+
+@contextmanager
+def _without_syncs(chosen: bool) -> Iterator[None]:
+    """Files are written and not synced, while a store is filled that syncs each of them."""
+    if not chosen:
+        yield
+        return
+    real = os.fsync
+    os.fsync = lambda fd: None
+    try:
+        yield
+    finally:
+        os.fsync = real

@@ -1,0 +1,174 @@
+"""Runs S4's operations on every state store, at few and at many keys, and judges the bars.
+
+All stores get the same operations in the same run. Each epoch's reads are timed apart from its
+writes, and every value that is read is compared with what was written last.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headrace.bench.backends.bytes_written import measure_bytes
+from headrace.bench.backends.stores import NAMES, opened_store
+from headrace.bench.backends.workload import KeySet, Operations, epochs_of
+from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.machine import describe_machine, describe_versions
+from headrace.bench.frame.rounds import Say
+from headrace.bench.servers.processes import CannotHave
+from headrace.errors import HeadraceError
+
+MANY_KEYS = 1_000_000
+OPEN_MS_MAX = 250.0
+SPEED_BARS = (
+    ("segments", "writes_per_s", 20.0),
+    ("segments", "reads_per_s", 3.0),
+    ("log", "writes_per_s", 4.85),
+    ("log", "reads_per_s", 3.0),
+)
+"""Against `files`, at the same number of keys."""
+
+
+def run_backends(
+    shapes: Sequence[Operations],
+    *,
+    names: Sequence[str] = NAMES,
+    byte_keys: int = MANY_KEYS,
+    work_dir: Path | None = None,
+    say: Say = lambda line: None,
+) -> dict[str, Any]:
+    """Measures every store at every number of keys, and returns the JSON document."""
+    unknown = set(names) - set(NAMES)
+    if unknown:
+        raise HeadraceError(f"there is no state store {min(unknown)!r}; there are {list(NAMES)}")
+    machine = describe_machine()
+    measured: dict[str, dict[str, dict[str, Any]]] = {}
+    skipped: dict[str, str] = {}
+    wrong = 0
+    for shape in shapes:
+        keys = KeySet(shape)
+        for name in names:
+            if name in skipped:
+                continue
+            say(f"{name}: {shape.keys:,} keys")
+            keys.epoch_of[:] = 1
+            try:
+                found = measure_store(name, keys, work_dir)
+            except CannotHave as error:
+                skipped[name] = str(error)
+                say(f"{name}: left out: {error}")
+                continue
+            wrong += found["wrong_answers"]
+            measured.setdefault(name, {})[str(shape.keys)] = found
+    written = measure_bytes(byte_keys, work_dir=work_dir, say=say) if byte_keys else None
+    return {
+        "benchmark": "backends",
+        "workload": {str(shape.keys): asdict(shape) for shape in shapes},
+        "systems": {name: _system(found) for name, found in measured.items()},
+        "skipped": skipped,
+        "bytes": written,
+        "results_equal": wrong == 0,
+        "bars": [bar.as_json(wrong == 0) for bar in _bars(measured, written)],
+        "machine": machine,
+        "versions": describe_versions(),
+    }
+
+
+def _system(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures at the most keys, and those at each number of keys."""
+    most = found[max(found, key=int)]
+    return {
+        "writes_per_s": most["writes_per_s"],
+        "reads_per_s": most["reads_per_s"],
+        "promise": most["promise"],
+        "keys": dict(found),
+    }
+
+
+def measure_store(name: str, keys: KeySet, work_dir: Path | None = None) -> dict[str, Any]:
+    """Fills a store, times its operations, and opens it again."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(
+            tempfile.TemporaryDirectory(
+                prefix=f"headrace-{name}-", dir=work_dir, ignore_cleanup_errors=True
+            )
+        )
+        store = opened_store(name, Path(directory), stack)
+        stack.callback(store.close)
+        started = time.perf_counter()
+        store.fill(keys)
+        fill_s = time.perf_counter() - started
+        reads = writes = wrong = 0
+        read_s = write_s = 0.0
+        for epoch in epochs_of(keys.shape, 2):
+            asked = [keys.names[index] for index in epoch.reads]
+            started = time.perf_counter()
+            found = store.read(asked, keys.hashes[epoch.reads])
+            read_s += time.perf_counter() - started
+            wrong += keys.wrong(epoch.reads, found)
+            cells = [keys.cell(index, epoch.number) for index in epoch.writes]
+            started = time.perf_counter()
+            store.write(epoch.number, cells)
+            write_s += time.perf_counter() - started
+            keys.epoch_of[epoch.writes] = epoch.number
+            reads, writes = reads + len(asked), writes + len(cells)
+        last = len(keys.names) // 2
+        open_s = store.open_again(keys.names[last], int(keys.hashes[last]))
+        wrong += keys.wrong([last], store.read([keys.names[last]], keys.hashes[[last]]))
+        return {
+            "writes_per_s": round(writes / write_s, 1),
+            "reads_per_s": round(reads / read_s, 1),
+            "operations_per_s": round((reads + writes) / (read_s + write_s), 1),
+            "open_ms": round(open_s * 1e3, 2),
+            "fill_s": round(fill_s, 2),
+            "wrong_answers": wrong,
+            "promise": store.promise,
+        }
+
+
+def _bars(
+    measured: Mapping[str, Mapping[str, Mapping[str, Any]]], written: Mapping[str, float] | None
+) -> list[Bar]:
+    bars = []
+    for keys in sorted({int(n) for found in measured.values() for n in found}):
+        files = measured.get("files", {}).get(str(keys))
+        for name, figure, least in SPEED_BARS:
+            ours = measured.get(name, {}).get(str(keys))
+            ratio = ours[figure] / files[figure] if ours and files else None
+            what = figure.removesuffix("_per_s")
+            bars.append(Bar(f"{name} / files, {what}, {keys:,} keys", "at least", least, ratio))
+    for name in ("segments", "log"):
+        found = measured.get(name, {}).get(str(MANY_KEYS))
+        if found is not None:
+            what = f"{name}: ms to open {MANY_KEYS:,} keys after a crash"
+            bars.append(Bar(what, "at most", OPEN_MS_MAX, found["open_ms"]))
+    if written is not None:
+        bars += [
+            Bar("written by an epoch / state, 1 % changed", "at most", 0.03, written["delta"]),
+            Bar("bytes for one entry of a large map", "at most", 1_000, written["entry_bytes"]),
+            Bar("all segments / live state", "at most", 2.0, written["total"]),
+        ]
+    return bars
+
+
+def format_backends(document: Mapping[str, Any]) -> str:
+    """The document as plain text."""
+    lines = [f"{'':<12}{'keys':>12}{'writes/s':>14}{'reads/s':>14}{'open ms':>12}"]
+    for name, system in document["systems"].items():
+        for keys, found in system["keys"].items():
+            figures = (found["writes_per_s"], found["reads_per_s"], found["open_ms"])
+            shown = "".join(f"{x:>14,.0f}" for x in figures[:2]) + f"{figures[2]:>12,.1f}"
+            lines.append(f"{name:<12}{int(keys):>12,}{shown}")
+        lines.append(f"{'':<12}{system['promise']}")
+    lines += [f"{name}: left out: {reason}" for name, reason in document["skipped"].items()]
+    lines.append(f"answers right: {'yes' if document['results_equal'] else 'NO'}")
+    for bar in document["bars"]:
+        verdict = "reached" if bar["reached"] else "MISSED"
+        number = "not measured" if bar["measured"] is None else f"{bar['measured']:,.4g}"
+        lines.append(f"{verdict:<8} {bar['name']}: {number} ({bar['bar']})")
+    return "\n".join(lines)

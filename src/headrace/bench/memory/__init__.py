@@ -1,0 +1,1 @@
+"""`headrace bench memory` and `headrace bench eviction`: state that is larger than memory."""

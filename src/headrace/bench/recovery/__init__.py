@@ -1,0 +1,1 @@
+"""Benchmarks of recovery: kills beside native Spark, and state against source replay."""

@@ -1,0 +1,90 @@
+"""Writes the report: a Markdown page, and its plots beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.bench.frame.provenance import machine_lines
+from headrace.bench.report.plots import SECTIONS, Plot, plots_of
+from headrace.errors import HeadraceError
+
+EXPECTED = (
+    "keyed-count-large", "keyed-count-records", "keyed-count-small", "keyed-count-state",
+    "windowed-count-large", "windowed-count-small", "windowed-count-hot", "top-k-large",
+    "top-k-small", "overhead", "recovery", "replay", "interval", "growth", "scale", "stores",
+    "backends", "rescale", "deploy", "balance", "scaler", "memory", "eviction", "latency",
+)  # fmt: skip
+"""What `make bench` writes. A file that is missing is named in the report as not run."""
+
+
+def read_documents(directory: Path) -> dict[str, dict[str, Any]]:
+    """The documents in a directory, by the names of their files; a broken file is an error."""
+    found = {}
+    for path in sorted(directory.glob("*.json")):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise HeadraceError(f"{path} is no JSON document: {error}; run it again") from None
+        if isinstance(document, dict) and "benchmark" in document:
+            found[path.stem] = document
+    return found
+
+
+def write_report(directory: Path, page: Path) -> tuple[int, int]:
+    """Writes the page and its plots; how many documents and plots there are."""
+    documents = read_documents(directory)
+    text, plots = render(documents)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        (page.parent / f"{plot.name}.svg").write_text(plot.svg, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
+    return len(documents), len(plots)
+
+
+def render(documents: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Plot]]:
+    """The page as Markdown, and its plots."""
+    plots = [plot for name, document in documents.items() for plot in plots_of(name, document)]
+    missing = [name for name in EXPECTED if name not in documents]
+    lines = [
+        "# Report of the benchmarks",
+        "",
+        "Written by `headrace bench report` from the JSON files of `make bench`. Numbers of one "
+        "plot come from one run on one machine; compare ratios, not times of different machines.",
+        "",
+        *machine_lines(documents.values()),
+        f"- Not run: {', '.join(missing)}." if missing else "- All benchmarks were run.",
+        "",
+        "## Bars",
+        "",
+        *_bars(documents),
+    ]
+    for section in SECTIONS:
+        chosen = [plot for plot in plots if plot.section == section]
+        lines += ["", f"## {section}", ""]
+        if not chosen:
+            lines.append("Not run.")
+        for plot in chosen:
+            lines += [f"![{plot.title}]({plot.name}.svg)", ""]
+    return "\n".join(lines).rstrip() + "\n", plots
+
+
+def _bars(documents: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    rows = [
+        (name, bar)
+        for name, document in documents.items()
+        for bar in document.get("bars", ())
+        if isinstance(bar, Mapping)
+    ]
+    if not rows:
+        return ["No benchmark with a bar was run."]
+    lines = ["| benchmark | what | measured | bar | |", "| --- | --- | --- | --- | --- |"]
+    for name, bar in rows:
+        measured = bar.get("measured")
+        number = f"{measured:.3g}" if isinstance(measured, int | float) else "not measured"
+        verdict = "reached" if bar.get("reached") else "**missed**"
+        what = str(bar["name"]).replace("|", "\\|")
+        lines.append(f"| {name} | {what} | {number} | {bar['bar']} | {verdict} |")
+    return lines

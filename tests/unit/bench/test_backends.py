@@ -1,0 +1,65 @@
+"""The benchmark of state stores, small: every store answers right, and the bars are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.bench.backends.bytes_written import measure_bytes
+from headrace.bench.backends.run import format_backends, run_backends
+from headrace.bench.backends.workload import KeySet, Operations, epochs_of
+from headrace.errors import HeadraceError
+
+SMALL = Operations(keys=80, operations=200, epoch_operations=50)
+
+
+def test_every_store_gets_the_same_operations_nine_of_ten_writes() -> None:
+    shape = Operations(keys=100_000, operations=5_000)
+    first, again = list(epochs_of(shape, 2)), list(epochs_of(shape, 2))
+    assert first == again and [epoch.number for epoch in first] == [2, 3, 4, 5, 6]
+    reads = sum(len(epoch.reads) for epoch in first)
+    assert 400 < reads < 600 and sum(len(epoch.writes) for epoch in first) > 4_300
+
+
+def test_a_wrong_answer_is_counted() -> None:
+    keys = KeySet(SMALL)
+    right = keys.value(3, 1)
+    assert keys.wrong([3, 3, 4], [right, None, right]) == 2
+    keys.epoch_of[3] = 2
+    assert keys.wrong([3], [right]) == 1
+
+
+def test_stores_without_a_server_are_measured_and_judged(tmp_path: Path) -> None:
+    names = ("segments", "files", "log")
+    document = run_backends([SMALL], names=names, byte_keys=0, work_dir=tmp_path)
+    assert document["results_equal"] and list(document["systems"]) == list(names)
+    for system in document["systems"].values():
+        assert system["writes_per_s"] > 0 and system["reads_per_s"] > 0
+        assert system["keys"]["80"]["wrong_answers"] == 0
+    assert [bar["name"] for bar in document["bars"]] == [
+        "segments / files, writes, 80 keys",
+        "segments / files, reads, 80 keys",
+        "log / files, writes, 80 keys",
+        "log / files, reads, 80 keys",
+    ]
+    assert "answers right: yes" in format_backends(document)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bar_without_its_store_is_not_reached(tmp_path: Path) -> None:
+    document = run_backends([SMALL], names=("segments",), byte_keys=0, work_dir=tmp_path)
+    assert not any(bar["reached"] for bar in document["bars"])
+    assert "not measured" in format_backends(document)
+
+
+def test_an_unknown_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match="no state store 'rocks'"):
+        run_backends([SMALL], names=("rocks",), work_dir=tmp_path)
+
+
+def test_an_epoch_writes_what_changed_and_compaction_bounds_the_rest(tmp_path: Path) -> None:
+    found = measure_bytes(5_000, entries=3_000, epochs=25, work_dir=tmp_path)
+    assert 0.004 < found["delta"] <= 0.03
+    assert found["entry_bytes"] < 1_000
+    assert 1 <= found["total"] < 2
