@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.servers import kafka
 
 from headrace import sources
 from headrace.errors import SourceError
@@ -28,6 +29,7 @@ from headrace.model.values.arrow import dicts
 from headrace.sources.files.format import FileFormat
 from headrace.sources.files.lines import LineFormat
 from headrace.sources.generated import GeneratedSource
+from headrace.sources.kafka.source import KafkaSource
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
 
@@ -105,6 +107,17 @@ def stored(written: str, directory: Path) -> str:
     return written.replace(str(directory), f"{store.location}/in")
 
 
+def topic_of(directory: Path, **options: Any) -> Source:
+    """Two partitions with gaps: after a transaction that was aborted, and at the end."""
+    server = kafka.broker()
+    topic = kafka.new_topic(server, 3)
+    kafka.produce(server, topic, rows(40), partition=0)
+    kafka.transaction(server, topic, rows(5), abort=True)
+    kafka.produce(server, topic, rows(3, 50), partition=0)
+    kafka.transaction(server, topic, rows(30), partition=1, abort=False)
+    return sources.kafka(topic, servers=server.servers, stop="latest", **options)
+
+
 SOURCES: dict[str, Make] = {
     "text": lambda d: sources.text(lines_of(d)),
     "text-by-name": lambda d: sources.text(lines_of(d), ordered_by_name=True),
@@ -131,6 +144,8 @@ SOURCES: dict[str, Make] = {
         stored(write_parquet(d), d), ordered_by_name=True
     ),
     "memory": lambda d: sources.memory(rows(RECORDS), timestamps=range(RECORDS)),
+    "kafka": topic_of,
+    "kafka-columns": lambda d: topic_of(d, columns=["offset"], timestamp="id", value="json"),
     "memory-empty": lambda d: sources.memory([]),
     "generate": lambda d: sources.generate(number_and_dice, count=RECORDS, splits=3, rate=10),
     "pandas": lambda d: sources.dataframe(pd.DataFrame(rows(RECORDS))),
@@ -324,7 +339,7 @@ def check_cut(source: Source, split: str, planned: Range, parts: int) -> None:
 
 def make_cuts_cheap(source: Source) -> Source:
     """Small ranges are worth a second task, too."""
-    if isinstance(source, GeneratedSource):
+    if isinstance(source, GeneratedSource | KafkaSource):
         source.cut_from = 10
     if isinstance(format := getattr(source, "format", None), FileFormat):
         format.cut_from = 200 if isinstance(format, LineFormat) else 10

@@ -71,9 +71,12 @@ class Places:
 class Life:
     """A driver in a process of its own, and what it has said so far."""
 
-    def __init__(self, pipeline: str, places: Places, master: str, epoch: int = EPOCH) -> None:
+    def __init__(
+        self, pipeline: str, places: Places, master: str, epoch: int = EPOCH, state: str = ""
+    ) -> None:
         command = [sys.executable, "-m", "tests.servers.programs.life", pipeline]
         command += [places.input, places.checkpoint, places.output, master, str(epoch)]
+        command += [state] if state else []
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
         )

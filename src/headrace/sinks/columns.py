@@ -5,7 +5,7 @@ A value that is not a dict is put into a column called `value`. Every error name
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,10 @@ from headrace.model.values.kinds import kind_of
 from headrace.model.values.rows import Rows
 
 VALUE = "value"
+
+INSTANT = pa.timestamp("us", tz="UTC")
+TIMES = ("window_start", "window_end")
+"""Columns that hold times unless the user says otherwise: windows make them."""
 
 _ARROW_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -38,10 +42,12 @@ def as_batch(
     timestamp: str | None = None,
     schema: pa.Schema | None = None,
     mixed: bool = False,
+    times: Collection[str] = (),
 ) -> pa.RecordBatch:
     """The rows as Arrow columns: as they are, or inferred from dicts, or of a given schema.
 
-    With `mixed`, a column whose cells have no common type becomes text: each cell as JSON.
+    With `mixed`, a column whose cells have no common type becomes text: each cell as JSON. Columns
+    `times` that hold integers, microseconds since 1970, become timestamps.
     """
     cells: dict[str, Any] = {}
     if rows.columns is not None:
@@ -60,6 +66,9 @@ def as_batch(
         if timestamp in arrays:
             raise already_there(timestamp)
         arrays[timestamp] = pa.array(rows.timestamps, pa.int64())
+    for name in times:
+        if (schema is None or name not in schema.names) and name in arrays:
+            arrays[name] = _as_times(arrays[name])
     if not arrays:
         raise SinkError(f"{len(rows)} rows have no columns: a table cannot hold them")
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
@@ -103,6 +112,19 @@ def check_schema(schema: Any, *, what: str) -> None:
     """Refuses what is not an Arrow schema, before anything starts."""
     if schema is not None and not isinstance(schema, pa.Schema):
         raise InvalidPipeline(f"{what}: schema= takes a pyarrow.Schema, not {schema!r:.80}")
+
+
+def checked_times(times: str | Sequence[str], *, what: str) -> tuple[str, ...]:
+    """Names of columns; refuses other things before anything starts."""
+    names = (times,) if isinstance(times, str) else tuple(times)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidPipeline(f"{what}: times= takes names of columns, not {name!r:.80}")
+    return names
+
+
+def _as_times(cells: pa.Array) -> pa.Array:
+    return cells.cast(INSTANT) if pa.types.is_int64(cells.type) else cells
 
 
 def _by_schema(cells: dict[str, Any], schema: pa.Schema, length: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.sink import EncodedFile, Sink
 from headrace.model.values.rows import Rows
-from headrace.sinks.columns import as_batch, check_schema
+from headrace.sinks.columns import TIMES, as_batch, check_schema, checked_times
 from headrace.sinks.places import Place, file_sink
 from headrace.sinks.row_format import RowFormat
 
@@ -40,6 +40,7 @@ def parquet(
     compression: str = "zstd",
     schema: pa.Schema | None = None,
     timestamp: str | None = None,
+    times: str | Sequence[str] = TIMES,
 ) -> Sink:
     """Writes `path/epoch=…/part-….parquet`, or `path/epoch=…/day=…/part-….parquet`.
 
@@ -48,11 +49,18 @@ def parquet(
     Columns are the stream's Arrow columns, or inferred from the dicts of each file, or those of
     `schema`: give a schema where readers need the same types in every file. When columns are
     inferred, a value that is not a dict is put into a column `value`, and a column that is None
-    throughout a file is left out of it. `timestamp` names a column for the record's own timestamp
-    (int64, microseconds).
+    throughout a file is left out of it. `timestamp` names a column for the record's own timestamp.
+
+    That column, and those that `times` names, become timestamps (microseconds, UTC) if they hold
+    integers: without a `times`, the bounds of windows do. `times=()` leaves all of them integers,
+    microseconds since 1970. Columns of a `schema` or of `partition_by` stay as they are.
     """
     rows = ParquetRows(
-        partition_by=partition_by, compression=compression, schema=schema, timestamp=timestamp
+        partition_by=partition_by,
+        compression=compression,
+        schema=schema,
+        timestamp=timestamp,
+        times=times,
     )
     return file_sink(rows, path)
 
@@ -69,6 +77,7 @@ class ParquetRows(RowFormat):
         compression: str = "zstd",
         schema: pa.Schema | None = None,
         timestamp: str | None = None,
+        times: str | Sequence[str] = TIMES,
     ) -> None:
         self.partition_by = (
             (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
@@ -77,6 +86,10 @@ class ParquetRows(RowFormat):
         self.compression = compression.lower()
         self.schema = schema
         self.timestamp = timestamp
+        chosen = checked_times(times, what="sinks.parquet")
+        if chosen and timestamp is not None:
+            chosen += (timestamp,)
+        self.times = tuple(name for name in chosen if name not in self.partition_by)
         check_schema(schema, what="sinks.parquet")
         _check_options(self.partition_by, self.compression)
 
@@ -89,7 +102,7 @@ class ParquetRows(RowFormat):
         return MAGIC + msgspec.msgpack.encode([(file.directory, file.data) for file in files])
 
     def encode_files(self, rows: Rows) -> list[EncodedFile]:
-        batch = as_batch(rows, timestamp=self.timestamp, schema=self.schema)
+        batch = as_batch(rows, timestamp=self.timestamp, schema=self.schema, times=self.times)
         if not self.partition_by:
             return [EncodedFile("", self.suffix, self._file(batch), len(rows))]
         if absent := set(self.partition_by) - set(batch.schema.names):

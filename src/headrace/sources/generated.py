@@ -167,7 +167,7 @@ class GeneratedSource(Source):
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         if parts < 2 or range.end - range.start < self.cut_from:
             return (range,)
-        bounds = _even_bounds(range.start, range.end, parts)
+        bounds = even_bounds(range.start, range.end, parts)
         return tuple(
             Range(a, b, b - a, range.last and b == range.end, range.fingerprint)
             for a, b in pairwise(bounds)
@@ -206,7 +206,8 @@ class GeneratedSource(Source):
         return values
 
 
-def _even_bounds(start: int, end: int, parts: int) -> list[int]:
+def even_bounds(start: int, end: int, parts: int) -> list[int]:
+    """The ends of `parts` ranges of like size, with the start first."""
     return [start + (end - start) * part // parts for part in range(parts + 1)]
 
 

@@ -1,9 +1,10 @@
 """One life of a driver with input, checkpoint and output in a store; to be killed from outside.
 
-    python -m tests.servers.programs.life PIPELINE INPUT CHECKPOINT OUTPUT MASTER EPOCH_RECORDS
+    python -m tests.servers.programs.life PIPELINE INPUT CHECKPOINT OUTPUT MASTER EPOCHS [STATE]
 
 PIPELINE is a function of `tests.servers.pipelines`; INPUT, CHECKPOINT and OUTPUT are URLs or paths;
-MASTER is `local[2]` or the URL of a cluster. Prints "ready", then "epoch N RECORDS" after each
+MASTER is `local[2]` or the URL of a cluster; EPOCHS are so many records long; STATE is where state
+is kept. Prints "ready", then "epoch N RECORDS" after each
 epoch, and "done" or "stopped CLASS: message".
 """
 
@@ -37,7 +38,7 @@ def session(master: str) -> SparkSession:
 
 
 def main() -> None:
-    name, source, checkpoint, output, master, epoch_records = sys.argv[1:]
+    name, source, checkpoint, output, master, epoch_records, *state = sys.argv[1:]
     spark = session(master)
     print("ready", flush=True)
     try:
@@ -47,6 +48,7 @@ def main() -> None:
             slots=EXECUTORS,
             epoch_records=int(epoch_records),
             on_epoch=tell,
+            state=state[0] if state else "segments",
         )
         print("done", flush=True)
     except HeadraceError as error:

@@ -20,6 +20,7 @@ from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.values.rows import Rows
 from headrace.sinks.parquet import ParquetRows, partition_component
 
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXT
 FLAT = st.dictionaries(TEXT, SCALARS, max_size=4)
@@ -66,10 +67,30 @@ def test_the_timestamp_of_a_record_can_become_a_column() -> None:
     assert sinks.csv("out", timestamp="at", columns=["a", "value"]).encode(rows) == (
         b"a,value,at\n1,,10\n,7,20\n"
     )
-    assert read_parquet(sinks.parquet("out", timestamp="at").encode(rows)) == [
-        {"a": 1, "value": None, "at": 10},
-        {"a": None, "value": 7, "at": 20},
-    ]
+    for times, first in (((), 10), ("other", EPOCH + datetime.timedelta(microseconds=10))):
+        sink = sinks.parquet("out", timestamp="at", times=times)
+        assert read_parquet(sink.encode(rows))[0] == {"a": 1, "value": None, "at": first}
+
+
+def test_bounds_of_windows_are_times_in_parquet_unless_told_otherwise() -> None:
+    rows = of({"window_start": 0, "window_end": 60_000_000, "at": 5, "n": 1})
+    minute = EPOCH + datetime.timedelta(minutes=1)
+    [row] = read_parquet(sinks.parquet("out").encode(rows))
+    assert (row["window_end"], row["at"]) == (minute, 5)
+    [row] = read_parquet(sinks.parquet("out", times="at").encode(rows))
+    assert (row["window_end"], row["at"]) == (
+        60_000_000,
+        EPOCH + datetime.timedelta(microseconds=5),
+    )
+    assert read_parquet(sinks.parquet("out", times=()).encode(rows)) == rows.values()
+    [text] = read_parquet(sinks.parquet("out").encode(of({"window_start": "noon"})))
+    assert text == {"window_start": "noon"}
+    schema = pa.schema([("window_start", pa.int64())])
+    [row] = read_parquet(sinks.parquet("out", schema=schema).encode(of({"window_start": 7})))
+    assert row == {"window_start": 7}
+    assert b"window_start=0" in sinks.parquet("out", partition_by="window_start").encode(rows)
+    with pytest.raises(InvalidPipeline, match="times= takes names"):
+        sinks.parquet("out", times=[1])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("make", [sinks.jsonl, sinks.csv, sinks.parquet])

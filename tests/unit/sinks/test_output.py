@@ -124,6 +124,15 @@ def test_columns_that_do_not_go_together_are_explained(place: Place) -> None:
     assert [epoch.table()["n"].to_pylist() for epoch in read_output(place)] == [[1], ["text"]]
 
 
+def test_times_are_read_as_times_though_older_files_have_integers(place: Place) -> None:
+    sink = opened(sinks.parquet(place, times=()))
+    deliver(sink, 1, {"window_end": 0, "n": 1})
+    deliver(opened(sinks.parquet(place)), 2, {"window_end": 60_000_000, "n": 2})
+    start = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    found = read_output(place).table()["window_end"].to_pylist()
+    assert found == [start, start + datetime.timedelta(minutes=1)]
+
+
 def test_an_output_without_rows_has_the_schema_of_its_sink() -> None:
     schema = pa.schema([("n", pa.int32())])
     store = MemoryStore()

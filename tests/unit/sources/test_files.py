@@ -369,3 +369,22 @@ def test_small_ranges_of_a_row_group_decode_it_once(
         assert planned is not None
         assert source.read("a.parquet", planned).columns.num_rows == 10
     assert decoded == [[0]]
+
+
+def test_a_damaged_page_of_parquet_is_an_error_and_no_other_value(tmp_path: Path) -> None:
+    """A page without compression decodes whatever its bytes are: only its checksum tells."""
+    path = tmp_path / "in" / "a.parquet"
+    path.parent.mkdir()
+    numbers = pa.table({"n": pa.array(range(1000), pa.int64())})
+    pq.write_table(
+        numbers, path, compression="none", use_dictionary=False, write_page_checksum=True
+    )
+    data = bytearray(path.read_bytes())
+    place = data.index((500).to_bytes(8, "little"))
+    data[place] ^= 1
+    path.write_bytes(data)
+    source = prepared(sources.parquet(path), tmp_path)
+    planned = source.plan("a.parquet", 0, 2000)
+    assert planned is not None
+    with pytest.raises(SourceError, match="a.parquet"):
+        source.read("a.parquet", planned)

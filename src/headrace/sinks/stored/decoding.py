@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import SourceError
 from headrace.model.values.rows import Rows
-from headrace.sinks.columns import as_batch
+from headrace.sinks.columns import INSTANT, as_batch
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -25,6 +25,9 @@ class Content(NamedTuple):
 
     name: str
     data: bytes | pa.Buffer
+    first: int | None = None
+    """Only `rows` rows are meant, from this one on; None: all."""
+    rows: int = 0
 
 
 def as_table(files: Sequence[Content], schema: pa.Schema | None = None) -> pa.Table:
@@ -38,7 +41,10 @@ def as_table(files: Sequence[Content], schema: pa.Schema | None = None) -> pa.Ta
     suffix = {file.name.rpartition(".")[2] for file in files}
     if suffix == {"jsonl"}:
         return _of_json(files)
-    tables = [_with_partition(_of_file(file), file.name) for file in files]
+    decoded: dict[str, pa.Table] = {}
+    """Compacted files, which hold rows of several epochs."""
+    tables = [_with_partition(_of_part(file, decoded), file.name) for file in files]
+    tables = _with_times(tables)
     try:
         table = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -47,6 +53,37 @@ def as_table(files: Sequence[Content], schema: pa.Schema | None = None) -> pa.Ta
             "epochs one by one, or give the sink a schema="
         ) from error
     return _with_numbers(table, _partition_names(files))
+
+
+def part_of(file: Content) -> bytes:
+    """The rows of a compacted file that are meant, as a file of their own."""
+    first = file.first or 0
+    if file.name.endswith(".jsonl"):
+        lines = bytes(file.data).splitlines(keepends=True)
+        return b"".join(lines[first : first + file.rows])
+    out = pa.BufferOutputStream()
+    pq.write_table(_of_file(file).slice(first, file.rows), out, compression="zstd")
+    return out.getvalue().to_pybytes()
+
+
+def _with_times(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """A column of timestamps in some files and of integers, microseconds, in others: timestamps."""
+    times = {field.name for table in tables for field in table.schema if field.type == INSTANT}
+    found = []
+    for table in tables:
+        for index, field in enumerate(table.schema):
+            if field.name in times and pa.types.is_int64(field.type):
+                table = table.set_column(index, field.name, table.column(index).cast(INSTANT))
+        found.append(table)
+    return found
+
+
+def _of_part(file: Content, decoded: dict[str, pa.Table]) -> pa.Table:
+    if file.first is None:
+        return _of_file(file)
+    if file.name not in decoded:
+        decoded[file.name] = _of_file(file)
+    return decoded[file.name].slice(file.first, file.rows)
 
 
 def _of_file(file: Content) -> pa.Table:
@@ -72,9 +109,16 @@ def _of_file(file: Content) -> pa.Table:
 
 def _of_json(files: Sequence[Content]) -> pa.Table:
     values: list[Any] = []
+    compacted: dict[str, list[Any]] = {}
     for file in files:
         try:
-            values += msgspec.json.Decoder().decode_lines(memoryview(file.data))
+            found = compacted.get(file.name)
+            if found is None:
+                found = msgspec.json.Decoder().decode_lines(memoryview(file.data))
+            if file.first is not None:
+                compacted[file.name] = found
+                found = found[file.first : file.first + file.rows]
+            values += found
         except msgspec.DecodeError as error:
             raise SourceError(f"{file.name} cannot be read: {error}") from error
     rows = Rows.of(values, [0] * len(values))

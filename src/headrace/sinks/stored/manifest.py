@@ -2,6 +2,7 @@
 
     _epochs/000000000042                  the manifest of epoch 42
     _epochs/000000000064.000000000064     one of the 64 epochs that end with epoch 64, merged
+    _epochs/000000000064.000000000064+000001   the same epochs, after their files were compacted
     _epochs/000000000042-weak-<nonce>     rows shown before the commit (at-least-once)
 
 A manifest is a line of JSON and a tail of bytes, under one checksum. The tail holds files that are
@@ -10,6 +11,10 @@ too small for an object of their own. The merged form has the same content as th
 Names sort so that a merged manifest comes after all that it replaces, and a larger one after a
 smaller one. So a listing in the order of names finds every epoch, even if epochs are merged while
 it runs: what vanishes behind it has appeared in front of it.
+
+A compaction (`compacting`) gives its manifests a number that is higher than every other. Of all
+manifests that have an epoch the one with the highest number counts, and among these the largest: a
+merge that began before the compaction cannot bring back files that the compaction has replaced.
 """
 
 from __future__ import annotations
@@ -24,19 +29,29 @@ from headrace.log.sealed import seal, unseal_with_tail
 
 EPOCHS = "_epochs"
 DATA = "data"
+COMPACTED = "compacted"
 _MAGIC = b"headrace-output"
-_NAME = re.compile(r"(\d{12})(?:\.(\d{12}))?(?:-weak-([0-9a-f]+))?")
+_NAME = re.compile(r"(\d{12})(?:\.(\d{12}))?(?:-weak-([0-9a-f]+))?(?:\+(\d{6}))?")
 
 
 class OutputFile(msgspec.Struct, frozen=True, array_like=True):
     """A file of an epoch, in its final form."""
 
     name: str
-    """Its name below `data/`."""
+    """Its name below `data/`, or below `compacted/`."""
     size: int
     rows: int
     offset: int | None = None
     """Where its bytes begin in the tail of its manifest; None: it is an object of its own."""
+    first: int | None = None
+    """Only `rows` rows of a compacted file are meant, from this one on; None: a whole file."""
+    rows_in_file: int = 0
+    """How many rows a compacted file has."""
+
+    @property
+    def place(self) -> str:
+        """The name of its object."""
+        return f"{DATA if self.first is None else COMPACTED}/{self.name}"
 
 
 class EpochManifest(msgspec.Struct, frozen=True):
@@ -63,6 +78,13 @@ class ManifestName(msgspec.Struct, frozen=True, order=True):
     count: int = 1
     weak: str = ""
     """The nonce of a weak delivery."""
+    rewrite: int = 0
+    """The number of the compaction that made it; 0: none."""
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """Of two manifests with one epoch the one with more weight counts."""
+        return (self.rewrite, self.count)
 
     @property
     def first(self) -> int:
@@ -75,7 +97,9 @@ class ManifestName(msgspec.Struct, frozen=True, order=True):
         found = f"{EPOCHS}/{self.last:012d}"
         if self.weak:
             return f"{found}-weak-{self.weak}"
-        return found if self.count == 1 else f"{found}.{self.count:012d}"
+        if self.count > 1:
+            found = f"{found}.{self.count:012d}"
+        return f"{found}+{self.rewrite:06d}" if self.rewrite else found
 
     @staticmethod
     def parse(name: str) -> ManifestName | None:
@@ -83,7 +107,7 @@ class ManifestName(msgspec.Struct, frozen=True, order=True):
         found = _NAME.fullmatch(name)
         if found is None:
             return None
-        return ManifestName(int(found[1]), int(found[2] or 1), found[3] or "")
+        return ManifestName(int(found[1]), int(found[2] or 1), found[3] or "", int(found[4] or 0))
 
 
 class Manifest(msgspec.Struct, frozen=True):

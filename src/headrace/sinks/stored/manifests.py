@@ -55,11 +55,11 @@ class Manifests:
     def find(self, epoch: int) -> EpochManifest | None:
         """The manifest of one epoch; None if there is none.
 
-        The largest that has it counts, for readers too: where manifests were merged, their names
+        The heaviest that has it counts, for readers too: where manifests were merged, their names
         are free, and a driver that has slept may put one there again.
         """
         for _ in range(LISTINGS_MAX):
-            for name in sorted(self.names(epoch - 1), key=lambda name: -name.count):
+            for name in _heaviest_first(self.names(epoch - 1)):
                 if not name.weak and name.first <= epoch <= name.last:
                     try:
                         return self.read(name).find(epoch)
@@ -98,9 +98,9 @@ class Manifests:
         strong: dict[int, tuple[EpochManifest, Manifest]] = {}
         weak: dict[int, list[tuple[EpochManifest, Manifest]]] = {}
         names = self.names(after)
-        # The largest first: what it covers need not be read a second time.
+        # The heaviest first: what it covers need not be read a second time.
         nonces: set[str] = set()
-        for name in sorted(names, key=lambda name: -name.count):
+        for name in _heaviest_first(names):
             lacking = range(max(name.first, after + 1), name.last + 1)
             if not name.weak and all(epoch in strong for epoch in lacking):
                 continue
@@ -124,6 +124,10 @@ class Manifests:
             f"{self._store.where(EPOCHS)} has changed {LISTINGS_MAX} times while it was listed: "
             "try again"
         )
+
+
+def _heaviest_first(names: Sequence[ManifestName]) -> list[ManifestName]:
+    return sorted(names, key=lambda name: name.weight, reverse=True)
 
 
 def _gaps(after: int, epochs: Sequence[int]) -> list[tuple[int, int]]:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import base64
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +24,8 @@ import xxhash
 
 from headrace.errors import SourceError
 from headrace.sinks.high_water import highest_marker
-from headrace.sinks.stored.decoding import Content, as_table
-from headrace.sinks.stored.manifest import DATA, EpochManifest, Manifest, OutputFile
+from headrace.sinks.stored.decoding import Content, as_table, part_of
+from headrace.sinks.stored.manifest import EpochManifest, Manifest, OutputFile
 from headrace.sinks.stored.manifests import Manifests
 from headrace.sinks.stored.sink import owner_of
 from headrace.store.disk import DiskStore
@@ -31,6 +33,7 @@ from headrace.store.location import filesystem_path, open_store
 from headrace.store.places import is_stored, split_url
 from headrace.store.store import Store
 
+_Reads = dict[str, Callable[[], bytes | pa.Buffer]]
 _DIRECTORY = re.compile(r"epoch=(\d{12})(?:-weak-[0-9a-f]+)?")
 
 
@@ -42,6 +45,10 @@ class _File(NamedTuple):
     place: str | None
     """Its URL or path; None if its rows stand in a manifest."""
     read: Callable[[], bytes | pa.Buffer]
+    first: int | None = None
+    """Only `rows` rows of a compacted file are meant, from this one on."""
+    rows: int = 0
+    rows_in_file: int = 0
 
 
 class OutputEpoch:
@@ -68,7 +75,7 @@ class OutputEpoch:
         found = []
         for file in self._files:
             try:
-                found.append(Content(file.name, file.read()))
+                found.append(Content(file.name, file.read(), file.first, file.rows))
             except FileNotFoundError:
                 if not self.is_weak:  # what a late task shows weakly may already be swept
                     raise SourceError(
@@ -132,17 +139,24 @@ def _read_store(store: Store, shown: str, after: str | None) -> Output:
     begin = _epoch_after(after, owner, shown)
     found = Manifests(store).since(begin)
     epochs = []
+    reads: _Reads = {}
     for each, manifest, is_weak in found:
-        files = [_stored_file(store, shown, file, manifest) for file in each.files]
+        files = [_stored_file(store, shown, file, manifest, reads) for file in each.files]
         epochs.append(OutputEpoch(each.epoch, files, is_weak=is_weak))
     last = max((epoch.number for epoch in epochs), default=begin)
     return Output(epochs, f"{owner}/{last}", _schema_of([each for each, _, _ in found]))
 
 
-def _stored_file(store: Store, shown: str, file: OutputFile, manifest: Manifest) -> _File:
+def _stored_file(
+    store: Store, shown: str, file: OutputFile, manifest: Manifest, reads: _Reads
+) -> _File:
     if file.offset is not None:
         return _File(file.name, None, lambda: manifest.bytes_of(file))
-    return _File(file.name, f"{shown}/{DATA}/{file.name}", lambda: store.map(f"{DATA}/{file.name}"))
+    place = f"{shown}/{file.place}"
+    read: Callable[[], bytes | pa.Buffer] = partial(store.map, file.place)
+    if file.first is not None:  # a merged file, of which several epochs have rows: read it once
+        read = reads.setdefault(file.place, cache(read))
+    return _File(file.name, place, read, file.first, file.rows, file.rows_in_file)
 
 
 def _read_directory(path: Path, after: str | None) -> Output:
@@ -200,14 +214,19 @@ def _schema_of(manifests: Sequence[EpochManifest]) -> pa.Schema | None:
 
 
 def _places(files: Sequence[_File], copies_in: str | os.PathLike[str] | None) -> list[str]:
-    places = []
+    rows = Counter[str | None]()
     for file in files:
-        if file.place is not None:
-            places.append(file.place)
+        rows[file.place] += file.rows
+    places: list[str] = []
+    for file in files:
+        is_whole = file.first is None or rows[file.place] == file.rows_in_file
+        if file.place is not None and is_whole:
+            if file.place not in places:
+                places.append(file.place)
         elif copies_in is None:
             raise SourceError(
-                "some rows stand in manifests and not in files: name a directory for copies of "
-                "them (copies_in=), or use table()"
+                "some rows stand in manifests, or beside rows of other epochs, and not in files of "
+                "their own: name a directory for copies of them (copies_in=), or use table()"
             )
         else:
             places.append(_copied(file, Path(copies_in)))
@@ -217,6 +236,8 @@ def _places(files: Sequence[_File], copies_in: str | os.PathLike[str] | None) ->
 def _copied(file: _File, directory: Path) -> str:
     """Writes a file of a manifest to a directory; its name contains its digest."""
     data = bytes(file.read())
+    if file.first is not None:
+        data = part_of(Content(file.name, data, file.first, file.rows))
     home, _, name = file.name.rpartition("/")
     path = directory.absolute() / home / f"{xxhash.xxh3_64_hexdigest(data)}-{name}"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ from headrace.sinks.stored.manifest import (
     joined,
 )
 from headrace.sinks.stored.manifests import Manifests
+from headrace.sinks.stored.replaced import held_back
 from headrace.store.counts import UPKEEP, counted_as
 from headrace.store.store import Store
 from headrace.system import Thread
@@ -98,7 +99,8 @@ def merge(store: Store, every: int) -> bool:
     if not run:
         return False
     manifests = Manifests(store)
-    merged = ManifestName(run[-1].last, run[-1].last - run[0].first + 1)
+    rewrite = max(name.rewrite for name in run)
+    merged = ManifestName(run[-1].last, run[-1].last - run[0].first + 1, rewrite=rewrite)
     run += [name for name in names if name.weak and merged.first <= name.last <= merged.last]
     data = encode_manifest(joined([manifests.read(name) for name in run]))
     store.put_if_absent(merged.name, data)
@@ -111,14 +113,14 @@ def merge(store: Store, every: int) -> bool:
 
 
 def covered_names(names: Sequence[ManifestName]) -> list[ManifestName]:
-    """Manifests all of whose epochs are in a larger one."""
+    """Manifests all of whose epochs are in one with more weight."""
     strong = [name for name in names if not name.weak]
-    merged = [name for name in strong if name.count > 1]
+    larger = [name for name in strong if name.count > 1 or name.rewrite]
     return [
         name
         for name in strong
         if any(
-            m.count > name.count and m.first <= name.first and name.last <= m.last for m in merged
+            m.weight > name.weight and m.first <= name.first and name.last <= m.last for m in larger
         )
     ]
 
@@ -163,6 +165,7 @@ def sweep(store: Store, after: int, closed: int) -> int:
             files = {file.name for file in each.files}
             (weak if each.weak else named).setdefault(each.epoch, set()).update(files)
     swept = 0
+    held = held_back(store)
     # Names begin with their epoch, so a sweep of recent epochs need not list the older ones.
     for info in store.walk(DATA, after=f"{DATA}/{after:012d}" if after else ""):
         if info is None:
@@ -170,6 +173,8 @@ def sweep(store: Store, after: int, closed: int) -> int:
         file = info.name.removeprefix(f"{DATA}/")
         epoch = _epoch_of(file)
         if epoch is None or not after < epoch <= closed or epoch not in named:
+            continue
+        if file in held:
             continue
         if file not in named[epoch] and file not in weak.get(epoch, ()):
             store.delete(info.name)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Unpack
-
-import msgspec
 
 from headrace.model.source import Reading, Source
 from headrace.model.values.codec import NESTED_MAX
@@ -13,19 +10,12 @@ from headrace.model.values.names import known_options
 from headrace.model.values.shown import is_nested
 from headrace.sources.files.file_set import Paths
 from headrace.sources.files.input_file import InputFile
-from headrace.sources.files.lines import LineFormat, Lines, not_utf8
+from headrace.sources.files.lines import LineFormat, Lines
 from headrace.sources.files.source import file_source
+from headrace.sources.json_values import MALFORMED, NotJson, brackets, decode, one_value
 from headrace.sources.options import TIMING_OPTIONS, TimingOptions
 
-_decode = msgspec.json.Decoder().decode
-# The decoder treats half a surrogate pair at the end of a text as truncated input.
-_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_TOO_DEEP = (
-    f"nested more than {NESTED_MAX} deep, which is too deep for a record: read such lines with "
-    "sources.text"
-)
-_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_INSTEAD = "read such lines with sources.text"
 
 
 @known_options("sources.jsonl", TIMING_OPTIONS)
@@ -55,8 +45,8 @@ class JsonFormat(LineFormat):
         lines = self.lines(file, name, start, end)
         records = lines.records()
         try:
-            values = [_decode(raw) for raw in records]
-        except _MALFORMED:
+            values = [decode(raw) for raw in records]
+        except MALFORMED:
             return _line_by_line(lines, records)
         if any(is_nested(values[i], NESTED_MAX) for i in _suspects(lines.data, records)):
             return _line_by_line(lines, records)
@@ -65,15 +55,11 @@ class JsonFormat(LineFormat):
 
 def _suspects(data: bytes, records: list[bytes]) -> list[int]:
     """Which lines have enough brackets to be nested too deeply."""
-    brackets = data.count(b"{") + data.count(b"[")
+    total = brackets(data)
     # Where records are flat, their own brackets begin lines, and few others are left.
-    if brackets - data.count(b"\n{") < NESTED_MAX:
+    if total - data.count(b"\n{") < NESTED_MAX:
         return []
-    return [i for i, raw in enumerate(records) if _brackets(raw) > NESTED_MAX]
-
-
-def _brackets(raw: bytes) -> int:
-    return raw.count(b"{") + raw.count(b"[")
+    return [i for i, raw in enumerate(records) if brackets(raw) > NESTED_MAX]
 
 
 def _line_by_line(lines: Lines, records: list[bytes]) -> Reading:
@@ -83,28 +69,9 @@ def _line_by_line(lines: Lines, records: list[bytes]) -> Reading:
         if not raw.strip():
             continue
         try:
-            value = _decode(raw)
-        except _MALFORMED as error:
-            lines.reject(index, raw, _why(error, raw))
+            values.append(one_value(raw, _INSTEAD))
+        except NotJson as error:
+            lines.reject(index, raw, str(error))
             continue
-        # Checked here, so that the reason is the same whether or not the decoder failed: the
-        # depth at which it fails depends on the depth of its caller.
-        if _brackets(raw) > NESTED_MAX and is_nested(value, NESTED_MAX):
-            lines.reject(index, raw, _TOO_DEEP)
-            continue
-        values.append(value)
         kept.append(index)
     return lines.reading(values, kept)
-
-
-def _why(error: Exception, raw: bytes) -> str:
-    if isinstance(error, RecursionError):
-        return _TOO_DEEP
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError as found:
-        return not_utf8(found, raw)
-    half = _HALF.search(_PAIR.sub(b"", raw))
-    if half is not None:
-        return f"not JSON: {half[0].decode()} is half of a surrogate pair, which is no character"
-    return f"not JSON: {error}"

@@ -204,6 +204,7 @@ def _rows(
             metadata=known.metadata,
             memory_map=True,
             coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,  # where pages have one: Spark writes them
         ) as rows:
             table = rows.read_row_groups(groups, columns=columns)
     if len(groups) == 1 and wanted < table.num_rows and table.nbytes <= DECODED_BYTES_MAX:

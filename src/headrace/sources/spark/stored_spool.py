@@ -97,5 +97,5 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _parquet(table: pa.Table) -> bytes:
     out = pa.BufferOutputStream()
-    pq.write_table(table, out, row_group_size=ROW_GROUP_RECORDS)
+    pq.write_table(table, out, row_group_size=ROW_GROUP_RECORDS, write_page_checksum=True)
     return out.getvalue().to_pybytes()

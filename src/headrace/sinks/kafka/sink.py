@@ -1,0 +1,311 @@
+"""`sinks.kafka`: every epoch is in the topic once, and whole for readers of committed records.
+
+Delivery is on the driver, after the commit, from staged rows. An epoch is one transaction, which
+also writes the mark: the epoch, its commit, and the generation of the driver (protocol F4).
+
+Invariants:
+- The mark in Kafka is the truth. Kafka forgets it some time after the last epoch (as brokers are
+  set: `offsets.retention.minutes`, 7 days). So it is copied to the sink's part of the checkpoint
+  now and then, and the copy counts if no epoch was committed since; otherwise the sink refuses.
+- A driver registers its generation when it opens the sink. A driver that finds a higher one is
+  fenced. A producer that was replaced by one of an older generation begins again.
+- Producers have their names from the checkpoint's id and the topic. A copy of a checkpoint has the
+  same id, so its producers replace those of the original: one of the two stops. Whichever finds a
+  mark of another commit is refused.
+- With several producers each has its own part of the keys, its own transaction and its own mark:
+  an epoch is whole per producer. The number of producers changes between epochs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec.structs import replace
+
+from headrace.errors import Fenced, IncompatibleState, InvalidPipeline, SinkError, SinkUnavailable
+from headrace.failpoints import reach
+from headrace.kafka_client import Brokers, ClientSettings, library
+from headrace.log.paths import safe
+from headrace.model.key_spec import KeyGiven
+from headrace.model.sink import Delivery, Opening, Sink
+from headrace.model.values.names import known_options
+from headrace.model.values.rows import Rows
+from headrace.sinks.high_water import HighWater, HighWaterMark, open_high_water
+from headrace.sinks.kafka.messages import Message, MessageFormat, dealt, load_messages
+from headrace.sinks.kafka.producer import OWN_OPTIONS, EpochMark, EpochProducer, ProducerReplaced
+from headrace.store.store import Store
+
+PRODUCERS_MAX = 64
+REPLACED_MAX = 8
+"""So often a producer begins again after another took its place."""
+_OPENED = "opened"
+_MESSAGE_BYTES = 1_000_000
+
+
+@known_options("sinks.kafka")
+def kafka(
+    topic: str,
+    *,
+    servers: str | Sequence[str],
+    key: KeyGiven = None,
+    value: str | Callable[[Any], Any] = "json",
+    timestamp: bool = True,
+    parallel: int = 1,
+    options: Mapping[str, Any] | None = None,
+) -> Sink:
+    """Writes rows to a topic, which must exist. Readers need isolation.level=read_committed.
+
+    - `key`: a column, several, or a function of the value; None: messages have no key. Text and
+      bytes are written as they are, other keys as JSON. Keys go to partitions as with Kafka's own
+      clients (murmur2).
+    - `value`: "json" (default), "text", "bytes", or a function of the value that returns bytes,
+      text or None. None is a message without a value, a tombstone.
+    - `timestamp`: whether a message has the record's timestamp (not later than now, because brokers
+      refuse that), or the time at which it is sent.
+    - `parallel`: how many producers share an epoch. Each key belongs to one, so its messages stay
+      in order; with more than one, readers may see an epoch in so many steps.
+    - `options`: of librdkafka. Their values are never shown, and are in no file of the checkpoint.
+    """
+    where = "sinks.kafka"
+    library()
+    if type(topic) is not str or not topic:
+        raise InvalidPipeline(f"{where} needs the name of a topic, not {topic!r:.80}")
+    if type(parallel) is not int or not 1 <= parallel <= PRODUCERS_MAX:
+        raise InvalidPipeline(f"{where}: parallel= is 1 to {PRODUCERS_MAX}, not {parallel!r}")
+    settings = ClientSettings(servers, options, OWN_OPTIONS, where)
+    bytes_max = int(settings.get("message.max.bytes", _MESSAGE_BYTES))
+    format = MessageFormat(key, value, bytes_max, topic)
+    return KafkaSink(topic, settings, format, timestamp, parallel)
+
+
+class KafkaSink(Sink):
+    """The sink behind `kafka`."""
+
+    def __init__(
+        self,
+        topic: str,
+        settings: ClientSettings,
+        format: MessageFormat,
+        timestamp: bool,
+        parallel: int,
+    ) -> None:
+        self.topic = topic
+        self.format = format
+        self.timestamp = timestamp
+        self.parallel = parallel
+        self._settings: ClientSettings | None = settings
+        self._forget()
+
+    def _forget(self) -> None:
+        self._producers: list[EpochProducer] = []
+        self._mark = EpochMark(0)
+        """The last epoch that every producer has."""
+        self._generation = 0
+        self._store: Store | None = None
+        self._kept: HighWater | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks only encode: they need no brokers, and no passwords.
+        return {
+            **{name: value for name, value in self.__dict__.items() if name[0] != "_"},
+            "_settings": None,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KafkaSink:
+        return self
+
+    def __copy__(self) -> KafkaSink:
+        return self
+
+    def identity(self) -> str:
+        return f"kafka:{self._known().servers}/{self.topic}"
+
+    def encode(self, rows: Rows) -> bytes:
+        return self.format.encode(rows)
+
+    def high_water(self) -> int:
+        return self._mark.epoch
+
+    def open(self, opening: Opening) -> None:
+        self.close()
+        settings = self._known()
+        if self.topic not in Brokers(settings, SinkUnavailable, SinkError).topics([self.topic]):
+            raise SinkError(
+                f"Kafka at {settings.servers} has no topic {self.topic!r}: make it first, with the "
+                "partitions that its readers need"
+            )
+        self._generation = opening.generation
+        self._kept = open_high_water(opening)
+        self._store = opening.store.below(safe(opening.checkpoint))
+        self._producers = [self._producer(opening, number) for number in range(self.parallel)]
+        for _ in range(REPLACED_MAX):
+            try:
+                self._mark = self._register(opening)
+                break
+            except ProducerReplaced:
+                continue
+        else:
+            raise self._replaced()
+        self._store.put_if_absent(_OPENED, self.topic.encode())
+
+    def _register(self, opening: Opening) -> EpochMark:
+        """Takes the place of all producers of the last driver, and writes this generation."""
+        first = self._producers[0]
+        self._begin(first)
+        before = 1 if first.mark is None else first.mark.producers
+        more = [self._producer(opening, number) for number in range(self.parallel, before)]
+        for producer in (*self._producers[1:], *more):
+            self._begin(producer)
+        everyone = [*self._producers, *more]
+        last = self._last_mark(everyone[:before], opening)
+        self._verify(last, opening.commits.get(last.epoch, ""), opening.place)
+        mark = EpochMark(
+            last.epoch, opening.checkpoint, last.commit, opening.place, opening.generation,
+            self.parallel,
+        )  # fmt: skip
+        # Producer 0 is the last: its mark says how many there are.
+        for producer in reversed(everyone):
+            own = producer.mark
+            is_ahead = own is not None and own.epoch > mark.epoch
+            ahead = {"epoch": own.epoch, "commit": own.commit} if own and is_ahead else {}
+            producer.send((), replace(mark, **ahead))
+        for producer in more:
+            producer.close()
+        return mark
+
+    def deliver(self, delivery: Delivery) -> None:
+        if not delivery.weak and self._mark.epoch >= delivery.epoch:
+            self.verify(delivery.epoch, delivery.commit)
+            return
+        messages = [each for part in delivery.parts for each in load_messages(part)]
+        reach("before-claim")
+        mark = EpochMark(
+            delivery.epoch, delivery.checkpoint, delivery.commit, delivery.place,
+            self._generation, self.parallel,
+        )  # fmt: skip
+        shares = dealt(messages, self.parallel)
+        wanted = None if delivery.weak else mark
+        if self.parallel == 1:
+            self._send(self._producers[0], shares[0], wanted)
+        else:
+            with ThreadPoolExecutor(self.parallel) as threads:
+                jobs = [
+                    threads.submit(self._send, producer, share, wanted)
+                    for producer, share in zip(self._producers, shares, strict=True)
+                ]
+            for job in jobs:
+                job.result()
+        if delivery.weak:
+            return
+        reach("after-publish")
+        self._mark = mark
+        reach("after-high-water")
+
+    def verify(self, epoch: int, commit: str) -> None:
+        for mark in (self._mark, *(producer.mark for producer in self._producers)):
+            if mark is not None and mark.epoch == epoch:
+                self._verify(mark, commit, "")
+
+    def tidy(self) -> None:
+        """Copies the mark to the checkpoint: Kafka forgets it some day."""
+        if self._kept is not None and self._mark.epoch > self._kept.read():
+            self._kept.advance(self._mark.epoch, self._mark.commit)
+            self._kept.tidy()
+
+    def close(self) -> None:
+        for producer in self._producers:
+            producer.close()
+        self._producers = []
+
+    def _send(
+        self, producer: EpochProducer, messages: list[Message], mark: EpochMark | None
+    ) -> None:
+        for _ in range(REPLACED_MAX):
+            try:
+                if not producer.has_begun:
+                    self._begin(producer)
+                found = producer.mark
+                if mark is not None and found is not None and found.epoch >= mark.epoch:
+                    self._verify(
+                        found, mark.commit if found.epoch == mark.epoch else "", mark.place
+                    )
+                    return
+                producer.send(messages, mark)
+                return
+            except ProducerReplaced:
+                continue
+        raise self._replaced()
+
+    def _begin(self, producer: EpochProducer) -> None:
+        found = producer.begin()
+        if found is not None and found.generation > self._generation:
+            producer.drop()
+            raise Fenced(
+                f"the topic {self.topic} has a newer driver of this checkpoint (generation "
+                f"{found.generation}, at {found.place or 'another place'}); this one, of "
+                f"generation {self._generation}, stops"
+            )
+
+    def _last_mark(self, producers: Sequence[EpochProducer], opening: Opening) -> EpochMark:
+        """The last epoch that all producers of the last driver have."""
+        if producers[0].mark is None:
+            return self._kept_mark(opening)
+        marks = [producer.mark or EpochMark(0) for producer in producers]
+        oldest = min(marks, key=lambda mark: mark.epoch)
+        if len(producers) != self.parallel and len({mark.epoch for mark in marks}) > 1:
+            raise IncompatibleState(
+                f"the topic {self.topic} has a part of epoch {oldest.epoch + 1}, which was dealt "
+                f"to {len(producers)} producers: start once with parallel={len(producers)}"
+            )
+        return oldest
+
+    def _kept_mark(self, opening: Opening) -> EpochMark:
+        """The mark of a topic for which Kafka has none."""
+        if self._kept is None or self._store is None or not _exists(self._store, _OPENED):
+            return EpochMark(0)
+        epoch = self._kept.read()
+        if epoch < opening.committed:
+            group = self._producers[0].name
+            raise IncompatibleState(
+                f"Kafka no longer knows which epoch the topic {self.topic} has: the offsets of the "
+                f"group {group} are gone (offsets.retention.minutes), and the checkpoint knows "
+                f"only that it has epoch {epoch} of {opening.committed}. Look which rows the topic "
+                "has, and say the last epoch that is there: kafka-consumer-groups.sh --group "
+                f"{group} --topic {self.topic}:0 --reset-offsets --to-offset EPOCH --execute"
+            )
+        kept = self._kept.find(epoch)
+        return EpochMark(epoch, opening.checkpoint, "" if kept is None else kept.commit)
+
+    def _verify(self, found: EpochMark, commit: str, place: str) -> None:
+        mine = HighWaterMark(found.checkpoint, commit, place)
+        theirs = HighWaterMark(found.checkpoint, found.commit, found.place)
+        mine.require(theirs, found.epoch, f"the topic {self.topic}")
+
+    def _replaced(self) -> Fenced:
+        return Fenced(
+            f"another producer writes to the topic {self.topic} under the name of this one "
+            f"({self._producers[0].name}): another driver of this checkpoint, or of a copy of it"
+        )
+
+    def _producer(self, opening: Opening, number: int) -> EpochProducer:
+        name = f"headrace.{opening.checkpoint}.{self.topic}.{number}"
+        return EpochProducer(self._known(), self.topic, name, self.timestamp)
+
+    def _known(self) -> ClientSettings:
+        if self._settings is None:
+            raise SinkError(f"the sink of the topic {self.topic} was pickled: tasks only encode")
+        return self._settings
+
+
+def _exists(store: Store, name: str) -> bool:
+    try:
+        store.read(name)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""`sinks.delta` with the real library: types, columns, foreign commits, zombies, crashes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from tests.spark.support import run_local
+
+from headrace import Pipeline, failpoints, sinks, sources
+from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
+from headrace.model.sink import Delivery, Opening, Part, Sink
+from headrace.model.values.rows import Rows
+from headrace.store.disk import DiskStore
+
+deltalake = pytest.importorskip("deltalake")
+
+
+class Crash(BaseException):
+    pass
+
+
+class Table:
+    def __init__(self, root: Path) -> None:
+        self.root, self.path = root, root / "table"
+
+    def sink(self, **options: Any) -> Sink:
+        return sinks.delta(self.path, **options)
+
+    def open(self, generation: int = 1, commits: Any = None, **options: Any) -> Sink:
+        sink = self.sink(**options)
+        store = DiskStore(self.root / "checkpoint")
+        sink.open(Opening("checkpoint-1", generation, 0, store, commits or {}, "/checkpoint"))
+        return sink
+
+    def read(self) -> pa.Table:
+        return deltalake.DeltaTable(str(self.path)).to_pyarrow_table()
+
+    def numbers(self) -> list[int]:
+        return sorted(self.read()["n"].to_pylist())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    yield Table(tmp_path)
+    failpoints.disarm()
+
+
+def epoch(number: int, *values: Any, commit: str = "") -> Delivery:
+    data = sinks.memory().encode(Rows.of(list(values), [1_000_000] * len(values)))
+    return Delivery(number, "checkpoint-1", [Part("C/0", "d", lambda: data)], commit=commit)
+
+
+def test_a_table_is_created_from_rows_and_keeps_every_kind_of_value(table) -> None:
+    at = datetime(2024, 5, 1, 12, 30, 0, 123456, tzinfo=UTC)
+    values = {
+        "i": 2**63 - 1, "f": 1.5, "t": "naïve", "b": b"\x00\xff", "yes": True, "big": 2**70,
+        "at": at, "nested": {"a": [1, None], "b": {"c": "x"}},
+    }  # fmt: skip
+    table.open(timestamp="seen").deliver(epoch(1, values, {"i": 1, "gone": None}))
+    found = table.read()
+    assert found.to_pylist()[0] == {
+        **values, "big": Decimal(2**70), "seen": datetime.fromtimestamp(1, UTC),
+    }  # fmt: skip
+    assert found.schema.field("at").type == pa.timestamp("us", tz="UTC")
+    assert "gone" not in found.schema.names
+
+
+def test_arrow_types_that_delta_lacks_become_wider_ones_or_are_refused(table) -> None:
+    schema = pa.schema([("u", pa.uint64()), ("h", pa.float16()), ("at", pa.timestamp("ns", "UTC"))])
+    sink = table.open(schema=schema)
+    sink.deliver(epoch(1, {"u": 2**64 - 1, "h": 0.5, "at": 1_000_000}))
+    [row] = table.read().to_pylist()
+    assert row == {"u": Decimal(2**64 - 1), "h": 0.5, "at": datetime.fromtimestamp(1, UTC)}
+    with pytest.raises(SinkError, match="'t' is of type time64.*Delta tables do not have"):
+        table.sink(schema=pa.schema([("t", pa.time64("us"))]))
+
+
+def test_rows_that_fit_no_column_are_refused_before_the_commit_with_a_schema(table) -> None:
+    sink = table.sink(schema=pa.schema([("n", pa.int64())]))
+    for value, said in (
+        ({"n": "x"}, "'n', row 1"),
+        ({"m": 2}, "'m'"),
+        ({"n": 2**70}, "'n', row 1"),
+    ):
+        with pytest.raises(SinkError, match=said):
+            sink.encode(Rows.of([value], [0]))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(1.5, "a float"), (True, "truth value"), ("1", "text"), (2**63, "too big|too large|int")],
+)
+def test_a_value_that_does_not_fit_is_named_with_its_row_and_column(table, value, why) -> None:
+    sink = table.open()
+    sink.deliver(epoch(1, {"n": 1}))
+    with pytest.raises(SinkError, match=f"column 'n', row 2 of the epoch.*({why})"):
+        sink.deliver(epoch(2, {"n": 2}, {"n": value}))
+    assert table.numbers() == [1] and sink.high_water() == 1
+
+
+def test_a_new_column_is_refused_or_added_and_new_names_inside_are_never_dropped(table) -> None:
+    sink = table.open()
+    sink.deliver(epoch(1, {"n": 1, "x": {"a": 1}}))
+    with pytest.raises(SinkError, match=r"no column 'm' \(string\).*evolve=True"):
+        sink.deliver(epoch(2, {"n": 2, "m": "new"}))
+    with pytest.raises(SinkError, match="no 'b' inside"):
+        sink.deliver(epoch(2, {"n": 2, "x": {"a": 1, "b": 2}}))
+    evolving = table.open(evolve=True)
+    evolving.deliver(epoch(2, {"n": 2, "m": "new"}))
+    evolving.deliver(epoch(3, {"n": 3}))
+    found = {row["n"]: row["m"] for row in table.read().to_pylist()}
+    assert found == {1: None, 2: "new", 3: None}
+
+
+def test_epochs_without_rows_make_no_version_of_the_table_and_are_remembered(table) -> None:
+    sink = table.open()
+    sink.deliver(epoch(1, {"n": 1}))
+    version = deltalake.DeltaTable(str(table.path)).version()
+    for number in range(2, 6):
+        sink.deliver(epoch(number))
+    assert deltalake.DeltaTable(str(table.path)).version() == version
+    again = table.open()
+    assert again.high_water() == 5
+    again.deliver(epoch(6, {"n": 6}))
+    assert table.numbers() == [1, 6]
+
+
+def test_commits_of_others_neither_stop_nor_repeat_an_epoch(table) -> None:
+    sink = table.open()
+    sink.deliver(epoch(1, {"n": 1}))
+    left = [2]
+
+    def other() -> None:
+        if left[0]:
+            left[0] -= 1
+            deltalake.write_deltalake(
+                str(table.path), pa.table({"n": pa.array([-left[0] - 1])}), mode="append"
+            )
+
+    failpoints.arm("before-claim", other)
+    sink.deliver(epoch(2, {"n": 2}))
+    assert table.numbers() == [-2, -1, 1, 2]
+
+
+def test_a_driver_that_sleeps_before_its_commit_changes_nothing(table) -> None:
+    paused, resume = threading.Event(), threading.Event()
+
+    def pause_first() -> None:
+        if not paused.is_set():
+            paused.set()
+            resume.wait(60)
+
+    zombie = table.open()
+    zombie.deliver(epoch(1, {"n": 1}))
+    failpoints.arm("before-claim", pause_first)
+    slow = threading.Thread(target=zombie.deliver, args=[epoch(2, {"n": 2})])
+    slow.start()
+    assert paused.wait(60)
+    successor = table.open(2)
+    successor.deliver(epoch(2, {"n": 2}))
+    successor.deliver(epoch(3, {"n": 3}))
+    resume.set()
+    slow.join(60)
+    assert table.numbers() == [1, 2, 3] and successor.high_water() == 3
+
+
+def test_a_copy_of_the_checkpoint_that_wrote_before_is_found_though_epochs_were_empty(
+    table, tmp_path: Path
+) -> None:
+    """Epoch 2 was empty here, and has rows in the copy."""
+    first = table.open()
+    first.deliver(epoch(1, {"n": 1}, commit="a1"))
+    first.deliver(epoch(2, commit="a2"))
+    copy = table.sink()
+    copy.open(Opening("checkpoint-1", 2, 1, DiskStore(tmp_path / "copy"), {1: "a1"}, "/copy"))
+    copy.deliver(epoch(2, {"n": -2}, commit="b2"))
+    with pytest.raises(IncompatibleState, match="has epoch 2 from another copy"):
+        first.deliver(epoch(3, {"n": 3}, commit="a3"))
+    assert table.numbers() == [-2, 1]
+
+
+def test_credentials_are_neither_shown_nor_sent(tmp_path: Path) -> None:
+    options = {"aws_secret_access_key": "top-secret"}
+    sink = sinks.delta("s3://bucket/t?region=eu-west-1", storage_options=options)
+    assert "top-secret" not in f"{sink!r} {sink.identity()} {vars(sink)}"
+    assert b"top-secret" not in cloudpickle.dumps(sink)
+    with pytest.raises(InvalidPipeline, match="there is append"):
+        sinks.delta(tmp_path, mode="overwrite")
+    with pytest.raises(InvalidPipeline, match="a directory, s3://"):
+        sinks.delta("hdfs://host/t")
+
+
+@pytest.mark.parametrize("failpoint", ["after-commit-write", "before-claim", "after-publish"])
+def test_a_run_that_dies_at_each_step_of_a_delivery_writes_every_row_once(
+    table, failpoint, tmp_path: Path
+) -> None:
+    lines = tmp_path / "in.jsonl"
+    lines.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(20)))
+
+    def pipeline() -> Pipeline:
+        p = Pipeline("numbers")
+        p.read("numbers", sources.jsonl(str(lines))).write(table.sink())
+        return p
+
+    for times in (1, 2):
+        left = [times]
+
+        def die(left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Crash
+
+        failpoints.arm(failpoint, die)
+        with pytest.raises(Crash):
+            run_local(pipeline(), tmp_path / "state", slots=1, epoch_records=4)
+        failpoints.disarm()
+    run_local(pipeline(), tmp_path / "state", slots=1, epoch_records=4)
+    assert table.numbers() == list(range(20))

@@ -1,0 +1,117 @@
+"""A driver of `headrace run` that is killed again and again writes every row to its table once.
+
+HEADRACE_TABLE_KILLS says how many kills, for each kind of table; `make chaos` has 20.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.postgres import postgres
+from tests.spark.support import environment
+
+KILLS = int(os.environ.get("HEADRACE_TABLE_KILLS", "0"))
+SEED = int(os.environ.get("HEADRACE_TABLE_SEED", "20261117"))
+EPOCH_RECORDS, KEYS = 10, 7
+LIFE_S = 400.0
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(KILLS * 600 + 600),
+    pytest.mark.skipif(
+        not KILLS, reason="takes minutes of drivers starting and dying: HEADRACE_TABLE_KILLS=20"
+    ),
+]
+
+Rows = list[tuple[int, int, int]]
+
+
+def postgres_table(where: Path) -> tuple[dict[str, str], Callable[[], Rows]]:
+    import psycopg
+
+    server, name = postgres(), f"killed_{random.randrange(2**40)}"
+
+    def rows() -> Rows:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            found = connection.execute("SELECT to_regclass(%s)", [name]).fetchone()
+            if found == (None,):
+                return []
+            return connection.execute(f"SELECT n, k, count FROM {name}").fetchall()  # type: ignore[arg-type]
+
+    return {"TABLE_TARGET": server.dsn(), "TABLE_NAME": name}, rows
+
+
+def delta_table(where: Path) -> tuple[dict[str, str], Callable[[], Rows]]:
+    deltalake = pytest.importorskip("deltalake")
+    path = str(where / "table")
+
+    def rows() -> Rows:
+        if not deltalake.DeltaTable.is_deltatable(path):
+            return []
+        table = deltalake.DeltaTable(path).to_pyarrow_table()
+        return list(zip(*(table[name].to_pylist() for name in ("n", "k", "count")), strict=True))
+
+    return {"TABLE_TARGET": path}, rows
+
+
+@pytest.mark.parametrize("make", [postgres_table, delta_table], ids=["postgres", "delta"])
+def test_killed_again_and_again_a_driver_writes_every_row_once(make: Any, tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    count = (KILLS * 4 + 6) * EPOCH_RECORDS
+    lines = tmp_path / "in.jsonl"
+    lines.write_text("".join(json.dumps({"n": n, "k": n % KEYS}) + "\n" for n in range(count)))
+    surroundings, rows = make(tmp_path)
+    surroundings["TABLE_INPUT"] = str(lines)
+    command = [
+        sys.executable, "-m", "headrace.cli.main", "run", "tests.servers.programs.tables:pipeline",
+        "--checkpoint", str(tmp_path / "state"), "--master", "local[1]", "--slots", "1",
+        "--until", "end", "--epoch-records", str(EPOCH_RECORDS),
+    ]  # fmt: skip
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            env=environment(**surroundings),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    for kill in range(KILLS):
+        before = len(rows())
+        wanted = before + dice.choice([1, 1, 2, 3]) * EPOCH_RECORDS
+        process = start()
+        until = time.monotonic() + LIFE_S
+        try:
+            while len(rows()) < wanted and time.monotonic() < until:
+                assert process.poll() is None, (kill, process.stderr.read()[-2000:])  # type: ignore[union-attr]
+                time.sleep(0.02)
+            time.sleep(dice.uniform(0, 0.3))
+            assert process.poll() is None, "it ended before it could be killed: give it more input"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        found = rows()
+        assert len(found) >= wanted, f"kill {kill} (seed {SEED}): no progress in {LIFE_S} s"
+        assert len(found) == len(set(found)), f"kill {kill} (seed {SEED}): rows are repeated"
+        print(f"kill {kill + 1}: {len(found)} rows", flush=True)
+    process = start()
+    try:
+        _, said = process.communicate(timeout=3 * LIFE_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 0, said[-2000:]
+    expected = [(n, n % KEYS, n // KEYS + 1) for n in range(count)]
+    assert sorted(rows()) == expected, f"seed {SEED}"

@@ -1,0 +1,180 @@
+"""What `sources.kafka` and `sinks.kafka` do without a broker: options, secrets, values."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from headrace import sinks, sources
+from headrace.errors import InvalidPipeline, SinkError
+from headrace.kafka_client import ClientSettings
+from headrace.model.values.rows import Rows
+from headrace.sinks import Part
+from headrace.sinks.kafka.messages import Message, dealt, load_messages
+from headrace.sources.kafka.layout import place_of, split_of
+from headrace.sources.kafka.values import Decoding
+
+pytest.importorskip("confluent_kafka", reason="kafka: confluent-kafka is not installed")
+
+
+class Sent:
+    """A message as the client gives it."""
+
+    def __init__(self, offset: int, value: bytes | None, key: bytes | None = None) -> None:
+        self._offset, self._value, self._key = offset, value, key
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 3
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1000 + self._offset
+
+    def headers(self) -> None:
+        return None
+
+
+def read(values: list[bytes | None], base: int = 0, **options: Any) -> Any:
+    given = {"value": "json", "key": "text", "columns": {}, "tombstones": "reject", **options}
+    messages = [Sent(2 * number, value, b"k") for number, value in enumerate(values)]
+    return Decoding(**given).reading(messages, base, True)
+
+
+def test_offsets_are_positions_and_times_are_those_of_messages() -> None:
+    reading = read([b"1", b'{"a": [2]}'], base=100)
+    assert reading.values == [1, {"a": [2]}]
+    assert reading.positions.tolist() == [100, 102]
+    assert reading.timestamps.tolist() == [1_000_000, 1_002_000]
+
+
+def test_what_is_no_record_is_rejected_with_its_place_and_the_others_are_kept() -> None:
+    reading = read([b"1", b"{", None, b"[" * 300 + b"]" * 300, b"\xff", b"5"], base=10)
+    assert reading.values == [1, 5]
+    assert reading.positions.tolist() == [10, 20]
+    assert reading.timestamps.tolist() == [1_000_000, 1_010_000]
+    told = [(each.position, each.reason) for each in reading.rejected]
+    assert [position for position, _ in told] == [12, 14, 16, 18]
+    for (_, reason), part in zip(told, ["not JSON", "tombstone", "nested more than", "not UTF-8"]):
+        assert part in reason
+        assert reason.startswith("orders/3, offset ")
+
+
+def test_the_digest_depends_on_keys_values_and_offsets() -> None:
+    same = read([b"1", b"2"]).digest
+    assert read([b"1", b"2"]).digest == same
+    others = [read([b"12", b""]).digest, read([b"1"]).digest, read([b"1", b"3"]).digest]
+    assert len({same, *others}) == 4
+
+
+@pytest.mark.parametrize("tombstones, values", [("keep", [1, None]), ("skip", [1])])
+def test_tombstones_mean_what_was_asked_for(tombstones: str, values: list[Any]) -> None:
+    assert read([b"1", None], tombstones=tombstones).values == values
+
+
+def test_columns_are_added_and_other_values_become_a_field() -> None:
+    columns = {"key": "who", "offset": "offset", "partition": "p"}
+    reading = read([b'{"n": 1}', b"7"], columns=columns)
+    assert reading.values == [
+        {"n": 1, "who": "k", "offset": 0, "p": 3},
+        {"value": 7, "who": "k", "offset": 2, "p": 3},
+    ]
+
+
+def test_a_split_names_its_topic_and_partition() -> None:
+    assert place_of(split_of(("a.b-c_d", 12))) == ("a.b-c_d", 12)
+
+
+def test_options_are_never_shown() -> None:
+    settings = ClientSettings("b:1", {"sasl.password": "hunter2", "client.id": "me"}, (), "test")
+    assert repr(settings) == "ClientSettings(b:1, options: client.id, sasl.password)"
+    assert settings.said("no: hunter2 is wrong for me") == "no: *** is wrong for me"
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert b"hunter2" not in pickle.dumps(
+        sinks.kafka("t", servers="b:1", options={"sasl.password": "hunter2"})
+    )
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"servers": ""}, "servers= is"),
+        ({"servers": "user:secret@b:1"}, "without a scheme"),
+        ({"start": "soon"}, '"earliest", "latest"'),
+        ({"start": {0: -1}}, "offsets are numbers"),
+        ({"stop": "earliest"}, '"latest"'),
+        ({"value": "avro!"}, '"bytes", "text", "json"'),
+        ({"columns": ["kee"]}, "did you mean 'key'"),
+        ({"columns": {"key": "a", "offset": "a"}}, "one name"),
+        ({"tombstones": "bury"}, "tombstones="),
+        ({"options": {"group.id": "mine"}}, "sets 'group.id' itself"),
+        ({"timestmap": "at"}, "timestmap"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_starts(
+    options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidPipeline) as refused:
+        sources.kafka("t", **{"servers": "b:1", **options})
+    assert told in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"parallel": 0}, "parallel= is 1 to 64"),
+        ({"value": "xml"}, "value= is one of"),
+        ({"options": {"transactional.id": "mine"}}, "sets 'transactional.id' itself"),
+    ],
+)
+def test_wrong_options_of_a_sink_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidPipeline, match=told):
+        sinks.kafka("t", **{"servers": "b:1", **options})
+
+
+def test_rows_become_the_same_messages_on_every_copy_of_the_sink() -> None:
+    sink = sinks.kafka("t", servers="b:1", key=("a", "b"))
+    rows = Rows.of([{"a": 1, "b": "x"}, {"a": None, "b": float("nan")}], [5_000, 2**53])
+    data = sink.encode(rows)
+    assert pickle.loads(pickle.dumps(sink)).encode(rows) == data
+    found = load_messages(Part("Count/0", "digest", lambda: data))
+    assert found == [
+        Message(b'[1,"x"]', b'{"a":1,"b":"x"}', 5),
+        Message(b"[null,null]", b'{"a":null,"b":null}', 2**53 // 1000),
+    ]
+    assert sink.encode(Rows.empty()) == b""
+
+
+def test_none_is_a_tombstone_and_the_text_null_is_not() -> None:
+    data = sinks.kafka("t", servers="b:1").encode(Rows.of([None, "null", float("nan")], [0] * 3))
+    found = load_messages(Part("Count/0", "digest", lambda: data))
+    assert [message.value for message in found] == [None, b'"null"', b"null"]
+
+
+def test_a_row_that_is_too_large_names_the_limit() -> None:
+    sink = sinks.kafka("t", servers="b:1", options={"message.max.bytes": 2000})
+    with pytest.raises(SinkError, match="message at most 2,000"):
+        sink.encode(Rows.of(["x" * 1600], [0]))
+
+
+def test_producers_share_messages_by_key_and_keep_their_order() -> None:
+    messages = [Message(b"k%d" % (n % 7), b"%d" % n, n) for n in range(100)]
+    shares = dealt(messages, 3)
+    assert sorted(m.time_ms for share in shares for m in share) == list(range(100))
+    for share in shares:
+        assert [m.time_ms for m in share] == sorted(m.time_ms for m in share)
+    owners = {m.key: {i for i, share in enumerate(shares) if m in share} for m in messages}
+    assert all(len(found) == 1 for found in owners.values())
