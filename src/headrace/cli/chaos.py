@@ -42,10 +42,10 @@ def chaos(
     schedule and the command that repeats it.
     """
     # Imported here: the other verbs need not load the simulator.
-    from headrace.testing.simulator.runner import COPIES, DEPLOYS, run_seeds
+    from headrace.testing.simulator.runner import COPIES, DEPLOYS, STORED, run_seeds
     from headrace.testing.simulator.workloads import WORKLOADS
 
-    known = (*WORKLOADS, COPIES, DEPLOYS)
+    known = (*WORKLOADS, COPIES, DEPLOYS, STORED)
     if workload is not None and workload not in known:
         raise HeadraceError(f"there is no workload {workload!r}; there are: {', '.join(known)}")
     if seeds < 1:

@@ -6,10 +6,12 @@ import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from headrace import Pipeline
 from headrace.cli import options
 from headrace.cli.spark import spark_session
 from headrace.demo.outcome import Tail, read_outcome
@@ -21,8 +23,16 @@ from headrace.errors import HeadraceError
 from headrace.observe.progress import ProgressView, terminal_view
 from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, Notice, RunSummary
+from headrace.workloads.text.runs import WORKLOADS
 
-DEMOS = {"zeitgeist": "spikes and dips in a stream of search queries"}
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ZEITGEIST = "zeitgeist"
+DEMOS = {
+    ZEITGEIST: "spikes and dips in a stream of search queries",
+    **{name: workload.about for name, workload in WORKLOADS.items()},
+}
 
 MARKER = "headrace-demo.json"
 
@@ -35,15 +45,32 @@ class DemoMarker(msgspec.Struct, frozen=True):
 
 
 @click.command(
-    epilog="\b\nDemos:\n" + "\n".join(f"  {name}: {about}" for name, about in DEMOS.items())
+    epilog="""\b
+Examples:
+  headrace demo
+  headrace demo word-count --input book.txt
+  headrace demo top-editions --input edits.json.gz --dir /tmp/editions
+
+\b
+Demos:
+"""
+    + "\n".join(f"  {name}: {about}" for name, about in DEMOS.items())
 )
-@click.argument("name", default="zeitgeist")
+@click.argument("name", default=ZEITGEIST)
 @click.option("--seed", default=1, show_default=True, help="Seed of the events.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where input, output and checkpoint go.  [default: a new temporary directory]",
+)
+@click.option(
+    "--input",
+    "given",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="HEADRACE_DEMO_INPUT",
+    show_envvar=True,
+    help="A text for word-count, or edits as JSON lines for top-editions.  [default: generated]",
 )
 @click.option("--resume", is_flag=True, help="Continue a run in --dir that was stopped or killed.")
 @options.master
@@ -53,39 +80,81 @@ def demo(
     name: str,
     seed: int,
     directory: Path | None,
+    given: Path | None,
     resume: bool,
     master: str | None,
     slots: int | None,
     epoch_target: str,
 ) -> None:
-    """Run a demo."""
+    """Run a demo. Its result is compared with that of plain Python."""
     if name not in DEMOS:
         known = "\n".join(f"  {known}: {about}" for known, about in DEMOS.items())
         raise HeadraceError(f"there is no demo {name!r}. Demos:\n{known}")
     if resume and directory is None:
         raise HeadraceError("--resume continues in a directory: name it with --dir")
+    if name == ZEITGEIST and given is not None:
+        raise HeadraceError("the demo zeitgeist makes its own input: leave --input out")
     place = prepare(directory, DemoMarker(name, seed), resume=resume)
+    settings: dict[str, Any] = {"slots": slots, "epoch_target": epoch_target}
+    if name == ZEITGEIST:
+        ended = _run_zeitgeist(place, seed, master, settings)
+    else:
+        ended = _run_text(name, place, given, seed, master, settings)
+    if not ended:
+        click.echo(f"Go on with: headrace demo {name} --seed {seed} --resume --dir {place}")
+
+
+def _run_zeitgeist(place: Path, seed: int, master: str | None, settings: dict[str, Any]) -> bool:
     log = make_log(seed)
     files = [*(place / "input").glob("*.jsonl")] or write_log(log, place / "input")
     pipeline = zeitgeist(log_source(place / "input"), place / "output")
     for line in opening_lines(log, len(files)):
         click.echo(line)
-    with spark_session(name, master) as spark, terminal_view() as view:
-        job = pipeline.start(
-            checkpoint=str(place / "checkpoint"),
-            spark=spark,
-            until="end",
-            slots=slots,
-            epoch_target=epoch_target,
-            listeners=[Findings(place / "output", view)],
-        )
-        with graceful_stop(partial(job.stop, False), STOPPING):
-            summary = job.wait()
-    if summary.reason == "end":
+    with spark_session(ZEITGEIST, master) as spark, terminal_view() as view:
+        findings = Findings(place / "output", view)
+        ended = _run(pipeline, place, spark, [findings], settings)
+    if ended:
         for line in closing_lines(log, read_outcome(place / "output"), place):
             click.echo(line)
-    else:
-        click.echo(f"Go on with: headrace demo {name} --seed {seed} --resume --dir {place}")
+    return ended
+
+
+def _run_text(
+    name: str,
+    place: Path,
+    given: Path | None,
+    seed: int,
+    master: str | None,
+    settings: dict[str, Any],
+) -> bool:
+    workload = WORKLOADS[name]
+    count = workload.prepare(place, given, seed)
+    click.echo(f"{name}: {workload.about}; {count:,} records of {given or 'generated data'}.")
+    with spark_session(name, master) as spark, terminal_view() as view:
+        ended = _run(workload.pipeline(place), place, spark, [view], settings)
+    if ended:
+        for line in [*workload.verdict(place), f"The rows are in {place / 'output'}"]:
+            click.echo(line)
+    return ended
+
+
+def _run(
+    pipeline: Pipeline,
+    place: Path,
+    spark: SparkSession,
+    listeners: list[Listener],
+    settings: dict[str, Any],
+) -> bool:
+    """Runs to the end of the input; false if it was stopped before."""
+    job = pipeline.start(
+        checkpoint=str(place / "checkpoint"),
+        spark=spark,
+        until="end",
+        listeners=listeners,
+        **settings,
+    )
+    with graceful_stop(partial(job.stop, False), STOPPING):
+        return job.wait().reason == "end"
 
 
 class Findings(Listener):

@@ -85,6 +85,7 @@ Examples:
     metavar="STREAM",
     help="The source of this stream is the same data at another place.",
 )
+@options.state
 @options.master
 @options.slots
 @options.epoch_target("1s")
@@ -93,6 +94,8 @@ Examples:
 @options.give_up_after
 @options.replicas
 @options.local_cache
+@options.state_cache
+@options.recovery
 @options.epoch_timeout
 def deploy(
     checkpoint: str,

@@ -10,7 +10,10 @@ import click
 from headrace.errors import InvalidPipeline
 from headrace.model.values.time import duration
 from headrace.plan.elastic.settings import EVEN, POLICIES, scale_of
-from headrace.plan.options import byte_size
+from headrace.plan.options import COMMITTED, DURABLE, byte_size
+from headrace.plan.options import checkpoint_every as checkpoint_every_
+from headrace.plan.state.applied import SEGMENTS
+from headrace.plan.state.choice import check_state
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -51,6 +54,24 @@ class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
         return str(super().convert(text, param, ctx)).replace("-", "_")
 
 
+def _state(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks where state is to be kept, and returns it as it was given."""
+    try:
+        check_state(value)
+    except InvalidPipeline as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return value
+
+
+state = click.option(
+    "--state",
+    callback=_state,
+    default=SEGMENTS,
+    show_default=True,
+    metavar="WHERE",
+    help="Where fields and maps of keys are kept: segments, files, log, or the URL of a server. A "
+    "checkpoint stays with the one that it began with.",
+)
 until = _Until(["end", "caught-up"])
 master = click.option(
     "--master",
@@ -86,6 +107,39 @@ max_slots = click.option(
     metavar="N",
     help="How many slots --scale may give a computation.  [default: as many as Spark has cores]",
 )
+
+
+def _every(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Checks that the text is a number of epochs or a time, and returns it."""
+    try:
+        checkpoint_every_(value)
+    except (InvalidPipeline, ValueError) as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return value
+
+
+checkpoint_every = click.option(
+    "--checkpoint-every",
+    callback=_every,
+    default="1",
+    show_default=True,
+    metavar="N|TIME",
+    help="Make state durable every N epochs, or after a time such as 10s, and not with each epoch. "
+    "What is lost meanwhile is made again from the input. Needs a checkpoint in a directory.",
+)
+deliver = click.option(
+    "--deliver",
+    type=click.Choice([COMMITTED, DURABLE]),
+    default=COMMITTED,
+    show_default=True,
+    help="When sinks get an epoch: when it is committed, or when its state is durable.",
+)
+accept_repairs = click.option(
+    "--accept-repairs",
+    is_flag=True,
+    help="Lost state that cannot be made again as it was may be replaced by what the code makes "
+    "now; rows that were delivered stay.",
+)
 replicas = click.option(
     "--replicas",
     type=click.IntRange(min=0, max=100),
@@ -101,6 +155,22 @@ local_cache = click.option(
     show_default=True,
     metavar="SIZE",
     help="How much an executor may copy to its own disk from a checkpoint that is a URL.",
+)
+state_cache = click.option(
+    "--state-cache",
+    callback=_size,
+    default="256MB",
+    show_default=True,
+    metavar="SIZE",
+    help="How much memory the decoded objects of keys may take in each Python worker.",
+)
+recovery = click.option(
+    "--recovery",
+    type=click.Choice(["lazy", "eager"]),
+    default="lazy",
+    show_default=True,
+    help="When slots come to a process: read keys as they come, or load those that are needed "
+    "soon.",
 )
 epoch_timeout = click.option(
     "--epoch-timeout",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from typing import Unpack
 
@@ -10,9 +11,14 @@ import click
 from headrace.cli import options
 from headrace.cli.spark import spark_session
 from headrace.cli.targets import load_pipeline
+from headrace.engine.driver.keeping import require_interval
 from headrace.engine.leading.signals import STOPPING, graceful_stop
+from headrace.observe.metrics.json_log import JsonLog
+from headrace.observe.metrics.prometheus import PrometheusListener
 from headrace.observe.progress import terminal_view
-from headrace.plan.options import RunOptions
+from headrace.plan.listener import Listener
+from headrace.plan.options import RunOptions, checkpoint_every
+from headrace.plan.progress import Notice
 from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
 
@@ -25,7 +31,10 @@ Examples:
   headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077
   headrace run shop.orders:pipeline --checkpoint /shared/orders --standby
   headrace run shop.orders:pipeline --checkpoint state/orders --scale on --max-slots 16
-  headrace run shop.orders:pipeline --checkpoint s3://bucket/orders""",
+  headrace run shop.orders:pipeline --checkpoint state/orders --checkpoint-every 10s
+  headrace run shop.orders:pipeline --checkpoint s3://bucket/orders
+  headrace run shop.orders:pipeline --checkpoint state/orders --state log
+  headrace run shop.orders:pipeline --checkpoint state/orders --metrics-port 9095""",
 )
 @click.argument("target", metavar="MODULE:NAME")
 @click.option(
@@ -48,6 +57,7 @@ Examples:
     metavar="N",
     help="How many past epochs keep all that `headrace replay` needs.",
 )
+@options.state
 @options.master
 @options.slots
 @options.balance
@@ -79,8 +89,13 @@ Examples:
 )
 @options.lease
 @options.give_up_after
+@options.checkpoint_every
+@options.deliver
+@options.accept_repairs
 @options.replicas
 @options.local_cache
+@options.state_cache
+@options.recovery
 @options.epoch_timeout
 @options.straggler_after
 @options.overload
@@ -92,7 +107,28 @@ Examples:
     "in the new file, or count it as read if it was read to its end. May be given several times; "
     "for a list or a generator, the stream's name.",
 )
-def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunOptions]) -> None:
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(min=0, max=65535),
+    metavar="PORT",
+    help="Show metrics for Prometheus at http://127.0.0.1:PORT/metrics, and /healthz beside them; "
+    "0: any free port.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What the run writes about itself: a view for people, or one JSON object per line.",
+)
+def run(
+    target: str,
+    checkpoint: str,
+    master: str | None,
+    metrics_port: int | None,
+    log_format: str,
+    **options: Unpack[RunOptions],
+) -> None:
     """Run a pipeline.
 
     MODULE:NAME names a Pipeline, or a function that returns one; modules are looked for in the
@@ -100,15 +136,37 @@ def run(target: str, checkpoint: str, master: str | None, **options: Unpack[RunO
     start with the same checkpoint continues from there. A standby takes over when the driver dies
     or is stopped, and ends with it when all input was read. While the checkpoint or a sink is
     unavailable, the pipeline waits and says why.
+
+    The exit status is 0 after an end or a signal, 1 after an error, 2 for wrong options, 130 after
+    a second signal.
     """
     pipeline = load_pipeline(target)
     store = checkpoint_store(checkpoint)
     pipeline.validate()  # Errors in it are reported before Spark starts.
+    every = checkpoint_every(options.get("checkpoint_every", 1))
+    if not every.is_each_epoch:
+        require_interval(pipeline.freeze(), store, every)
     require_exact_puts(store)
-    with spark_session(pipeline.name, master) as spark, terminal_view() as view:
-        options["listeners"] = [view]
-        if options.get("straggler_after") is None:
-            options.pop("straggler_after", None)  # not given: the default, and not "never"
+    if options.get("straggler_after") is None:
+        options.pop("straggler_after", None)  # not given: the default, and not "never"
+    with ExitStack() as opened:
+        listeners: list[Listener] = []
+        if log_format == "json":
+            listeners.append(opened.enter_context(JsonLog().with_logging()))
+        server = None
+        if metrics_port is not None:  # a port that is taken is told before Spark starts
+            metrics = PrometheusListener()
+            server = opened.enter_context(metrics.serve(metrics_port))
+            listeners.append(metrics)
+        spark = opened.enter_context(spark_session(pipeline.name, master))
+        if log_format == "text":
+            listeners.insert(0, opened.enter_context(terminal_view()))
+        if server is not None:
+            where = f"metrics at {server.url}/metrics, health at {server.url}/healthz"
+            listeners[0].on_notice(Notice(pipeline.name, "metrics", where))
+        options["listeners"] = listeners
         job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)
+        if server is not None:
+            server.watch(job.status)
         with graceful_stop(partial(job.leave, False), STOPPING):
             job.wait()

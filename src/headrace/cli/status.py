@@ -12,7 +12,7 @@ from headrace.model.values.time import show_instant
 from headrace.plan.progress import counted
 
 if TYPE_CHECKING:
-    from headrace.engine.overview import Overview
+    from headrace.engine.overview import ComputationOverview, Overview
 
 OUTCOMES_SHOWN = 10
 DECISIONS_SHOWN = 5
@@ -91,6 +91,14 @@ def lines_of(found: Overview) -> list[str]:
         f"  records     {found.records:,}; {found.late:,} late, "
         f"{counted(found.dead, 'dead letter')}; {found.state_bytes:,} bytes of state",
     ]
+    if found.checkpoints or found.durable < found.epoch:
+        late = f"; {found.checkpoints_late:,} late: the store was slow" * bool(
+            found.checkpoints_late
+        )
+        lines.append(
+            f"  durable     epoch {found.durable:,}; {counted(found.checkpoints, 'checkpoint')}, "
+            f"the last over {counted(found.checkpoint_epochs, 'epoch')}{late}"
+        )
     if found.code:
         lines.append(f"  code        {found.code}")
     if found.deploy:
@@ -104,7 +112,7 @@ def lines_of(found: Overview) -> list[str]:
         wanted = f"; wanted: {each.wanted}" if each.wanted else ""
         lines.append(
             f"  {name}: {counted(each.slots, 'slot')}, watermark "
-            f"{show_instant(each.watermark)}{wanted}"
+            f"{show_instant(each.watermark)}{_in_memory(each)}{wanted}"
         )
     lines += _overload_lines(found)
     for saved in found.savepoints:
@@ -123,6 +131,14 @@ def lines_of(found: Overview) -> list[str]:
     if found.waiting:
         lines.append(f"  waiting     {', '.join(found.waiting)}: no driver has decided these")
     return lines
+
+
+def _in_memory(each: ComputationOverview) -> str:
+    """How many keys were found in memory, where that is known."""
+    found = "" if each.hit_rate is None else f", {each.hit_rate:.1%} of keys in memory"
+    if each.prefetched_rate is not None:
+        found += f", {each.prefetched_rate:.1%} of {each.prefetched:,} prefetched keys used"
+    return found
 
 
 def _overload_lines(found: Overview) -> list[str]:

@@ -83,7 +83,7 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         *("--standby", "--lease", "5s", "--give-up-after", "10m"),
         *("--replicas", "1", "--epoch-timeout", "30s", "--local-cache", "2GB"),
         *("--epoch-records", "500", "--balance", "ring", "--scale", "above=0.8"),
-        *("--max-slots", "9"),
+        *("--max-slots", "9", "--checkpoint-every", "1", "--deliver", "durable"),
         *("--retain", "99", "--accept-changed", "a.txt", "--accept-changed", "b.txt"),
     )
     assert answer.exit_code == 0, answer.output
@@ -106,15 +106,27 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
         "epoch_timeout": "30s",
         "local_cache": "2GB",
         "retain_epochs": 99,
+        "state": "segments",
+        "recovery": "lazy",
+        "state_cache": "256MB",
         "epoch_records": 500,
         "balance": "ring",
         "scale": "above=0.8",
         "max_slots": 9,
         "overload": "carry",
         "accept_changed": ("a.txt", "b.txt"),
+        "checkpoint_every": "1",
+        "deliver": "durable",
+        "accept_repairs": False,
     }
     assert "epoch 1 | 10 records" in answer.output
     assert "shop: all input was read." in answer.output
+
+
+def test_an_interval_that_cannot_hold_is_refused_before_spark_starts(engine: Engine) -> None:
+    answer = headrace("run", "cli_shop:p", "--checkpoint", "state", "--checkpoint-every", "2h")
+    assert answer.exit_code == 2 and "a time of at most an hour" in answer.output
+    assert engine.asked == {}
 
 
 def test_a_run_goes_on_for_ever_unless_told_otherwise(engine: Engine) -> None:

@@ -1,0 +1,1 @@
+"""The first minutes: a new project, and a check of a pipeline on a few real records."""

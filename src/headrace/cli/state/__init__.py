@@ -1,0 +1,1 @@
+"""`headrace state`: looks at state, copies it, checks it, and changes it."""

@@ -1,0 +1,1 @@
+"""A web page over checkpoints: what pipelines do, wherever they run."""
