@@ -11,10 +11,12 @@ PYTEST_ARGS ?=
 CHAOS_ARGS ?= --seeds 10000
 # Random pipelines over records of mixed kinds; HEADRACE_MIXED_FIRST=... begins at another seed.
 MIXED_CASES ?= 5000
+# Flipped bytes in files of checkpoints; HEADRACE_FLIPS_FIRST=... begins at another seed.
+FLIPS ?= 1000
 BENCH_ARGS ?= --rounds 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-servers lint types format docs bench chaos java
+.PHONY: help setup demo test test-servers lint types format docs bench papers chaos java
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,12 +41,17 @@ test: java lint types ## lint, check the types and run every test
 
 # What this machine cannot have (go, npm, mvn) is skipped, by name and reason.
 SERVERS ?= ministack,versitygw,azurite,hdfs
+# HBase is left out of `make test`: 117 MB of jars, and a large part of a minute for each start.
+STATE_SERVERS ?= redis,hbase
 
 # A JVM that lives for seconds spends half of its time on compiling code for hours.
 test test-servers chaos: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-test-servers: java $(READY) ## stores on real servers: S3 on files, Azure's emulator, HDFS (SERVERS=...)
-	HEADRACE_SERVERS=$(SERVERS) $(BIN)/python -m pytest tests/contract/test_stores.py \
-		tests/contract/test_object_stores.py tests/contract/test_files_on_servers.py tests/servers
+test-servers: java $(READY) ## real servers: S3 on files, Azure's emulator, HDFS, Redis, HBase, Kafka (SERVERS=..., STATE_SERVERS=...)
+	HEADRACE_SERVERS=$(SERVERS) HEADRACE_STATE_SERVERS=$(STATE_SERVERS) HEADRACE_KAFKA=1 $(BIN)/python -m pytest \
+		tests/contract/test_stores.py tests/contract/test_object_stores.py \
+		tests/contract/test_sources.py tests/contract/test_sinks.py \
+		tests/contract/test_files_on_servers.py tests/contract/test_state_backends.py tests/servers \
+		tests/spark/test_state_on_servers.py
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -73,15 +80,20 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 		--json out/keyed-count-small.json $(BENCH_ARGS)
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
 		--json out/keyed-count-state.json $(BENCH_ARGS)
-	$(BIN)/headrace bench overhead --records 200000 --rounds 3 --json out/overhead.json
+	$(BIN)/headrace bench overhead --records 200000 --rounds 5 --json out/overhead.json
 	$(BIN)/headrace bench recovery --rounds 3 --json out/recovery.json
+	$(BIN)/headrace bench recovery --replay --rounds 3 --json out/replay.json
+	$(BIN)/headrace bench interval --json out/interval.json
 	$(BIN)/headrace bench growth --json out/growth.json
 	$(BIN)/headrace bench scale --json out/scale.json
 	$(BIN)/headrace bench stores --rounds 3 --json out/stores.json
+	$(BIN)/headrace bench backends --json out/backends.json
 	$(BIN)/headrace bench rescale --rounds 3 --json out/rescale.json
 	$(BIN)/headrace bench deploy --rounds 3 --json out/deploy.json
 	$(BIN)/headrace bench balance --json out/balance.json
 	$(BIN)/headrace bench scaler --json out/scaler.json
+	$(BIN)/headrace bench memory --json out/memory.json
+	$(BIN)/headrace bench eviction --json out/eviction.json
 	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
 		--json out/windowed-count-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \
@@ -92,11 +104,25 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 		--json out/top-k-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench top-k --records 2000 --epochs 20 --warmup 15 --peers spark-native \
 		--json out/top-k-small.json $(BENCH_ARGS)
+	$(KEYED_COUNT) --records 1000000 --warmup 6 --peers spark-native,pyflink,bytewax \
+		--json out/keyed-count-foreign.json $(BENCH_ARGS)
+	for query in q3 q8 q11; do $(BIN)/headrace bench nexmark --query $$query \
+		--peers spark-native,spark-tws-row,bytewax --json out/nexmark-$$query.json $(BENCH_ARGS) || exit 1; done
+	$(BIN)/headrace bench latency --rate 0.1,0.3,0.5,0.7,0.9 --json out/latency.json $(BENCH_ARGS)
+	$(BIN)/headrace bench latency --query windowed-count --rate 0.1,0.3,0.5,0.7,0.9 \
+		--json out/latency-windowed.json $(BENCH_ARGS)
+	$(BIN)/headrace bench report out --output bench/REPORT.md
 
-chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), mixed records, real kills on a cluster
+papers: java $(READY) ## the papers' experiments, into out/papers and bench/PAPERS.md
+	$(BIN)/headrace bench paper --all --dir out/papers --page bench/PAPERS.md
+
+chaos: java $(READY) ## seeded schedules of faults (CHAOS_ARGS=...), mixed records, flipped bytes, real kills on a cluster
 	$(BIN)/headrace chaos $(CHAOS_ARGS)
 	HEADRACE_MIXED_CASES=$(MIXED_CASES) $(BIN)/python -m pytest -q tests/property/mixed
+	HEADRACE_FLIPS=$(FLIPS) $(BIN)/python -m pytest -q tests/property/flips
+	HEADRACE_CLUSTER=1 HEADRACE_KAFKA_RECORDS=1000000 HEADRACE_KILLS=20 $(BIN)/python -m pytest -s tests/servers/test_kafka_lives.py
 	HEADRACE_CLUSTER=1 HEADRACE_RECORDS=100000 HEADRACE_KILLS=20 HEADRACE_RESCALES=20 HEADRACE_DEPLOYS=5 $(BIN)/python -m pytest -s tests/cluster
+	HEADRACE_TABLE_KILLS=20 $(BIN)/python -m pytest -s tests/servers/test_table_kills.py
 
 java:
 	@tools/check-java

@@ -40,6 +40,7 @@ ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     ("sources", "sinks"),
     ("observe",),
     ("testing",),
+    ("workloads",),
     ("bench",),
     ("demo",),
     ("cli",),
@@ -47,7 +48,7 @@ ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
 LEVEL_OF_ROOM = {room: level for level, rooms in enumerate(ROOMS_IN_ORDER) for room in rooms}
 
 # Rooms that hold programs like a user's, and so may use headrace's own public face.
-ROOMS_THAT_USE_THE_PUBLIC_FACE = {"bench", "demo", "cli"}
+ROOMS_THAT_USE_THE_PUBLIC_FACE = {"workloads", "bench", "demo", "cli"}
 PACKAGES_THAT_KNOW_SPARK = (
     "headrace.engine.spark",
     "headrace.sources",
@@ -64,6 +65,7 @@ ENGINE_ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     ("jobs",),
     ("driver",),
     ("leading",),
+    ("primitives",),
     ("replay", "spark"),
     ("deploy",),
     (ENGINE_FACE,),

@@ -8,8 +8,10 @@
     ├── SinkError             a sink refused an epoch
     ├── SparkError            the session cannot run epochs: its JVM, or the Python of its workers
     ├── StoreError            the checkpoint's filesystem refused (full, read-only, not shared)
-    │   └── SinkUnavailable   the store that a sink writes its files to refused
+    │   ├── SinkUnavailable   the system that a sink writes to refused
+    │   └── SourceUnavailable  the system that a source reads does not answer
     ├── CorruptCheckpoint     a file of the checkpoint is not what it should be
+    │   └── DeltaMissing      state that was only written is lost; it is made again
     ├── IncompatibleState     the checkpoint belongs to another pipeline, type or version
     ├── Fenced                another driver has taken over this checkpoint
     ├── Unheard               no driver has answered a request to the pipeline
@@ -62,11 +64,24 @@ class StoreError(HeadraceError):
 
 
 class SinkUnavailable(StoreError):
-    """The store that a sink writes its files to refused an operation."""
+    """The system that a sink writes to refused an operation, or does not answer."""
+
+
+class SourceUnavailable(StoreError):
+    """The system that a source reads does not answer; the run waits until it does."""
 
 
 class CorruptCheckpoint(HeadraceError):
     """A file of the checkpoint is damaged, truncated or not ours."""
+
+
+class DeltaMissing(CorruptCheckpoint):
+    """Deltas that no checkpoint has yet cannot be reached; the driver makes them again."""
+
+    @property
+    def segments(self) -> list[str]:
+        """The names of the deltas, which its message lists."""
+        return str(self).split(", ")
 
 
 class IncompatibleState(HeadraceError):

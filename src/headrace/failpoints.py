@@ -40,11 +40,19 @@ NAMES = (
     "after-publish",
     "after-high-water",
     "after-merge-write",
+    "after-cells-write",
+    "after-store-mark",
+    "after-store-sync",
+    "after-purge",
     "before-collect",
     "after-collect",
     "before-control-write",
     "after-control-write",
     "after-answer-write",
+    "after-fragment-write",
+    "before-checkpoint-write",
+    "after-checkpoint-write",
+    "before-repair",
 )
 
 ASKED = (
@@ -54,8 +62,15 @@ ASKED = (
     "before-control-write",
     "after-control-write",
     "after-answer-write",
+    "after-fragment-write",
+    "before-checkpoint-write",
+    "after-checkpoint-write",
+    "before-repair",
 )
-"""Those that a driver reaches only where something was asked of its pipeline."""
+"""Those that a driver reaches only where something was asked, or with an interval."""
+
+OF_STATE_STORES = ("after-cells-write", "after-store-mark", "after-store-sync", "after-purge")
+"""Those that a driver reaches only with a state store."""
 
 _armed: dict[str, Callable[[], None]] = {}
 

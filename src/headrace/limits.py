@@ -30,6 +30,10 @@ class Limits(msgspec.Struct, frozen=True):
     """How often files are collected, which lists every directory of the checkpoint."""
     collect_rest_s: float = 60.0
     """How long, at least, between two collections on an object store, where requests cost."""
+    status_every_s: float | None = 1.0
+    """How often a leader writes down, for people, what it knows of its run; None: never."""
+    status_rest_s: float = 5.0
+    """The same on a store where requests cost."""
     leftover_age_s: float = 3600.0
     """An incomplete file of this age no longer has a writer."""
 
@@ -56,8 +60,25 @@ class Limits(msgspec.Struct, frozen=True):
     """About how many bytes one task prefetches in an epoch."""
     prefetch_epochs_max: int = 4
     """For how many epochs, at most, a new ring is announced before it takes effect."""
+    cached_cells_max: int = 100_000
+    """About how many timers, holds and waiting records a worker process keeps in memory, of all its
+    slots together. The others are found in the segments."""
+    window_cells: int = 4096
+    """About how many of those others are read into memory at once, the earliest first."""
+    cached_bytes_max: int = 256_000_000
+    """About how much memory the decoded objects of keys take in a worker process."""
+    eager_bytes_max: int = 64 << 20
+    """About how many bytes of objects a slot loads ahead under `recovery="eager"`."""
+    kept_bytes_max: int = 16 << 20
+    """How many bytes of segments that it has made itself a worker process keeps in memory."""
     timers_per_key_max: int = 100_000
     """A key whose timers set more due timers than this in one epoch is in an endless loop."""
+
+    # State stores
+    unapplied_epochs_max: int = 4
+    """How many epochs may be committed and not yet applied; beyond, the next one waits (O7)."""
+    purge_every_epochs: int = 64
+    """How often tombstones are removed from a state store (O3)."""
 
     # Work orders
     order_slots_min: int = 512

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,17 @@ from pyspark.sql import SparkSession
 from tests.spark.support import environment
 
 
-def start_spark(scratch: Path, master: str = "local[2,4]") -> SparkSession:
+def start_spark(
+    scratch: Path, master: str = "local[2,4]", *, workers: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session; `workers`: the environment of Python workers, if they need their own."""
     os.environ.update(environment())
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master)
+    for name, value in (workers or {}).items():
+        builder = builder.config(f"spark.executorEnv.{name}", value)
     session = (
-        SparkSession.builder.master(master)
-        .appName("headrace-tests")
+        builder.appName("headrace-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")

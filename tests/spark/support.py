@@ -34,10 +34,12 @@ OF_MANY_FILES = ("after-record-write",)
 """Reached where hundreds of files have been read to their ends; there are few here."""
 OF_LONG_RINGS = ("before-ring-write", "after-ring-write")
 """Reached where a ring has changed often; those here stay as they are."""
+UNREACHED = (*failpoints.ASKED, *failpoints.OF_STATE_STORES)
+"""Reached where something was asked of the pipeline, or with a state store."""
 FAILPOINTS = tuple(
     name
     for name in failpoints.NAMES
-    if name not in (*OF_SERVICES, *OF_MANY_FILES, *OF_LONG_RINGS, *failpoints.ASKED)
+    if name not in (*OF_SERVICES, *OF_MANY_FILES, *OF_LONG_RINGS, *UNREACHED)
 )
 
 

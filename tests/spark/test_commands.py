@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,3 +93,47 @@ def test_a_pipeline_on_spark_is_commanded_from_another_process(tmp_path: Path) -
     assert len(counts) == KEYS and sum(counts) == paused["records"]
     with running(tmp_path):
         until_epoch(tmp_path, int(str(stopped["epoch"])) + 2)
+
+
+def test_a_run_shows_metrics_and_health_logs_json_and_ends_with_0_on_sigterm(
+    tmp_path: Path,
+) -> None:
+    command = [
+        sys.executable, "-m", "headrace.cli.main", "run", "tests.spark.programs.paced:pipeline",
+        "--checkpoint", str(tmp_path / "state"), "--master", "local[2]",
+        "--metrics-port", "0", "--log-format", "json",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        env=environment(PACED_OUTPUT=str(tmp_path / "out")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        url = ""
+        events = []
+        while not any(event["event"] == "epoch" for event in events):
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            events.append(json.loads(line))
+            if events[-1].get("kind") == "metrics":
+                url = events[-1]["text"].split()[2].removesuffix("/metrics,")
+        assert any("Starting Spark on local[2]" in event.get("text", "") for event in events)
+        with urllib.request.urlopen(f"{url}/healthz", timeout=30) as answer:
+            assert json.load(answer)["phase"] == "running"
+        with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        assert 'headrace_computation_records_total{computation="Tally",pipeline="paced"}' in text
+        assert 'headrace_computation_busy_seconds_total{computation="Tally"' in text
+        process.send_signal(signal.SIGTERM)
+        rest, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        last = json.loads(rest.splitlines()[-1])
+        assert (last["event"], last["reason"]) == ("end", "stopped")
+        assert "Stopping after the current epoch" in said
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -17,12 +17,16 @@ import msgspec
 
 from headrace.control.requester import QueuedRequest, Requester
 from headrace.engine.history.recovery import recover
+from headrace.engine.leading.alone import leader_of
 from headrace.engine.leading.lease import HELD, Lease, read_lease
+from headrace.engine.primitives.durable import durable_epoch
 from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, Unheard
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import (
+    COMPACT,
     DROP_SAVEPOINT,
+    MAKE_DURABLE,
     PAUSE,
     REPEATED,
     RESCALE,
@@ -96,6 +100,23 @@ class Remote:
     def drop_savepoint(self, name: str, **options: Any) -> CommandResult:
         """Drops a savepoint."""
         return self.ask(DROP_SAVEPOINT, {"name": name}, **options)
+
+    def compact(self, computation: str | None = None, **options: Any) -> CommandResult:
+        """Merges all segments of each slot, of one computation or of all, while epochs go on."""
+        return self.ask(
+            COMPACT, {} if computation is None else {"computation": computation}, **options
+        )
+
+    def checkpoint(self, **options: Any) -> int:
+        """Makes the state of the last epoch durable now; returns the last epoch that is.
+
+        Where every epoch is durable, or no driver leads, nothing is asked.
+        """
+        ledger = self.ledger()
+        if not ledger.interval.is_durable and self.is_running():
+            self.ask(MAKE_DURABLE, {}, **options)
+            ledger = self.ledger()
+        return durable_epoch(ledger)
 
     def ask(
         self,
@@ -183,6 +204,12 @@ class Remote:
                 f"last driver has ended{why}, after epoch {ledger.epoch}; start it with "
                 "`headrace run`"
             )
+
+    def is_running(self) -> bool:
+        """Whether a driver leads: its lease is observed, for its length at most."""
+        log = EpochLog(self.store)
+        stopped = recover(log, 1).ledger.control.stop == STOPPED
+        return not stopped and leader_of(self.store, log) is not None
 
     def ledger(self) -> Ledger:
         """The sum of the log."""

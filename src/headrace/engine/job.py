@@ -9,13 +9,17 @@ from typing import Any, Protocol
 
 from headrace.engine.driver.follower import Follower
 from headrace.engine.leading.loop import RunControl, run_loop
-from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.primitives.backups.taking import BackupReport
+from headrace.engine.primitives.durable import durable_epoch
+from headrace.engine.replay.checkpoint import Checkpoint, KeyLookup, Place
 from headrace.engine.spark.tracebacks import brief
 from headrace.errors import IncompatibleState, InvalidPipeline
 from headrace.log.identity import read_identity
 from headrace.model.values.time import Duration, duration
 from headrace.plan.control import (
+    COMPACT,
     DROP_SAVEPOINT,
+    MAKE_DURABLE,
     PAUSE,
     RESCALE,
     RESUME,
@@ -116,6 +120,28 @@ class Job:
         """Drops a savepoint: its files are deleted when nothing else needs them."""
         return self._ask(DROP_SAVEPOINT, {"name": name}, wait)
 
+    def compact(self, computation: str | None = None, wait: bool = True) -> Outcome | None:
+        """Asks for a merge of all segments of each slot; epochs go on meanwhile.
+
+        It waits for the decision; the merges take effect with later commits.
+        """
+        return self._ask(COMPACT, {} if computation is None else {"computation": computation}, wait)
+
+    def checkpoint(self, wait: bool = True) -> int:
+        """Makes the state of the last epoch durable now; returns the last epoch that is."""
+        if not self._follower.ledger.interval.is_durable and self.running:
+            self._ask(MAKE_DURABLE, {}, wait)
+        return durable_epoch(self._follower.ledger)
+
+    @property
+    def state(self) -> Checkpoint:
+        """The state as the last commit left it: to be scanned, queried, compared, exported."""
+        return Checkpoint(self._follower.store, opens=self._follower.setup.opens)
+
+    def backup(self, to: Place) -> BackupReport:
+        """Copies the state of the last epoch into another store, while the pipeline runs."""
+        return self.state.backup(to)
+
     def deploy(self, pipeline: Deployable, **options: Any) -> Job:
         """Starts changed code of this pipeline beside it, which takes over between two epochs.
 
@@ -163,18 +189,22 @@ class Job:
 
     def get(self, computation: str, key: Any) -> dict[str, Any] | None:
         """The state of a key as the last commit left it; None if the key has no state (yet)."""
+        return self.lookup(computation, key).state
+
+    def lookup(self, computation: str, key: Any) -> KeyLookup:
+        """The state of a key as the last commit left it, and the epoch of that commit."""
         topology, store = self._follower.topology, self._follower.store
         node = topology.keyed.get(computation)
         if node is None and computation in topology.graph.nodes:
             raise InvalidPipeline(f"computation {computation!r} has no key, and so no state")
         if read_identity(store) is None:  # during the start
-            return None
-        found = Checkpoint(store)
+            return KeyLookup(0, None)
+        found = self.state
         if node is None:
-            return found.get(computation, key)
+            return found.lookup(computation, key)
         # A renamed computation gets its state with the next commit.
         names = [name for name in (computation, *node.aliases) if name in found.computations]
-        return found.get(names[0], key) if names else None
+        return found.lookup(names[0], key) if names else KeyLookup(found.epoch, None)
 
     def status(self) -> Status:
         """The progress of the run: phase, epoch, watermark, records, state size, any outage, and
@@ -200,6 +230,7 @@ class Job:
             carried=carried_rows(ledger),
             shed=ledger.counters.shed_of,
             limits={label: limit.records for label, limit in ledger.limits.items()},
+            stuck=self.running and not self._control.alive(),
         )
 
     def __enter__(self) -> Job:

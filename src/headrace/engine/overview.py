@@ -16,6 +16,7 @@ from headrace.engine.leading.lease import HELD, Lease, read_lease
 from headrace.plan.control import ASKED, STOPPED, Outcome, Savepoint
 from headrace.plan.deploy.code import CodeState
 from headrace.plan.elastic.decision import Decision
+from headrace.plan.elastic.figures import CacheFigures
 from headrace.plan.ledger import Ledger
 from headrace.plan.summary import carried_rows
 
@@ -32,6 +33,12 @@ class ComputationOverview(msgspec.Struct, frozen=True):
     """Its input watermark, microseconds."""
     wanted: str = ""
     """A ring that is wanted and not yet committed, with its reason."""
+    hit_rate: float | None = None
+    """The share of keys whose objects were in memory, lately; None if it is not known."""
+    prefetched: int = 0
+    """Objects that were loaded ahead (`recovery="eager"`)."""
+    prefetched_rate: float | None = None
+    """The share of these that were used."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -74,6 +81,14 @@ class Overview(msgspec.Struct, frozen=True):
     """The fingerprint of the code in force; during a probation, that of the former code."""
     deploy: str = ""
     """The deploy that is under way, or how the last one has ended."""
+    durable: int = 0
+    """The last epoch whose state is durable, with all before it."""
+    checkpoints: int = 0
+    """How many checkpoints of state there were, where `checkpoint_every=` is more than 1."""
+    checkpoint_epochs: int = 0
+    """How many epochs the last of them covered."""
+    checkpoints_late: int = 0
+    """How many of them covered more epochs than asked for, as the store could not keep up."""
 
 
 def overviews(remotes: Sequence[Remote]) -> list[Overview]:
@@ -95,9 +110,12 @@ def overviews(remotes: Sequence[Remote]) -> list[Overview]:
     return [overview(remote, lease) for remote, lease in zip(remotes, leases, strict=True)]
 
 
-def overview(remote: Remote, lease: Lease | None) -> Overview:
-    """The state of one pipeline; `lease` is that of a driver which shows signs of life or ended."""
-    ledger = remote.ledger()
+def overview(remote: Remote, lease: Lease | None, known: Ledger | None = None) -> Overview:
+    """The state of one pipeline; `lease` is that of a driver which shows signs of life or ended.
+
+    `known` is the ledger, if it was read already.
+    """
+    ledger = remote.ledger() if known is None else known
     queue, waiting = RequestQueue(remote.store), []
     for request in queue.read_from(ledger.control.cursor + 1, 16):
         waiting.append(str(getattr(request, "verb", "damaged")))
@@ -126,6 +144,10 @@ def overview(remote: Remote, lease: Lease | None) -> Overview:
         {label: limit.records for label, limit in ledger.limits.items()},
         ledger.code.fingerprint,
         _deploy(ledger.code),
+        ledger.interval.durable(ledger.epoch),
+        ledger.interval.taken,
+        ledger.interval.span,
+        ledger.interval.late,
     )
 
 
@@ -164,4 +186,12 @@ def _computation(ledger: Ledger, name: str) -> ComputationOverview:
     if wanted is not None:
         what = f"{wanted.slots} slots" if wanted.slots else f"{len(wanted.moves)} moves"
         text = f"{what} ({wanted.reason})" if wanted.reason else what
-    return ComputationOverview(len(ledger.slots[name]), ledger.ins.get(name, 0), text)
+    use = ledger.load.objects.get(name, CacheFigures())
+    return ComputationOverview(
+        len(ledger.slots[name]),
+        ledger.ins.get(name, 0),
+        text,
+        use.hit_rate,
+        use.prefetched,
+        use.prefetched_rate,
+    )

@@ -13,11 +13,13 @@ from headrace.engine.commands import Remote
 from headrace.engine.deploy.candidate import CONFIRM_AFTER, PROBATION_S, deploy_options, prepare
 from headrace.engine.deploy.room import require_room
 from headrace.engine.driver.follower import Follower
+from headrace.engine.driver.keeping import require_interval
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.setup import Setup
 from headrace.engine.job import Job
 from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.engine.leading.signals import graceful_stop
+from headrace.engine.notebook import with_notebook_view
 from headrace.engine.spark.session import local_session
 from headrace.engine.spark.substrate import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.spark.tracebacks import brief
@@ -32,6 +34,7 @@ from headrace.plan.deploy.code import arguments_of
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options, RunOptions, check_options
 from headrace.plan.progress import RunSummary
+from headrace.state.backends.opening import opener_of
 from headrace.state.cache import WorkerCache
 from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
@@ -73,6 +76,8 @@ class Pipeline(PipelineBuilder):
           first epochs are small, until the cost of a record is known.
         - `epoch_records`: a fixed epoch size instead.
         - `retain_epochs`: how many past epochs keep all that `headrace replay` needs.
+        - `state`: where fields and maps of keys are kept: "segments", "files", "log", or the URL of
+          a server; see the guide "Where state is kept".
         - `standby`: wait, warmed up, until the leading driver stops or dies, and take over then.
         - `lease`: a driver that has shown no sign of life for this long counts as dead; one that
           has made no step for `stuck_after`, while no job runs, shows none.
@@ -81,10 +86,22 @@ class Pipeline(PipelineBuilder):
         - `listeners`: objects (`Listener`) that follow the run: epochs, notices, its end. One that
           raises does not stop the run; its error is logged.
         - `on_epoch`, `on_notice`: functions, for a listener with one method.
+        - `checkpoint_every`: how often state is made durable: every epoch (1, the default), every
+          n epochs, or after a time ("10s"). With more than 1, state that is lost meanwhile is
+          made again from the input. It needs a checkpoint in a directory.
+        - `deliver`: when sinks get an epoch: when it is "committed" (default), or when its state is
+          "durable".
+        - `accept_repairs`: lost state that cannot be made again as it was may be replaced by what
+          the code makes now; rows that were delivered stay.
         - `replicas`: on a cluster, how many other executors keep a copy of each slot's state.
         - `local_cache`: how many bytes of state an executor may copy to its own disk ("1GB"), where
           the checkpoint is a URL or there are replicas; "0" for none. What was not used for the
           longest time is deleted.
+        - `state_cache`: about how much memory the decoded objects of keys may take in each Python
+          worker ("256MB"). State beyond it stays in mapped files.
+        - `recovery`: what a slot loads when it comes to a process with nothing of it in memory:
+          "lazy" (keys are read as they come) or "eager" (first the keys whose timers come next,
+          then those that changed last).
         - `epoch_timeout`: on a cluster, when an epoch's job counts as hung and is run again; by
           default a minute, or twenty times the slowest epoch so far. It doubles with each attempt.
         - `replace`: whether other code than the log names may be put in force (default; the command
@@ -101,7 +118,7 @@ class Pipeline(PipelineBuilder):
           present form.
         """
         try:
-            follower = self._follower(checkpoint, spark, check_options(options))
+            follower = self._follower(checkpoint, spark, check_options(with_notebook_view(options)))
             control = RunControl()
             with graceful_stop(control.stopping.set):
                 return run_loop(follower, control, self._warm_up(follower))
@@ -119,7 +136,7 @@ class Pipeline(PipelineBuilder):
         """Runs in the background, for ever unless `until` says otherwise; see `run`."""
         options.setdefault("until", None)
         try:
-            follower = self._follower(checkpoint, spark, check_options(options))
+            follower = self._follower(checkpoint, spark, check_options(with_notebook_view(options)))
             return Job(follower, self._warm_up(follower))
         except HeadraceError as error:
             shown = brief(error)
@@ -190,6 +207,7 @@ class Pipeline(PipelineBuilder):
         topology = self.freeze()
         arm_from_environment()
         store = checkpoint_store(checkpoint)
+        require_interval(topology, store, options.checkpoint_every)
         require_exact_puts(store)
         substrate = SparkSubstrate(
             spark or local_session(),
@@ -198,16 +216,21 @@ class Pipeline(PipelineBuilder):
             replicas=options.replicas,
             epoch_timeout_s=options.epoch_timeout_s,
             local_cache_bytes=options.local_cache_bytes,
+            state=options.state,
         )
         if not _may_read_itself(topology):
             options = msgspec.structs.replace(options, short_records_max=0)
-        return Follower(Setup(topology, fingerprint(topology.graph), store, substrate, options))
+        opens = opener_of(options.state, store)
+        mark = fingerprint(topology.graph)
+        return Follower(Setup(topology, mark, store, substrate, options, opens=opens))
 
 
 def _beside(topology: Topology, store: Store, options: Options) -> Follower:
     """A follower that checks and never leads: it has no Spark."""
-    substrate = LocalSubstrate(Runtime(topology, store, WorkerCache()))
-    return Follower(Setup(topology, fingerprint(topology.graph), store, substrate, options))
+    opens = opener_of(options.state, store)
+    substrate = LocalSubstrate(Runtime(topology, store, WorkerCache(), opens))
+    mark = fingerprint(topology.graph)
+    return Follower(Setup(topology, mark, store, substrate, options, opens=opens))
 
 
 def _may_read_itself(topology: Topology) -> bool:

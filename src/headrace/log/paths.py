@@ -2,6 +2,7 @@
 
 IDENTITY                                   the checkpoint's id, pipeline and format
 LEASE                                      a sign of life of the leading driver; only a hint
+STATUS                                     what the leading driver tells of its run; only for people
 log/000000/00000000000000000042            entry 42 of the epoch log
 state/<computation>/<epoch>-<label>-<digest>.arrow
 outbox/<epoch>-<label>-<digest>.arrow      feedback records, read by the next epoch
@@ -23,6 +24,14 @@ control/<position>                         a request: what somebody asks of the 
 control/<position>.answer                  what was decided on it: a copy of what the log says
 control/<position>.done                    that its effect is complete, and how
 savepoints/<epoch>-<name>-<digest>         the ledger of an epoch that is kept by name
+cells/<id>-<kind>/                         a state store that has no server of its own
+
+A place with backups of a checkpoint has the same directories for segments, rings, outbox and the
+record of finished splits, and beside them:
+
+BACKUP                                     of which checkpoint these are backups
+backups/<epoch>-backup-<digest>            a backup: the ledger of an epoch, and its files
+copied/<digest>                            a file of a source's workspace
 """
 
 from __future__ import annotations
@@ -36,6 +45,7 @@ from headrace.limits import LIMITS, Limits
 
 IDENTITY = "IDENTITY"
 LEASE = "LEASE"
+STATUS = "STATUS"
 LOG = "log"
 STATE = "state"
 OUTBOX = "outbox"
@@ -52,6 +62,9 @@ SINKS = "sinks"
 PINS = "pins"
 CONTROL = "control"
 SAVEPOINTS = "savepoints"
+CELLS = "cells"
+BACKUP = "BACKUP"
+BACKUPS = "backups"
 
 ANSWER, DONE = ".answer", ".done"
 
@@ -177,6 +190,16 @@ def request(position: int, suffix: str = "") -> str:
 def savepoint(epoch: int, name: str, digest: str) -> str:
     """The file with the ledger of a savepoint; `epoch` was open when it was written."""
     return f"{SAVEPOINTS}/{content_name(epoch, name, digest)}"
+
+
+def backup(epoch: int, digest: str) -> str:
+    """The file of a backup of an epoch."""
+    return f"{BACKUPS}/{content_name(epoch, 'backup', digest)}"
+
+
+def copied(digest: str) -> str:
+    """A file of a source's workspace, in a place with backups."""
+    return f"copied/{digest}"
 
 
 def content_name(epoch: int, label: str, digest: str, suffix: str = "") -> str:

@@ -26,6 +26,12 @@ def seal(magic: bytes, body: bytes, tail: bytes = b"") -> bytes:
     return b"%s %d %s\n%s" % (magic, FORMAT, checksum, rest)
 
 
+def check_seal(data: bytes, name: str) -> None:
+    """Checks version and checksum of a sealed file of any kind."""
+    magic = data.partition(b" ")[0]
+    unseal_with_tail(magic, data, name)
+
+
 def unseal(magic: bytes, data: bytes, name: str) -> bytes:
     """The body of a sealed file, after its magic, version and checksum were checked."""
     return unseal_with_tail(magic, data, name)[0]

@@ -127,7 +127,11 @@ class Computation:
 
     @classmethod
     def migrate(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
-        """Turns the fields that `version` of the class wrote into the fields of this version."""
+        """Turns the fields that `version` of the class wrote into the fields of this version.
+
+        A Map is a dict of its entries. A Map that is not returned stays as it is; a field that is
+        not returned gets its initial value.
+        """
         return fields
 
 
@@ -142,6 +146,7 @@ class Shape:
         "maps",
         "options",
         "plain",
+        "reads_maps",
         "takes_records",
         "takes_table",
         "takes_timer_tables",
@@ -155,6 +160,8 @@ class Shape:
         self.fields: tuple[Field, ...] = declared_fields(cls)
         self.plain = tuple(f for f in self.fields if not f.is_map)
         self.maps = tuple(f for f in self.fields if f.is_map)
+        # An older version of the class may have had maps.
+        self.reads_maps = bool(self.maps) or self.options.version > 1
         self.takes_records = cls.process_record is not Computation.process_record
         self.takes_timers = cls.process_timer is not Computation.process_timer
         self.takes_table = cls.process_table is not Computation.process_table

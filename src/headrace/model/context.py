@@ -48,6 +48,13 @@ class Services(ABC):
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric of this computation."""
 
+    @abstractmethod
+    def checkpoint(self) -> None:
+        """Asks for a checkpoint at the end of this epoch, where `checkpoint_every=` is more than 1.
+
+        It does not wait for it: the state of this epoch is durable a little later.
+        """
+
     http: OutsideService[Http] = OutsideService()
     """Web requests whose answers a replay repeats; failures are ServiceError."""
 

@@ -36,6 +36,10 @@ _FEW = 8
 """If new names are this many times fewer than the known names, they are inserted one by one."""
 
 
+_SEEN_BYTES, _NAME_BYTES = 400, 150
+"""About how much memory an accessed entry takes, and one that was only read, or its name."""
+
+
 class MapSource(Protocol):
     """The stored entries of a `Map`, as (bytes, expires)."""
 
@@ -298,6 +302,10 @@ class Map(Generic[K, V]):
             name: (entry.stored, self._codec.encode(entry.value) if entry.present else None)
             for name, entry in self._seen.items()
         }
+
+    def weight(self) -> int:
+        """About how many bytes of memory its entries take that were read or accessed."""
+        return _SEEN_BYTES * len(self._seen) + _NAME_BYTES * (len(self._names) + len(self._cold))
 
     def note(self) -> bool:
         """After a hook: renews the TTL of changed entries; returns whether the hook wrote."""

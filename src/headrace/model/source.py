@@ -116,6 +116,8 @@ class Change(msgspec.Struct, frozen=True):
     """Its name in `accept_changed=`; the stream's name if it has none."""
     told_only: bool = False
     """Whether the change is harmless, and only reported: reading continues."""
+    then: str = ""
+    """"reading then goes on at ...": what accepting it does; "" for what it does with a file."""
 
 
 class Reading(msgspec.Struct):
@@ -253,6 +255,9 @@ class Source(ABC):
     """Whether `splits` and their ends are known for good when the pipeline starts."""
     rereads: bool = True
     """Whether it can read committed input again, until that is released."""
+    schema: Any = None
+    """The columns of its values, as `schema=` of `p.read` takes them, if the source was given
+    them."""
 
     def prepare(self, workspace: Workspace) -> None:
         """Called once on the driver before the first plan of a run."""
@@ -304,7 +309,10 @@ class Source(ABC):
         return True
 
     def settle(self, split: str, position: int) -> None:
-        """Epochs up to `position` are committed: no run reads records before it again."""
+        """Epochs up to `position` are committed: no new plan reads records before it.
+
+        A replay or a repair may, until they are released.
+        """
 
     def release(self, split: str, position: int) -> None:
         """No kept epoch reads before `position`: the source may delete earlier data for ever."""

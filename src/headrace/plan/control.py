@@ -25,6 +25,7 @@ UNKNOWN = "unknown"
 PAUSE, RESUME, STOP, RESCALE = "pause", "resume", "stop", "rescale"
 SAVEPOINT, DROP_SAVEPOINT = "savepoint", "drop-savepoint"
 DEPLOY, ROLLBACK = "deploy", "rollback"
+COMPACT, MAKE_DURABLE = "compact", "checkpoint"
 
 ASKED, STOPPED = "asked", "stopped"
 """The states of a stop: an outcome has taken it; the leader has completed it."""
@@ -117,6 +118,8 @@ class ControlState(msgspec.Struct, frozen=True):
     stop: str = ""
     """"" (none), "asked" (taken, not completed) or "stopped"."""
     savepoints: dict[str, Savepoint] = {}
+    compact: dict[str, int] = {}
+    """Computation -> the epoch up to which all its segments are to be merged, as a request asks."""
 
     def with_outcome(self, outcome: Outcome, kept: int) -> ControlState:
         """The state after one more outcome; `kept`: how many are remembered."""

@@ -26,6 +26,8 @@ class Counters(msgspec.Struct, gc=False):
     """Records that a source read into a stream, or that reached a keyed computation."""
     shed_of: dict[str, int] = {}
     """Records that overloaded slots have dropped, by the stream they came from."""
+    late_of: dict[str, int] = {}
+    """Late records by the computation that they were late for."""
 
     @property
     def shed(self) -> int:
@@ -56,7 +58,7 @@ class Counters(msgspec.Struct, gc=False):
 
 
 _NUMBERS = ("records", "hooks", "timers", "late", "dead", "behind", "unfired")
-_BY_NAME = ("metrics", "dead_of", "records_of", "shed_of")
+_BY_NAME = ("metrics", "dead_of", "records_of", "shed_of", "late_of")
 
 
 def summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:

@@ -7,10 +7,12 @@ import msgspec
 from headrace.plan.control import Outcome
 from headrace.plan.elastic.decision import Decided
 from headrace.plan.elastic.figures import LoadFigures
-from headrace.plan.epoch import Commit, Plan, SplitState
+from headrace.plan.epoch import Adoption, Commit, Plan, SplitState
+from headrace.plan.interval.state import CommitInterval
 from headrace.plan.ledger import Ledger
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.shards import Shards
+from headrace.plan.state.applied import StoreMark
 
 
 class CommitBody(msgspec.Struct):
@@ -32,6 +34,8 @@ class CommitBody(msgspec.Struct):
     """The load since the last report, in commits of report epochs (K3)."""
     decided: Decided | None = None
     """What was decided about rings from the ledger after this commit (K4)."""
+    applied: StoreMark | None = None
+    """What the state store has and has synced (O4); None: there is none."""
 
 
 class VoidBody(msgspec.Struct):
@@ -59,6 +63,13 @@ class ControlBody(msgspec.Struct, omit_defaults=True):
     outcomes: list[Outcome] = []
     stopped: bool = False
     """Whether a stop that was taken is complete: the leader ends."""
+
+
+class CheckpointBody(msgspec.Struct):
+    """Adopts the fragments of a checkpoint where no commit is due (M3)."""
+
+    interval: CommitInterval
+    adoptions: list[Adoption]
 
 
 class RestoreBody(msgspec.Struct):

@@ -11,10 +11,12 @@ import msgspec
 from headrace.model.source import Range, Seen
 from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotLoad
+from headrace.plan.interval.state import CommitInterval
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.classes import Came, SegmentSlice, SlotBase, SlotLedger
 from headrace.plan.rings.refs import Reclassed, RingRef
 from headrace.plan.rings.wanted import Move
+from headrace.plan.state.applied import AppliedBase
 from headrace.plan.watermarks import Histogram, Mark
 
 
@@ -98,6 +100,10 @@ class Plan(msgspec.Struct, frozen=True):
     """Computation -> the even ring that it begins with, or the object that holds a new version."""
     configured: dict[str, int] = {}
     """Computation -> `slots=` of a start that this plan carries out."""
+    state: str = ""
+    """The state store, as users call it, without user and password; "" for segments."""
+    written: bool = False
+    """Whether deltas that do not ride are written without a sync, to be durable later (M2)."""
 
     @property
     def records(self) -> int:
@@ -161,8 +167,17 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """How the slots came about, if the driver knows it; tasks do not get it."""
     mark_after_s: float = 0.0
     """After which time a slot says how far it has come; 0: never. It decides no output (P1)."""
+    eager: bool = False
+    """Whether the keys that a slot will soon need are loaded when it comes to a process cold. Like
+    the next one, it decides no output."""
+    cache_bytes: int | None = None
+    """How much memory the objects of keys may take in a process; None: the default."""
     answers: dict[str, bytes] | None = None
     """In a replay: label -> the logged answers of external systems, which are not called."""
+    applied: AppliedBase | None = None
+    """What the state store has; None: segments hold the state (O5)."""
+    repairs: tuple[str, ...] | None = None
+    """In a repair: the labels that run. They write their deltas and nothing else (M5)."""
 
     def base(self, computation: str, slot: int) -> SlotBase:
         """What a slot starts from."""
@@ -202,6 +217,8 @@ class SlotDelta(msgspec.Struct, frozen=True, gc=False):
     next_wall_timer: int | None = None
     rides: bool = False
     """Whether the segment's bytes are in the commit's log entry, and not in a file (M1)."""
+    written: bool = False
+    """Whether the segment is a file that is not durable yet (M2)."""
 
 
 class StagedFile(msgspec.Struct, frozen=True, gc=False):
@@ -247,6 +264,10 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """Of a reader: what identifies the input that it read, to detect a change."""
     load: SlotLoad | None = None
     """The load of a slot, if the plan asks for it (K1)."""
+    asks: bool = False
+    """Whether a hook asked for a checkpoint at the end of this epoch."""
+    missing: tuple[str, ...] = ()
+    """Segments of its base that it cannot reach and that were only written (M5)."""
     error: str | None = None
     """The class name and message of an error, if the work failed."""
     message: str = ""
@@ -329,6 +350,8 @@ class Commit(msgspec.Struct, frozen=True):
     """The nonce of the commit before it."""
     limits: dict[str, SlotLimit] | None = None
     """The limits of slots from the next plan on; None if they do not change (P7)."""
+    interval: CommitInterval | None = None
+    """What it says about the checkpoint interval; None where every epoch is durable (M)."""
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -337,3 +360,5 @@ class Drop(msgspec.Struct, frozen=True):
     computation: str
     slots: dict[int, tuple[SegmentSlice, ...]]
     reason: str = ""
+    whole: bool = False
+    """Whether it is all state of the computation."""

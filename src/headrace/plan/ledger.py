@@ -19,6 +19,7 @@ from headrace.plan.counters import Counters
 from headrace.plan.deploy.code import CodeState
 from headrace.plan.elastic.figures import LoadState
 from headrace.plan.epoch import (
+    Adoption,
     Commit,
     Drop,
     OutboxFile,
@@ -28,11 +29,13 @@ from headrace.plan.epoch import (
     SplitState,
     WatermarkBound,
 )
+from headrace.plan.interval.state import CommitInterval, IntervalState
 from headrace.plan.overload import SlotLimit
 from headrace.plan.rings.changes import RingChange
 from headrace.plan.rings.ledger import RingLedger
 from headrace.plan.rings.manifest import earliest
 from headrace.plan.rings.shards import Shards
+from headrace.plan.state.applied import AppliedState
 
 Rows = dict[tuple[str, str], Seen | None]
 
@@ -98,6 +101,10 @@ class Ledger(RingLedger):
     """What was asked of the pipeline, and decided (I)."""
     identity: str = ""
     """The id that the checkpoint got when it was restored; empty: that of its IDENTITY file."""
+    applied: AppliedState = AppliedState()
+    """The state store, and how far it is applied (O)."""
+    interval: IntervalState = IntervalState()
+    """Which epochs are durable, and which only written (M)."""
 
     # The fold -------------------------------------------------------------
 
@@ -105,6 +112,8 @@ class Ledger(RingLedger):
         """Applies the entry of a plan."""
         self.open_plan = plan
         self.wall = max(self.wall, plan.wall)
+        if self.applied.backend != plan.state:
+            self.applied = msgspec.structs.replace(self.applied, backend=plan.state)
         if plan.determinants:
             self.determinants, self.given_up = plan.determinants, plan.given_up
 
@@ -162,6 +171,7 @@ class Ledger(RingLedger):
         self.outs = {**self.outs, **commit.outs}
         self.newest = max(self.newest, commit.newest)
         self.limits = self.limits if commit.limits is None else commit.limits
+        self.interval = self.interval.committed(commit.epoch, commit.interval)
         for stream, splits in commit.splits.items():
             known = self.splits.get(stream, {})
             read = {split: _read_on(known.get(split), state) for split, state in splits.items()}
@@ -196,6 +206,13 @@ class Ledger(RingLedger):
     def dropped(self, drop: Drop, position: int) -> None:
         """Applies a drop by a person. A timer without state may become due: it finds nothing."""
         self.manifests.dropped(drop, self.epoch, position)
+        if drop.whole:
+            self.applied = self.applied.forgotten(drop.computation, self.epoch)
+
+    def kept(self, said: CommitInterval, adoptions: list[Adoption], position: int) -> None:
+        """Applies an entry that adopts the fragments of a checkpoint (M3)."""
+        self.manifests.kept(adoptions, position)
+        self.interval = self.interval.kept(said)
 
     def is_clear(self) -> bool:
         """Whether no cause of an external call by a voided plan can occur again."""
@@ -321,6 +338,7 @@ class Ledger(RingLedger):
             if old in mapping:
                 mapping[new] = mapping.pop(old)
         self.load = self.load.renamed(old, new)
+        self.applied = self.applied.renamed(old, new)
         self.rename_rings(old, new)
 
 

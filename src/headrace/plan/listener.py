@@ -1,6 +1,6 @@
 """Listeners of a run: any number of them, and all get the same events in the same order.
 
-1. `on_notice` and `on_epoch`, in the order of events, from the thread of the run;
+1. `on_notice`, `on_epoch` and `on_checkpoint`, in the order of events, from the thread of the run;
 2. at the end either `on_end` or `on_failure`, once.
 
 A listener cannot harm the run: if it raises, the error is logged, the other listeners get a notice
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from headrace.plan.progress import EpochProgress, Notice, RunSummary
+from headrace.plan.progress import CheckpointProgress, EpochProgress, Notice, RunSummary
 
 _logger = logging.getLogger("headrace.run")
 
@@ -25,6 +25,9 @@ class Listener:
 
     def on_epoch(self, progress: EpochProgress) -> None:
         """An epoch is committed and delivered."""
+
+    def on_checkpoint(self, progress: CheckpointProgress) -> None:
+        """The state of a slot is durable; called where `checkpoint_every=` is more than 1."""
 
     def on_notice(self, notice: Notice) -> None:
         """Something happened between epochs, such as an outage."""
@@ -62,25 +65,30 @@ class Listeners:
     """All listeners of one run."""
 
     def __init__(self, pipeline: str, listeners: Sequence[Listener] = ()) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._listeners = tuple(listeners)
         self._take_notices = any(type(x).on_notice is not Listener.on_notice for x in listeners)
         self._reported: set[tuple[int, str]] = set()
         """(number of a listener, method) whose failure was reported; each is reported once."""
+        self.board: Listener | None = None
+        """Gets epochs, notices and the end first. It shows nothing: notices are logged anyway."""
 
     def __bool__(self) -> bool:
-        return bool(self._listeners)
+        return bool(self._listeners) or self.board is not None
 
     def epoch(self, progress: EpochProgress) -> None:
         """Reports that an epoch is committed and delivered."""
         self._each("on_epoch", lambda listener: listener.on_epoch(progress))
 
+    def checkpoint(self, progress: CheckpointProgress) -> None:
+        """Reports that the state of a slot is durable."""
+        self._each("on_checkpoint", lambda listener: listener.on_checkpoint(progress))
+
     def notice(self, kind: str, text: str) -> None:
         """Reports an event between epochs. It is logged if no listener takes notices."""
-        notice = Notice(self._pipeline, kind, text)
-        if self._take_notices:
-            self._each("on_notice", lambda listener: listener.on_notice(notice))
-        else:
+        notice = Notice(self.pipeline, kind, text)
+        self._each("on_notice", lambda listener: listener.on_notice(notice))
+        if not self._take_notices:
             self._log(notice)
 
     def end(self, summary: RunSummary) -> None:
@@ -93,6 +101,11 @@ class Listeners:
 
     def _each(self, method: str, call: Callable[[Listener], None]) -> None:
         failed: list[tuple[int, Exception]] = []
+        if self.board is not None:
+            try:
+                call(self.board)
+            except Exception as error:
+                _logger.debug("the status board raised in %s: %s", method, error)
         for place, listener in enumerate(self._listeners):
             try:
                 call(listener)
@@ -109,7 +122,7 @@ class Listeners:
             f"listener {name} raised in {method}: {type(error).__name__}: {error}. The run goes "
             "on; further errors of it there are not reported"
         )
-        notice = Notice(self._pipeline, "listener", text)
+        notice = Notice(self.pipeline, "listener", text)
         self._log(notice, error)
         for other, listener in enumerate(self._listeners):
             if other == place:
@@ -121,4 +134,4 @@ class Listeners:
 
     def _log(self, notice: Notice, error: Exception | None = None) -> None:
         level = logging.WARNING if notice.kind in _WARNINGS else logging.INFO
-        _logger.log(level, "%s: %s", self._pipeline, notice.text, exc_info=error)
+        _logger.log(level, "%s: %s", self.pipeline, notice.text, exc_info=error)

@@ -13,15 +13,24 @@ from headrace.errors import InvalidPipeline
 from headrace.model.values.time import Duration, duration
 from headrace.pipeline.graph.graph import CARRY, SHED
 from headrace.plan.elastic.settings import EVEN, OFF, POLICIES, Scale, scale_of
+from headrace.plan.interval.cadence import EPOCHS_MAX, Cadence
 from headrace.plan.listener import EpochCallback, Listener, NoticeCallback
 from headrace.plan.progress import EpochProgress, Notice
+from headrace.plan.state.applied import SEGMENTS
+from headrace.plan.state.choice import StateChoice, check_state, refuse_with_interval
 
 SHORT_RECORDS_MAX = 20_000
 """Up to this many records the driver itself reads and routes an epoch: the short way."""
 LOCAL_CACHE_BYTES = 10**9
 """How many bytes an executor may copy from the store to its own disk, by default."""
+LAZY, EAGER = "lazy", "eager"
 LEASE_S_MIN = 0.2
 """A shorter lease would lapse while a busy machine does something else."""
+
+SECONDS_MAX = 3600.0
+"""The longest interval between two checkpoints: lost state is made again from the last one."""
+COMMITTED, DURABLE = "committed", "durable"
+"""When sinks get an epoch (`deliver=`)."""
 
 AnyPath = str | os.PathLike[str]
 
@@ -43,8 +52,14 @@ class RunOptions(TypedDict, total=False):
     straggler_after: Duration | None
     overload: str
     retain_epochs: int
+    state: str
+    checkpoint_every: int | str
+    deliver: str
+    accept_repairs: bool
     replicas: int
     local_cache: int | str
+    state_cache: int | str
+    recovery: str
     standby: bool
     lease: Duration
     stuck_after: Duration | None
@@ -79,9 +94,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
     retain_epochs: int = 16
     """How many commits to keep: one more than the number of epochs that can be replayed."""
+    state: StateChoice = StateChoice()
+    """Where fields and map entries are kept."""
+    checkpoint_every: Cadence = Cadence()
+    """How often state that does not ride is made durable."""
+    deliver: str = COMMITTED
+    """When sinks get an epoch: when it is committed, or when its state is durable."""
+    accept_repairs: bool = False
+    """Whether lost state may be replaced by another result than the committed one."""
     replicas: int = 0
     local_cache_bytes: int = LOCAL_CACHE_BYTES
     """How many bytes an executor may copy from the store to its own disk."""
+    state_cache_bytes: int | None = None
+    """How much memory the objects of keys may take in a Python worker; None: the default."""
+    recovery: str = LAZY
+    """What a slot loads when it comes to a process cold: nothing (lazy), or the keys that it will
+    soon need (eager)."""
     standby: bool = False
     listens: bool = True
     """Whether the leader reads requests from the store."""
@@ -132,6 +160,8 @@ def check_options(given: RunOptions) -> Options:
     retain_epochs = given.get("retain_epochs", 16)
     if type(retain_epochs) is not int or retain_epochs < 1:
         raise InvalidPipeline(f"retain_epochs= is a number from 1 on, not {retain_epochs!r}")
+    state, every = check_state(given.get("state", SEGMENTS)), given.get("checkpoint_every", 1)
+    refuse_with_interval(state, checkpoint_every(every))
     lease = given.get("lease", "3s")
     lease_s = duration(lease, what="lease=") / 1e6
     if lease_s < LEASE_S_MIN:
@@ -149,8 +179,14 @@ def check_options(given: RunOptions) -> Options:
         straggler_s=_straggler_s(given, epoch_target_s),
         overload=_overload(given),
         retain_epochs=retain_epochs + 1,  # an epoch starts from the state of the one before
+        state=state,
+        checkpoint_every=checkpoint_every(every),
+        deliver=_deliver(given),
+        accept_repairs=given.get("accept_repairs", False),
         replicas=replicas,
         local_cache_bytes=byte_size(given.get("local_cache", LOCAL_CACHE_BYTES), "local_cache="),
+        state_cache_bytes=_state_cache(given),
+        recovery=_recovery(given),
         standby=given.get("standby", False),
         lease_s=lease_s,
         stuck_s=_seconds(given.get("stuck_after", "10m"), "stuck_after="),
@@ -190,6 +226,42 @@ def _overload(given: RunOptions) -> str:
             "option of a computation: compute(..., overload=shed(priority=...))"
         )
     return overload
+
+
+def _recovery(given: RunOptions) -> str:
+    recovery = given.get("recovery", LAZY)
+    if recovery not in (LAZY, EAGER):
+        raise InvalidPipeline(f'recovery= is "lazy" or "eager", not {recovery!r:.80}')
+    return recovery
+
+
+def _state_cache(given: RunOptions) -> int | None:
+    if "state_cache" not in given:
+        return None
+    return byte_size(given["state_cache"], "state_cache=")
+
+
+def checkpoint_every(given: int | str) -> Cadence:
+    """How often state is made durable: a number of epochs, or a time such as "10s"."""
+    if isinstance(given, str) and given.isdigit():
+        given = int(given)
+    if type(given) is int and 1 <= given <= EPOCHS_MAX:
+        return Cadence(given)
+    if isinstance(given, str):
+        seconds = duration(given, what="checkpoint_every=") / 1e6
+        if 0 < seconds <= SECONDS_MAX:
+            return Cadence(None, seconds)
+    raise InvalidPipeline(
+        f"checkpoint_every= is a number of epochs from 1 to {EPOCHS_MAX:,}, or a time of at most "
+        f"an hour such as '10s', not {given!r:.80}"
+    )
+
+
+def _deliver(given: RunOptions) -> str:
+    deliver = given.get("deliver", COMMITTED)
+    if deliver not in (COMMITTED, DURABLE):
+        raise InvalidPipeline(f'deliver= is "committed" or "durable", not {deliver!r:.80}')
+    return deliver
 
 
 def _names(given: AnyPath | Sequence[AnyPath]) -> tuple[str, ...]:

@@ -53,6 +53,53 @@ class StoreUse(msgspec.Struct, frozen=True):
         )
 
 
+class Phases(msgspec.Struct, frozen=True, array_like=True):
+    """How long each act of an epoch took, in seconds."""
+
+    plan: float = 0.0
+    """Deciding the plan and writing it; the plan that a commit carries is written with that."""
+    job: float = 0.0
+    """The job, all its attempts together."""
+    judge: float = 0.0
+    """Comparing its reports."""
+    commit: float = 0.0
+    deliver: float = 0.0
+    """Giving rows to sinks."""
+
+
+class ComputationProgress(msgspec.Struct, frozen=True):
+    """One computation, or the stream of a source. Counts are since this run began."""
+
+    records: int = 0
+    """Records that reached it, or that were read. Computations without a key do not count them."""
+    bytes: int = 0
+    """Bytes of records that reached it, as they were measured."""
+    busy_s: float = 0.0
+    """How long its slots were busy, together, as it was measured."""
+    watermark: int = 0
+    """Its input watermark, microseconds."""
+    state_bytes: int = 0
+    """Bytes of its state; known some seconds late."""
+    hits: int = 0
+    """Objects of keys that were in memory, as it was counted."""
+    misses: int = 0
+    late: int = 0
+    dead: int = 0
+    slots: int = 0
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A dead letter in short."""
+
+    epoch: int
+    owner: str
+    """The computation, or the stream of a source, whose policy sent it."""
+    error: str
+    stream: str = ""
+    key: str = ""
+    value: str = ""
+
+
 class EpochProgress(msgspec.Struct, frozen=True):
     """One committed epoch, for progress views and tests."""
 
@@ -84,6 +131,62 @@ class EpochProgress(msgspec.Struct, frozen=True):
     """Records that overloaded slots have carried over into the next epoch."""
     shed: dict[str, int] = {}
     """Stream -> records of it that overloaded slots have dropped since this run began."""
+    phases: Phases = Phases()
+    attempts: int = 1
+    """How often its job was run."""
+    voids: int = 0
+    """Plans that were voided since this run began."""
+    backlog: int | None = None
+    """About how many records wait to be read; None if a source cannot say."""
+    computations: dict[str, ComputationProgress] = {}
+    """Computation, or stream of a source -> its figures."""
+    letters: tuple[DeadLetter, ...] = ()
+    """Some dead letters of the epoch, as examples; there may be more."""
+
+    def with_figures(
+        self,
+        *,
+        phases: Phases,
+        attempts: int,
+        voids: int,
+        backlog: int | None,
+        computations: dict[str, ComputationProgress],
+        letters: tuple[DeadLetter, ...],
+    ) -> EpochProgress:
+        """The same, with what only the driver knows."""
+        return msgspec.structs.replace(
+            self,
+            phases=phases,
+            attempts=attempts,
+            voids=voids,
+            backlog=backlog,
+            computations=computations,
+            letters=letters,
+        )
+
+
+class CheckpointProgress(msgspec.Struct, frozen=True):
+    """The state of one slot became durable with a checkpoint (`checkpoint_every=`).
+
+    Times are wall times in seconds.
+    """
+
+    pipeline: str
+    computation: str
+    slot: int
+    epoch: int
+    """The epoch of the checkpoint: the slot's state up to here is durable."""
+    hash: str
+    """The digest of what was written."""
+    bytes: int
+    queued: float
+    """When it was asked for."""
+    started: float
+    """When its deltas began to be merged."""
+    durable: float
+    """When it was on disk, or ready to be written with the entry of the log that it rides in."""
+    adopted: float
+    """When the log said so: from here on the deltas are not needed."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -93,7 +196,7 @@ class Notice(msgspec.Struct, frozen=True):
     kind: str
     """away, back (an outage), paused, resumed (by a request), standby, leading, doubt (a likely
     mistake), listener (one has raised), balancer, scaler (a decision about rings, and why),
-    overload (a slot gets a limit, or loses it)."""
+    overload (a slot gets a limit, or loses it), repair (lost state is made again)."""
     text: str
 
 
@@ -125,6 +228,8 @@ class Status(msgspec.Struct, frozen=True):
     """Stream -> records of it that overloaded slots have dropped."""
     limits: dict[str, int] = {}
     """Overloaded slot, as computation/slot -> how many records it processes in an epoch."""
+    stuck: bool = False
+    """Whether the loop has made no step for longer than `stuck_after=`, outside of jobs."""
 
 
 def counted(number: int, what: str) -> str:

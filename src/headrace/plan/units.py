@@ -31,6 +31,11 @@ def labels_of(topology: Topology, order: WorkOrder, host: str) -> list[str]:
     return [slot_label(host, slot) for slot in slots_of(order, host)]
 
 
+def runs(order: WorkOrder, label: str) -> bool:
+    """Whether a unit of work runs: all do, except in a repair (M5)."""
+    return order.repairs is None or label in order.repairs
+
+
 def slots_of(order: WorkOrder, computation: str) -> list[int]:
     """The slots of a computation in this epoch, in order."""
     return sorted(order.bases[computation])

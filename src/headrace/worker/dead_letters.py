@@ -19,6 +19,7 @@ from headrace.model.values.keys import decode_key
 from headrace.model.values.rows import Rows
 from headrace.model.values.shown import encodable, shown
 from headrace.pipeline.graph.graph import Node, To
+from headrace.plan.elastic.load import LetterNote, SlotNote
 from headrace.plan.epoch import ReadTask
 from headrace.plan.progress import counted
 from headrace.worker.exchange.emitter import Emitter
@@ -26,6 +27,10 @@ from headrace.worker.watching.tracebacks import trace_of
 from headrace.worker.watching.watchdog import HookTimeout
 
 Letter = dict[str, object]
+
+NOTED_MAX = 2
+"""How many dead letters of a unit of work are noted for people, in each epoch."""
+NOTED_LENGTH = 200
 
 
 class FailedHook(Exception):
@@ -104,9 +109,27 @@ def send(
             f"{policy.stream!r} in one epoch; the last one: {letter.get('error')}. This "
             "epoch had no effect: fix the input, or raise limit="
         )
+    if sent <= NOTED_MAX:
+        _note(emitter, owner, letter)
     rows = Rows.of([_sendable(letter)], [timestamp])
     rows.origins = pa.array([origin], pa.binary())
     emitter.emit(policy.stream, rows)
+
+
+def _note(emitter: Emitter, owner: str, letter: Letter) -> None:
+    """Notes a dead letter for people who look at the run (K2); only a note, so it may be lost."""
+    texts = [
+        "" if (given := letter.get(name)) is None else _in_short(given)
+        for name in ("error", "stream", "key", "value")
+    ]
+    noted = LetterNote(owner, *texts)
+    epoch = emitter.order.plan.epoch
+    emitter.runtime.note(SlotNote(epoch, emitter.label, 0, letters=(noted,)))
+
+
+def _in_short(given: object) -> str:
+    text = encodable(given) if isinstance(given, str) else shown(given)
+    return text if len(text) <= NOTED_LENGTH else f"{text[: NOTED_LENGTH - 3]}..."
 
 
 def _sendable(letter: Letter) -> Letter:

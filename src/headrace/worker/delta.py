@@ -36,7 +36,8 @@ def write_delta(run: SlotRun) -> tuple[SlotDelta, int | None]:
     next_wall = indexes[WALL].earliest_time(changes[WALL])
     segment, size, rides = _write_segment(run) if run.cells else (None, 0, False)
     run.slot.leave(segment, changes, run.objects)
-    return SlotDelta(segment, len(run.cells), size, next_event, next_wall, rides), oldest
+    written = segment is not None and not rides and run.order.plan.written
+    return SlotDelta(segment, len(run.cells), size, next_event, next_wall, rides, written), oldest
 
 
 def _write_segment(run: SlotRun) -> tuple[str, int, bool]:
@@ -45,7 +46,7 @@ def _write_segment(run: SlotRun) -> tuple[str, int, bool]:
     epoch = run.order.plan.epoch
     name = paths.content_name(epoch, emitter.label, digest_of(data), ".arrow")
     segment = f"{paths.state_directory(run.node.name)}/{name}"
-    rides = emitter.keep(segment, data)
+    rides = emitter.keep(segment, data, delta=True)
     if rides:  # the next task of the slot, here or nearby, need not read the log for it
         emitter.runtime.cache.keep(emitter.runtime.store, segment, data)
         emitter.runtime.store.keep_near(segment, data)

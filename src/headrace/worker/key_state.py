@@ -15,12 +15,20 @@ import msgspec
 from headrace.errors import IncompatibleState
 from headrace.model.computation import Computation
 from headrace.model.map import Map
+from headrace.model.migrated_maps import (
+    EntriesOfMap,
+    MigratedEntries,
+    StoredEntries,
+    shown_entries,
+    taken_over,
+)
 from headrace.model.state import Field
 from headrace.model.values.codec import decode_value
 from headrace.model.values.keys import decode_key, hash_key
 from headrace.model.values.shown import shown
 from headrace.model.values.time import END
 from headrace.state.backend import Stored
+from headrace.state.objects import OBJECT_BYTES
 from headrace.state.segment import Cell
 from headrace.worker.cells import dropped_field_cell, entry_cells, field_cell, is_written
 from headrace.worker.runtime import Live
@@ -29,7 +37,7 @@ from headrace.worker.runtime import Live
 class KeyState:
     """The object of one key, with the stored bytes from which it was created."""
 
-    __slots__ = ("dropped", "expires", "object", "stored", "until", "written")
+    __slots__ = ("dropped", "expires", "migrated", "object", "stored", "until", "written")
 
     def __init__(
         self,
@@ -41,6 +49,8 @@ class KeyState:
         self.object = obj
         self.dropped = dropped
         """Stored fields that do not exist after a migration."""
+        self.migrated: MigratedEntries = {}
+        """After a migration: the entries of maps, which are all written again."""
         self.stored = stored
         self.expires = expires
         """For each field with a TTL: when its value expires."""
@@ -48,6 +58,18 @@ class KeyState:
         """The stored version of `expires`."""
         self.written: dict[str, bytes] = {}
         """For each field whose writes are observed: its bytes at the last write in this epoch."""
+
+    def weigh(self) -> tuple[int, bool]:
+        """About how much memory it takes, and whether its key has no state, as far as known."""
+        weight, empty = OBJECT_BYTES, not self.stored
+        for data in self.stored.values():
+            weight += 2 * len(data)  # the bytes, and the value that was decoded from them
+        if len(self.stored) < len(self.object.__dict__):
+            for value in self.object.__dict__.values():
+                if type(value) is Map:
+                    weight += value.weight()
+                    empty = False
+        return weight, empty
 
 
 def load(live: Live, key: bytes, stored: Stored) -> KeyState:
@@ -59,6 +81,8 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     attributes: dict[str, Any] = {}
     obj.__dict__ = attributes
     version = shape.options.version
+    if not stored.version and version > 1:
+        stored.version = stored.entries_version(key)
     if stored.version > version:
         raise IncompatibleState(
             f"computation {live.node.name!r}, key {decode_key(key)!r}: the state was written by "
@@ -68,9 +92,16 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     kept: dict[str, bytes] = {}
     expires: dict[str, int] = {}
     dropped: tuple[str, ...] = ()
+    migrated: MigratedEntries = {}
     migrating = 0 < stored.version < version
     if migrating:
-        dropped = _migrate(live, key, stored, attributes, kept, expires)
+        names = stored.map_names(key)
+        maps: dict[str, StoredEntries] = {
+            name: dict(stored.map_of(key, name).scan(None, None)) for name in names
+        }
+        new = _migrated(live, stored, maps)
+        dropped = _migrate(live, key, stored, new, attributes, kept, expires)
+        migrated = _migrate_maps(live, key, stored, new, maps)
     else:
         for field in shape.plain:
             cell = stored.fields.get(field.name)
@@ -85,11 +116,12 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
             if field.ttl_us is not None:
                 expires[field.name] = cell[1]
     for field in shape.maps:
-        if stored.fields.get(field.name) is not None:
+        if stored.fields.get(field.name) is not None and not migrating:
             raise unfit(live, key, field, TypeError("it is a field, not a Map"))
+        source = stored.map_of(key, field.name)
         attributes[field.name] = Map(
             field.codec,
-            stored.map_of(key, field.name),
+            EntriesOfMap(field.name, migrated) if migrating else source,
             field.ttl_us,
             watched=shape.options.ttl_us is not None,
             name=f"{shape.cls.__qualname__}.{field.name}",
@@ -97,6 +129,7 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
         )
     state = KeyState(obj, kept, expires, dropped)
     if migrating:
+        state.migrated = migrated
         for field in shape.plain:
             # A migration is not a write, so it renews no TTL. A field with a TTL and without an
             # end starts its TTL at the first hook.
@@ -106,22 +139,58 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     return state
 
 
+def _migrated(live: Live, stored: Stored, maps: dict[str, StoredEntries]) -> dict[str, Any]:
+    """Calls `migrate` of the class, which turns old fields and maps into new ones.
+
+    It does not see expired values. A map that it does not return stays as it is.
+    """
+    old = {name: decode_value(data) for name, (data, _) in _living(stored).items()}
+    shown = {name: shown_entries(entries, stored.clock) for name, entries in maps.items()}
+    shown = {name: entries for name, entries in shown.items() if entries and name not in old}
+    new = dict(live.shape.cls.migrate(old | shown, stored.version)) if old or shown else {}
+    for field in live.shape.maps:
+        if field.name not in new and field.name in shown:
+            new[field.name] = shown[field.name]
+    return new
+
+
+def _migrate_maps(
+    live: Live, key: bytes, stored: Stored, new: dict[str, Any], maps: dict[str, StoredEntries]
+) -> MigratedEntries:
+    """Takes maps from what `migrate` has returned; all entries are written again."""
+    found: MigratedEntries = {
+        (name, entry): (None, END) for name, entries in maps.items() for entry in entries
+    }
+    for field in live.shape.maps:
+        before = maps.get(field.name, {})
+        try:
+            entries = taken_over(field, new.get(field.name, {}), before, stored.clock)
+        except (TypeError, msgspec.ValidationError) as error:
+            raise unfit(live, key, field, error) from None
+        found.update({(field.name, entry): cell for entry, cell in entries.items()})
+    return found
+
+
+def _living(stored: Stored) -> dict[str, tuple[bytes, int]]:
+    cells = stored.fields.items()
+    return {name: cell for name, cell in cells if cell is not None and cell[1] > stored.clock}
+
+
 def _migrate(
     live: Live,
     key: bytes,
     stored: Stored,
+    new: dict[str, Any],
     attributes: dict[str, Any],
     kept: dict[str, bytes],
     expires: dict[str, int],
 ) -> tuple[str, ...]:
-    """Calls `migrate` of the class, which turns old fields into new ones; all are written again.
+    """Takes fields from what `migrate` has returned; all are written again.
 
-    `migrate` does not see expired values. A field that keeps its name keeps the end of its TTL.
+    A field that keeps its name keeps the end of its TTL.
     """
     cells = {name: cell for name, cell in stored.fields.items() if cell is not None}
-    living = {name: cell for name, cell in cells.items() if cell[1] > stored.clock}
-    old = {name: decode_value(data) for name, (data, _) in living.items()}
-    new = live.shape.cls.migrate(old, stored.version) if old else {}
+    living = _living(stored)
     for field in live.shape.plain:
         if field.name not in new:
             attributes[field.name] = field.fresh()
@@ -275,11 +344,16 @@ def changes(live: Live, key: bytes, state: KeyState, time: int) -> Iterator[Cell
     for name in state.dropped:
         yield dropped_field_cell(hash_key(key), key, name, time, version)
     state.dropped = ()
+    moved, state.migrated = state.migrated, {}
     for field in shape.maps:
         changed = list(_map_of(live, state, field).take_changes())
-        if changed:
+        if moved:
+            moved.update({(field.name, entry): (now, end) for entry, now, end in changed})
+        elif changed:
             where = hash_key(key) if where is None else where
             yield from entry_cells(where, key, field.name, changed, time, version)
+    for (name, entry), (now, end) in moved.items():
+        yield from entry_cells(hash_key(key), key, name, [(entry, now, end)], time, version)
     state.written.clear()
 
 

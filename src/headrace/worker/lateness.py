@@ -24,8 +24,7 @@ def keep_on_time(emitter: Emitter, node: Node, rows: Rows, before: int) -> Rows:
     count = int(late.sum())
     if not count:
         return rows
-    if node.template.counts_late:
-        emitter.counters.late += count
+    _count(emitter, node, count)
     if node.late == "process":
         return rows
     if isinstance(node.late, To):
@@ -54,9 +53,15 @@ def keep_combined_on_time(emitter: Emitter, node: Node, parcel: Parcel) -> Parce
     Late rows that are not dropped are combined with the others.
     """
     late = parcel.rows.timestamps < oldest_on_time(emitter.order.ins.get(node.name, 0))
-    if node.template.counts_late:
-        emitter.counters.late += int(late.sum())
+    _count(emitter, node, int(late.sum()))
     if node.late != "drop" or not late.any():
         return parcel
     kept = np.flatnonzero(~late)
     return Parcel(parcel.keys, parcel.codes[kept], parcel.rows.take(kept), parcel.key_column)
+
+
+def _count(emitter: Emitter, node: Node, late: int) -> None:
+    if late and node.template.counts_late:
+        counters = emitter.counters
+        counters.late += late
+        counters.late_of[node.name] = counters.late_of.get(node.name, 0) + late

@@ -10,25 +10,26 @@ simulator call `run_level` directly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Report, SlotDelta, WorkOrder
-from headrace.plan.units import slot_label, slots_of_task
+from headrace.plan.units import runs, slot_label, slots_of_task
 from headrace.plan.watermarks import FINAL, Mark
+from headrace.state.backends.applied_view import AppliedView, Overtaken
 from headrace.worker.delta import write_delta
 from headrace.worker.exchange.controls import ControlRows
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.exchange.envelope import Envelope, Header, address_rows
-from headrace.worker.exchange.inputs import Received
+from headrace.worker.exchange.inputs import Received, Torn
 from headrace.worker.garbage import seldom_collecting
 from headrace.worker.lateness import keep_arrival_on_time
 from headrace.worker.overload.carried import waiting_of
 from headrace.worker.overload.limit import within_limit
-from headrace.worker.prefetch import prefetch_pieces
+from headrace.worker.prefetch import load_ahead, prefetch_pieces
 from headrace.worker.records.slot import run_records
 from headrace.worker.runtime import Runtime
 from headrace.worker.slot_run import Arrival, SlotRun, open_slot_run
@@ -63,12 +64,13 @@ def run_level(
             node = topology.keyed[name]
             emitter = Emitter(runtime, order, name, slot_label(name, slot))
             work = partial(_run, emitter, node, slot, received)
-            with measuring(runtime, plan.epoch, emitter.label):
+            with measuring(runtime, plan.epoch, emitter.label, received.bytes_of(node, slot)):
                 rows = run_unit(emitter, number, controls, work)
             yield from address_rows(topology, plan, level, rows)
         received.free(slot)
     yield from address_rows(topology, plan, level, controls.rows())
-    prefetch_pieces(runtime, order, level, number)
+    if order.repairs is None:
+        prefetch_pieces(runtime, order, level, number)
 
 
 def _work_of(
@@ -78,7 +80,8 @@ def _work_of(
     names: dict[int, list[str]] = {}
     for name in topology.levels[level]:
         for slot in slots_of_task(order, name, number):
-            names.setdefault(slot, []).append(name)
+            if runs(order, slot_label(name, slot)):
+                names.setdefault(slot, []).append(name)
     yield from sorted(names.items())
 
 
@@ -90,6 +93,9 @@ def _run(emitter: Emitter, node: Node, slot: int, received: Received) -> Report:
     # Each call of a hook per record may create a reference cycle, and each may be large.
     with seldom_collecting() if _is_table(node) else nullcontext():
         run = open_slot_run(emitter, node, slot, now=mark.value)
+        ahead = emitter.order.repairs is None and emitter.order.applied is None
+        if run.slot.cold and emitter.order.eager and ahead:
+            load_ahead(run)
         waiting = waiting_of(runtime, emitter.order, node, slot)
         delta, hold = _run_hooks(run, waiting, arrivals)
     in_cycle = node.name in topology.in_cycle
@@ -117,15 +123,36 @@ def _run_hooks(
     run.emitter.counters.records += sum(len(a.parcel.rows) for a in arrivals)
     arrivals = within_limit(run, waiting, arrivals)
     emitter, records = run.emitter, sum(len(a.parcel.rows) for a in arrivals)
-    with (
-        emitter.runtime.watched(emitter.order, emitter.label, emitter.counters, records),
-        measuring_records(emitter.runtime),
-    ):
+    watched = emitter.runtime.watched(emitter.order, emitter.label, emitter.counters, records)
+    with _reading_one_moment(run), watched, measuring_records(emitter.runtime):
         if run.live.shape.takes_table:
             run_tables(run, arrivals)
         else:
             run_records(run, arrivals)
     return write_delta(run)
+
+
+@contextmanager
+def _reading_one_moment(run: SlotRun) -> Iterator[None]:
+    """While hooks run: raises Torn if the state store was not at the slot's epoch throughout (O5).
+
+    An error of a hook may come from what it should not have seen, so the store is asked first. And
+    a try that counts for nothing leaves no object in the cache, so it is asked before the delta.
+    """
+    try:
+        yield
+    except Exception:
+        _check_moment(run)
+        raise
+    _check_moment(run)
+
+
+def _check_moment(run: SlotRun) -> None:
+    if isinstance(run.state, AppliedView):
+        try:
+            run.state.check()
+        except Overtaken as error:
+            raise Torn(str(error)) from None
 
 
 def _is_table(node: Node) -> bool:

@@ -29,6 +29,7 @@ from headrace.model.values.time import BEGINNING, LATEST
 from headrace.model.values.zones import columns_in_zone, zone_named
 from headrace.pipeline.graph.graph import Injector, To
 from headrace.plan.epoch import ReadTask, Report, WorkOrder
+from headrace.plan.units import runs
 from headrace.plan.watermarks import Mark
 from headrace.worker.dead_letters import send_unread
 from headrace.worker.exchange.controls import ControlRows
@@ -44,7 +45,7 @@ def run_reader(runtime: Runtime, order: WorkOrder, number: int) -> Iterator[Enve
     """Reads all ranges of one reader task. Each range is a unit of work."""
     topology, plan = runtime.topology, order.plan
     controls = ControlRows(topology, plan)
-    for read in plan.reads[number]:
+    for read in (read for read in plan.reads[number] if runs(order, read.label)):
         emitter = Emitter(runtime, order, read.stream, read.label)
         rows = run_unit(emitter, number, controls, partial(_read, emitter, read))
         yield from address_rows(topology, plan, 0, rows)

@@ -9,14 +9,14 @@ import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from headrace.errors import UserCodeError
+from headrace.errors import IncompatibleState, UserCodeError
 from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph.graph import Node
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import WorkOrder
-from headrace.state.backend import SegmentBackend, StateBackend
+from headrace.state.backend import OpenState, StateBackend
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.worker.watching.tracebacks import shortened
@@ -74,12 +74,14 @@ class Runtime:
         topology: Topology,
         store: Store,
         cache: WorkerCache,
-        backend: StateBackend | None = None,
+        opens: OpenState | None = None,
     ) -> None:
+        """`opens` opens the state store of a checkpoint; None: segments hold the state."""
         self.topology = topology
         self.store = store
         self.cache = cache
-        self.backend = SegmentBackend() if backend is None else backend
+        self._opens = opens
+        self._backends: dict[str, StateBackend] = {}
         self.watched: WatchSlot = unwatched
         """Entered while the hooks of a slot run. Spark's workers then mark how far it has come."""
         self.records_s = 0.0
@@ -95,6 +97,21 @@ class Runtime:
         """Removes and returns the notes of tasks that ran in this process."""
         notes, self._notes = self._notes, []
         return notes
+
+    def backend(self, order: WorkOrder) -> StateBackend | None:
+        """The state store of an order's checkpoint, as of the order; None: there is none."""
+        if order.applied is None:
+            return None
+        found = self._backends.get(order.checkpoint)
+        if found is None:
+            if self._opens is None:
+                raise IncompatibleState(
+                    f"epoch {order.plan.epoch} reads its state from {order.plan.state!r}, which "
+                    "this process was not given: start with the same state= as before"
+                )
+            found = self._backends[order.checkpoint] = self._opens(order.checkpoint)
+        found.follow(order.applied.place)
+        return found
 
     def live(self, node: Node) -> Live:
         """The live computation of a node; the first call sets it up."""

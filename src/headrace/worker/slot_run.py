@@ -15,8 +15,9 @@ from headrace.pipeline.graph.graph import Node
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.parcel import Parcel
 from headrace.state.backend import StateView
-from headrace.state.cache import OpenSlot
+from headrace.state.cache import WorkerCache
 from headrace.state.segment import Cell
+from headrace.state.slots import OpenSlot
 from headrace.state.view import CellId
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.runtime import Live
@@ -107,18 +108,24 @@ class SlotRun:
 def open_slot_run(emitter: Emitter, node: Node, slot: int, *, now: int) -> SlotRun:
     """Opens the slot's state as the last commit left it."""
     runtime, order = emitter.runtime, emitter.order
-    opened = runtime.cache.open(
+    # A repair opens the past: what is cached of the present stays.
+    cache = runtime.cache if order.repairs is None else WorkerCache()
+    opened = cache.open(
         runtime.store,
         order.checkpoint,
         node.name,
         slot,
         order.base(node.name, slot),
         ring_of(runtime.store, order, node.name).records(slot),
+        bytes_max=order.cache_bytes,
     )
     before = order.ins.get(node.name, 0)
     timers = TimerChanges(opened.indexes)
-    state = runtime.backend.open(node.name, opened.view)
     live = runtime.live(node)
+    state: StateView = opened.view
+    if (backend := runtime.backend(order)) is not None and order.applied is not None:
+        name = order.applied.names.get(node.name, node.name)
+        state = opened.over(backend, name, order.plan.epoch - 1, order.applied)
     return SlotRun(emitter, live, opened, state, before=before, now=now, timers=timers, number=slot)
 
 

@@ -12,7 +12,8 @@ This module owns the rules for timers. They are the same for records and for tab
 from __future__ import annotations
 
 from headrace.model.values.time import END
-from headrace.state.timeindex import Timed, TimeIndex
+from headrace.state.times.timeindex import Timed
+from headrace.state.times.windowed import WindowedIndex
 from headrace.state.view import CellId
 
 EVENT, WALL, HOLD, WAITING = "event", "wall", "hold", "waiting"
@@ -27,7 +28,7 @@ Changed = dict[tuple[str, CellId], Timed | None]
 class TimerChanges:
     """The changes of a task so far. Only this task sees them until its delta is committed."""
 
-    def __init__(self, indexes: dict[str, TimeIndex]) -> None:
+    def __init__(self, indexes: dict[str, WindowedIndex]) -> None:
         self.indexes = indexes
         self._keys: dict[bytes, Changed] = {}
 

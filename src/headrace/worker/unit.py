@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from headrace.errors import HeadraceError
+from headrace.errors import DeltaMissing, HeadraceError
 from headrace.model.values.shown import encodable
 from headrace.plan.epoch import CARRIED, Report
 from headrace.plan.units import TORN
@@ -75,6 +75,7 @@ def _run(
         riders=emitter.riders,
         counters=emitter.counters,
         determinants=emitter.answers,
+        asks=emitter.asks,
     )
     return sent, report
 
@@ -88,4 +89,5 @@ def _failed(emitter: Emitter, kind: str, error: Exception) -> Report:
         mark=UNBOUNDED,
         error=kind,
         message=encodable(str(error)),
+        missing=tuple(error.segments) if isinstance(error, DeltaMissing) else (),
     )

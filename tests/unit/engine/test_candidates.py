@@ -99,6 +99,20 @@ def test_a_hook_that_fails_is_found(world: World) -> None:
         prepared(world.follower(Unlucky))
 
 
+def test_a_computation_that_the_code_adds_is_tried_without_state(world: World) -> None:
+    running(world)
+    world.build = lambda p: p.compute(
+        First, inputs={"counts": str}, outputs="more", name="Added"
+    )  # fmt: skip
+    _, told = prepared(world.follower(Second))
+    assert "has run epochs 4, 5, 6 again" in told[2], told
+    world.build = lambda p: p.compute(
+        Unlucky, inputs={"counts": str}, outputs="more", name="Added"
+    )  # fmt: skip
+    with pytest.raises(UserCodeError, match=r"fails in epoch 4, .*Added.*a mistake"):
+        prepared(world.follower(Third))
+
+
 def test_what_is_refused_is_refused_first(world: World) -> None:
     running(world)
     with pytest.raises(IncompatibleState, match=r"the deploy is refused: computation 'C': field"):

@@ -9,9 +9,9 @@ from tests.unit.engine.support import driver_of, run
 from tests.unit.systems import FILES, Stopwatch
 
 from headrace import Checkpoint, Computation, Map, state
+from headrace.engine.history.epoch_at import kept_epochs
 from headrace.engine.leading.lease import DONE, Lease, LeaseKeeper, Pulse, write_lease
 from headrace.engine.replay.drop import drop_state
-from headrace.engine.replay.epoch_at import kept_epochs
 from headrace.errors import CorruptCheckpoint, Fenced, IncompatibleState
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology

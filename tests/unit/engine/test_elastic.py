@@ -11,7 +11,8 @@ from tests.unit.engine.support import Clock, Local, counting
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
-from headrace.engine.history.recovery import decode_body, recover
+from headrace.engine.history.recovery import recover
+from headrace.engine.history.shards import decode_body
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.log.entry import COMMIT
 from headrace.log.epochlog import EpochLog

@@ -220,7 +220,7 @@ def test_a_reader_goes_on_to_the_newest_commit_where_its_files_were_collected() 
     run(driver, 1)
     reader = Checkpoint(store)
     run(driver, 2)
-    for entry in reader._ledger.slots["Count"][0].entries:
+    for entry in reader._state.ledger.slots["Count"][0].entries:
         store.files.pop(entry.segment)
     newest = {name for slot in driver.ledger.slots["Count"].values() for name in slot.entries}
     kept = [entry for entry in newest if entry.segment in store.files]

@@ -30,6 +30,7 @@ from headrace.engine.leading.lease import (
     read_lease,
     write_lease,
 )
+from headrace.engine.leading.standby import READY, REHEARSALS
 from headrace.errors import Fenced, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.store.memory import MemoryStore
@@ -164,13 +165,29 @@ def test_a_standby_takes_over_when_the_lease_lapses_and_the_old_leader_is_fenced
     leader = begun(store, diary)
     job = standby_of(store, diary, told)
     assert job.wait(60).reason == "end"
-    texts = [notice.text for notice in told.notices]
+    texts = [notice.text for notice in told.notices if notice.text != READY]
     assert texts[0] == "standby: leader generation 1 is alive, epoch 5"
     assert "taking over" in texts[1] and texts[2].startswith("leading as generation 2, epoch 5")
     assert epochs_of(diary) == list(range(1, 22))
     with pytest.raises(Fenced):
         leader.step()
     assert read_lease(store).state == DONE  # type: ignore[union-attr]
+
+
+def test_a_standby_says_once_when_its_rehearsals_are_over() -> None:
+    store, diary, told = MemoryStore(), Diary(), Told()
+    begun(store, diary)
+    write_lease(store, Lease(1, 9, 1000.0, 5))
+    warmed: list[int] = []
+    job = standby_of(store, diary, told, warm=lambda: warmed.append(len(said(told))))
+    until(lambda: said(told))
+    assert warmed == [0] * REHEARSALS, "and not before the last of them"
+    job.stop()
+    assert len(said(told)) == 1
+
+
+def said(told: Told) -> list[str]:
+    return [notice.text for notice in told.notices if notice.text == READY]
 
 
 def test_of_several_standbys_one_leads_and_the_others_wait_and_end_with_it() -> None:

@@ -13,6 +13,7 @@ from headrace.errors import CorruptCheckpoint
 from headrace.limits import Limits
 from headrace.plan.counters import Counters
 from headrace.plan.epoch import Adoption, Commit, Drop, Plan, SlotDelta, WorkOrder
+from headrace.plan.interval.state import CommitInterval
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.classes import SegmentSlice
 from headrace.store.memory import MemoryStore
@@ -33,12 +34,20 @@ class Leader:
         self.writer = PartsWriter(self.store)
         self.plan = plan_of(self.ledger, SLOTS)
 
-    def commit(self, slots: list[int], adoptions: list[Adoption] = ()) -> None:
+    def commit(
+        self, slots: list[int], adoptions: list[Adoption] = (), *, written: bool = False
+    ) -> None:
         """The commit of the open plan: these slots have a delta."""
         epoch = self.plan.epoch
         ring = [*self.ledger.bases(self.plan, changes_in(self.ledger, self.plan))["C"]]
         deltas = {
-            slot: SlotDelta(f"s{epoch}.{slot}" if slot in slots else None, 1, 10, rides=slot == 1)
+            slot: SlotDelta(
+                f"s{epoch}.{slot}" if slot in slots else None,
+                1,
+                10,
+                rides=slot == 1,
+                written=written,
+            )
             for slot in ring
         }
         given = Commit(
@@ -104,6 +113,27 @@ def test_a_worker_that_has_nothing_or_is_behind_has_every_slot_after_one_order()
         leader.commit([4])
         leader.send()
     leader.read(behind)
+
+
+def test_fragments_that_an_entry_of_its_own_adopts_reach_a_worker() -> None:
+    """Also in the middle of an epoch, where the same plan is tried again after a repair (M3)."""
+    leader, reader = led(6)
+    leader.read(reader)
+    run = leader.ledger.slots["C"][2].entries[:3]
+    made = SegmentSlice("fragment", run[0].last_epoch, 3, 30)
+    adoption = Adoption("C", 2, tuple((each.segment, each.of) for each in run), made)
+    leader.ledger.kept(CommitInterval(checkpoint=run[0].last_epoch), [adoption], 99)
+    assert leader.ledger.slots["C"][2].entries[0] == made
+    leader.read(reader)
+    leader.read(PartsReader())
+
+
+def test_what_is_only_written_is_so_for_workers_too() -> None:
+    leader, reader = led(3)
+    leader.commit([0, 3], written=True)
+    leader.read(reader)
+    base = leader.order().bases["C"][3]
+    assert [entry.written for entry in base.entries] == [True]
 
 
 def test_a_part_does_not_list_all_slots() -> None:

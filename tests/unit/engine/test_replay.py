@@ -30,7 +30,7 @@ from headrace import (
     to,
 )
 from headrace.engine.driver.driver import Driver
-from headrace.engine.replay.epoch_at import kept_epochs
+from headrace.engine.history.epoch_at import kept_epochs
 from headrace.engine.replay.replay import replay_epoch
 from headrace.engine.upkeep.collection import collect, needed_by
 from headrace.engine.upkeep.pins import Pinned, pinned, pins_of

@@ -73,6 +73,18 @@ def test_an_entry_is_readable_text_with_the_bytes_behind_it() -> None:
     assert b"riders" not in store.files[paths.log_entry(3)]
 
 
+def test_what_repeats_itself_is_packed_and_comes_back() -> None:
+    """Small Arrow files are mostly schema, the same one in each."""
+    files = {named(data): data for data in (b"schema " * 300 + bytes([i]) for i in range(5))}
+    store = store_with(files)
+    stored = store.files[paths.log_entry(2)]
+    assert len(stored) < 1_000 < sum(map(len, files.values()))
+    for name, data in files.items():
+        found = map_named(store, name, 2)
+        assert found.to_pybytes() == data and found.parent is None
+    assert EpochLog(store).read(2) is not None
+
+
 def test_every_put_of_an_entry_has_the_same_bytes() -> None:
     """A2: a second put with other bytes could not be told from that of another driver."""
     puts: list[bytes] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Pipeline, UserCodeError, session, sources, tumbling
+from headrace import InvalidPipeline, Pipeline, UserCodeError, session, sources, tumbling
 from headrace.testing import CRASH, Harness
 
 
@@ -149,3 +149,69 @@ def test_ids_are_of_any_kind_and_a_missing_one_is_named():
     with Harness(changing()) as h, pytest.raises(UserCodeError, match="no value in 'name'"):
         h.send("in", {"nmae": "a", "n": 1, "t": 1})
         h.settle()
+
+
+ROWS = [
+    {"name": name, "n": n, "at": at, "t": 1}
+    for name, n, at in (
+        ("a", 5, 3), ("b", 5, 2), ("c", 7, 9), ("d", 5, 2), ("e", None, 1), ("f", 1, None),
+        ("g", 5, 1),
+    )
+]  # fmt: skip
+
+
+def ranked_by(by: Any, n: int, cut: int, rows: list[Any] = ROWS, **options: Any) -> list[Any]:
+    p = Pipeline("top")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    s.key_by().window(tumbling("10us")).top(n, by=by, **options)
+    with Harness(p) as h:
+        h.send("in", *rows[:cut])
+        h.send("in", *rows[cut:], CRASH)
+        h.end()
+        return [(row["rank"], row["name"]) for row in h.read("in.top")]
+
+
+@pytest.mark.parametrize("cut", [0, 3, 7])
+def test_rows_are_ranked_by_several_columns_the_largest_or_the_smallest_first(cut: int) -> None:
+    assert ranked_by(("n", "-at"), 4, cut) == [(1, "c"), (2, "g"), (3, "b"), (3, "d")]
+    assert ranked_by(("n", "at"), 2, cut) == [(1, "c"), (2, "a")]
+    assert ranked_by("-n", 1, cut) == [(1, "f")]
+    assert ranked_by(("-n", "at"), 2, cut) == [(1, "f"), (2, "a")]
+    assert ranked_by(("n", "-at", "-name"), 4, cut, numbered=True) == [
+        (1, "c"), (2, "g"), (3, "b"), (4, "d"),
+    ]  # fmt: skip
+    assert ranked_by(("n", "-at"), 3, cut, ties=True) == [(1, "c"), (2, "g"), (3, "b"), (3, "d")]
+
+
+@pytest.mark.parametrize("cut", [0, 2, 5])
+def test_columns_of_mixed_kinds_keep_the_order_over_kinds_in_every_column(cut: int) -> None:
+    values: list[Any] = [None, -0.0, 0.0, -(2**70), 2**70, "", "a", "a\x00", "a\x00b", "ab", [1]]
+    rows = [{"name": str(i), "n": 1, "at": v, "t": 1} for i, v in enumerate(values)]
+    up = [3, 1, 2, 4, 5, 6, 7, 8, 9, 10]
+    dice = random.Random(cut)
+    shuffled = dice.sample(rows, len(rows))
+    found = ranked_by(("n", "-at"), len(rows), cut, shuffled)
+    assert found == [(rank, str(i)) for rank, i in enumerate([0, *up], 1)]
+    found = ranked_by(("n", "at"), len(rows), cut, shuffled)
+    assert found == [(rank, str(i)) for rank, i in enumerate([*reversed(up), 0], 1)]
+
+
+def test_equal_rows_have_ranks_of_their_own_where_rows_are_numbered() -> None:
+    twice = [{"name": "x", "n": 1, "t": 1}, {"name": "x", "n": 1, "t": 1}]
+    assert ranked_by("n", 3, 1, twice, numbered=True) == [(1, "x"), (2, "x")]
+    assert ranked_by("n", 3, 1, twice) == [(1, "x"), (1, "x")]
+
+
+@pytest.mark.parametrize("by", [(), ("n", 1), "-", ("n", ""), ["n"], None])
+def test_columns_to_rank_by_are_names(by: Any) -> None:
+    p = Pipeline("top")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    with pytest.raises(InvalidPipeline, match="by= names a column, or several"):
+        s.key_by().window(tumbling("10us")).top(1, by=by)
+
+
+def test_a_column_to_rank_by_that_is_not_there_is_found_when_the_pipeline_is_built() -> None:
+    p = Pipeline("top")
+    s = p.read("in", sources.memory([{"n": 1, "at": 1}], timestamp="at"))
+    with pytest.raises(InvalidPipeline, match="price"):
+        s.key_by().window(tumbling("10us")).top(1, by=("n", "-price"))

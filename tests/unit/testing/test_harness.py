@@ -348,3 +348,31 @@ def test_a_summary_of_the_harness_counts_what_drivers_did_before_they_died() -> 
 class Refuses(Computation):
     def process_record(self, record, ctx):
         raise ValueError("never")
+
+
+def test_a_rescale_moves_keys_to_other_slots_and_a_crash_in_it_changes_nothing() -> None:
+    p = Pipeline("counts")
+    s = p.read("in", sources.memory([], timestamp="t"))
+    s.key_by("k").count("n").named("counts")
+    with Harness(p, slots=2) as h:
+        h.send("in", *({"k": f"k{i}", "t": 1} for i in range(50)))
+        h.rescale(5)
+        h.send("in", *({"k": f"k{i}", "t": 2} for i in range(50)), CRASH)
+        h.rescale(1)
+        h.send("in", *({"k": f"k{i}", "t": 3} for i in range(50)))
+        assert sorted(row["n"] for row in h.read("counts")) == sorted([1, 2, 3] * 50)
+        assert h._open().ledger.rings["counts"].version == 3  # it was 1 before
+        with pytest.raises(ValueError, match="a number of slots"):
+            h.rescale(0)
+
+
+def test_a_harness_can_keep_only_the_streams_that_are_read() -> None:
+    p = Pipeline("counts")
+    p.read("in", sources.memory([], timestamp="t")).key_by("k").count("n").named("counts")
+    with Harness(p, streams=["counts"]) as h:
+        h.send("in", {"k": "a", "t": 1})
+        assert [row["n"] for row in h.read("counts")] == [1]
+        with pytest.raises(InvalidPipeline, match="no stream 'in'; there are: counts"):
+            h.read("in")
+    with pytest.raises(InvalidPipeline, match="no stream 'count'; there are: in, counts"):
+        Harness(p, streams=["count"])

@@ -363,22 +363,20 @@ def test_another_version_migrates_what_the_old_one_wrote(written):
 def test_an_older_version_does_not_touch_what_a_newer_one_wrote(written):
     with onward(written, Second) as h:
         h.send("in", at(2))
-    with onward(h, First) as back:
+    with pytest.raises(IncompatibleState, match="version 2"), onward(h, First) as back:
         back.send("in", at(3))
-        with pytest.raises(IncompatibleState, match="version 2"):
-            back.settle()
+        back.settle()
 
 
 @pytest.mark.parametrize("changed", [OtherType, MapBecameField, OtherMap])
 def test_another_type_without_another_version_is_incompatible(written, changed):
-    with onward(written, changed) as h:
+    refused = pytest.raises(IncompatibleState, match="computation 'C': field '(cents|m)'")
+    with refused, onward(written, changed) as h:
         h.send("in", at(2))
-        with pytest.raises(IncompatibleState, match="'C', key 'a'"):
-            h.settle()
+        h.settle()
 
 
 def test_incompatible_state_is_no_dead_letter(written):
-    with onward(written, OtherMap, errors=to("dead")) as h:
+    with pytest.raises(IncompatibleState), onward(written, OtherMap, errors=to("dead")) as h:
         h.send("in", at(2))
-        with pytest.raises(IncompatibleState):
-            h.settle()
+        h.settle()

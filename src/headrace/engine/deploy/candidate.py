@@ -30,6 +30,7 @@ from headrace.plan.deploy.comparison import (
     compare,
 )
 from headrace.plan.deploy.handover import facts_of
+from headrace.plan.state.choice import refuse_other_state
 from headrace.store.location import no_checkpoint
 
 CONFIRM_AFTER = 3
@@ -100,7 +101,9 @@ def prepare(
         raise IncompatibleState(_refused(found.refusals))
     former = {new: old for old, new in found.renamed.items()}
     dropped = tuple(sorted(n for n, what in options.meant.rekeyed.items() if what == "drop"))
-    checkpoint = Checkpoint(follower.store)
+    setup = follower.setup
+    refuse_other_state(follower.ledger, setup.options.state, follower.store.where())
+    checkpoint = Checkpoint(follower.store, opens=setup.opens)
     kept = {name for name in checkpoint.computations if name not in dropped}
     read = check_cells(follower.topology, checkpoint, former, every=options.check_all)
     if kept:

@@ -15,12 +15,14 @@ import msgspec
 from headrace.causal.journal import is_closed
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import run_epoch
-from headrace.engine.replay.epoch_at import Past, kept_epochs, past_epoch
+from headrace.engine.history.epoch_at import Past, kept_epochs, past_epoch
 from headrace.engine.replay.replay import one_at_a_time, readable_sources, work_order
 from headrace.errors import IncompatibleState, UserCodeError, by_name
 from headrace.log import paths
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import InjectorPlan
+from headrace.plan.rings.refs import EVEN
+from headrace.plan.state.choice import refuse_without_history
 from headrace.state.cache import WorkerCache
 from headrace.store.overlay import Overlay
 from headrace.worker.runtime import Runtime
@@ -39,7 +41,9 @@ def try_epochs(follower: Follower, former: Mapping[str, str], count: int) -> Ite
     why = "none is kept"
     for epoch in kept_epochs(store)[-count:] if count else []:
         try:
-            past = _adapted(past_epoch(store, epoch), topology, former)
+            past = past_epoch(store, epoch)
+            refuse_without_history(past.ledger, "a trial of past epochs")
+            past = _adapted(past, topology, former)
             overlay = Overlay(store)
             missing = overlay.keep_open(sorted(_files(past, follower)))
         except IncompatibleState as error:
@@ -78,7 +82,7 @@ def _answers_are_closed(past: Past, follower: Follower) -> bool:
 
 
 def _adapted(past: Past, topology: Topology, former: Mapping[str, str]) -> Past:
-    """The epoch as a plan for the new code; IncompatibleState if it has other computations."""
+    """The epoch as a plan for the new code; a computation that took no part in it has no state."""
     ledger, plan = past.ledger, past.plan
     rings, moves, bases = dict(plan.rings), dict(plan.moves), dict(plan.ring_bases)
     for name, old in former.items():
@@ -87,8 +91,8 @@ def _adapted(past: Past, topology: Topology, former: Mapping[str, str]) -> Past:
         for mapping in mappings:
             if old in mapping:
                 mapping[name] = mapping.pop(old)
-    if new := sorted(set(topology.keyed) - set(rings)):
-        raise IncompatibleState(f"{', '.join(new)} took no part in it")
+    for name in topology.keyed.keys() - rings.keys():
+        rings[name], bases[name] = 0, f"{EVEN}1"
     streams = topology.graph.injectors
     reads = [[read for read in task if read.stream in streams] for task in plan.reads]
     injectors = {

@@ -13,7 +13,7 @@ It knows nothing of leases and loops. What a verb means is in `plan/decisions`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import msgspec
@@ -67,6 +67,8 @@ class Controller:
         self._trimmed_to = 0
         self._must_list = True
         """Whether a listing is due: this driver has just begun, or a put failed."""
+        self.before_savepoint: Callable[[], None] = lambda: None
+        """Makes all state durable, if some was only written (M6)."""
 
     # Hear -----------------------------------------------------------------
 
@@ -163,6 +165,8 @@ class Controller:
         ledger = self._history.ledger
         at = ledger.control.cursor + 1 if position is None else position
         outcome = decide_request(found, at, ledger, self._facts, self._wall())
+        if outcome.verb in PREPARED and outcome.verdict == TAKEN:
+            self.before_savepoint()
         if outcome.verb == SAVEPOINT and outcome.verdict == TAKEN:
             saved = write_savepoint(self._store, ledger, outcome.about, outcome.wall)
             outcome = msgspec.structs.replace(outcome, savepoint=saved)

@@ -36,6 +36,7 @@ from headrace.log.epochlog import FailAtOnce, Waiter
 from headrace.log.identity import require_present
 from headrace.log.riders import is_there, map_rider
 from headrace.model.sink import Delivery, Opening, Part
+from headrace.model.values.time import END
 from headrace.pipeline.graph.graph import Outlet
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Commit, StagedFile
@@ -85,6 +86,8 @@ class Deliverer:
         self._opened: list[Outlet] = []
         self.holds = False
         """Whether committed epochs wait for the end of a probation (L6)."""
+        self.up_to: Callable[[], int] = lambda: END
+        """The last epoch that sinks may get now: with `deliver="durable"` a durable one (M7)."""
         self._begun: set[str] = set()
         """Sinks to which this driver has begun to hand over the first of the waiting epochs."""
 
@@ -118,6 +121,7 @@ class Deliverer:
         `found` are the commits with their log positions. No driver can have collected files of the
         last `retained` epochs. `new` sinks are part of a deploy: they begin here, without a word.
         """
+        found = [each for each in found if each[1].epoch <= self.up_to()]
         commits = [commit for _, commit in found]
         self._positions = {commit.epoch: position for position, commit in found}
         for outlet in self._outlets.values():
@@ -158,7 +162,7 @@ class Deliverer:
         No epoch is committed before this succeeds: the next driver looks for undelivered epochs
         in the retention window only, which may be one epoch long.
         """
-        while self._waiting and not self.holds:
+        while self._waiting and not self.holds and self._waiting[0].epoch <= self.up_to():
             for outlet in self._outlets.values():
                 self._deliver_own(outlet, self._waiting[0])
             self._positions.pop(self._waiting.pop(0).epoch, None)

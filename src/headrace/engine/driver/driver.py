@@ -10,34 +10,36 @@ The acts of an epoch, in this order, and why:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.engine.driver.control import Controller
 from headrace.engine.driver.delivery import Deliverer
 from headrace.engine.driver.deploying import LeadersDeploy
 from headrace.engine.driver.elastic import Elastic
-from headrace.engine.driver.figures import Figures
+from headrace.engine.driver.figures import COMMITTING, DELIVER, JUDGE, PLANNING, VOIDING, Figures
 from headrace.engine.driver.injectors import Injectors
-from headrace.engine.driver.setup import Setup
+from headrace.engine.driver.keeping import Keeping
+from headrace.engine.driver.setup import Setup, applier_of, attempts_of, compactor_of
 from headrace.engine.driver.takeover import (
     adopt_names,
     refuse_orphaned_feedback,
     remember_changes,
     settings_for,
+    skip_open_plan,
 )
+from headrace.engine.history.orders import work_order_of
 from headrace.engine.history.recovery import History
 from headrace.engine.history.rings import Rings
-from headrace.engine.jobs.attempts import Attempts, HeldUp
-from headrace.engine.jobs.stragglers import StragglerWatch
+from headrace.engine.jobs.attempts import HeldUp, failed_often
 from headrace.engine.upkeep.collection import Collector, needed_by
-from headrace.engine.upkeep.compactor import Compactor, changed_slots
+from headrace.engine.upkeep.compactor import changed_slots
 from headrace.engine.upkeep.determinants import make_ready
-from headrace.errors import EpochFailed, HeadraceError, IncompatibleState, SparkError, StoreError
+from headrace.errors import HeadraceError, IncompatibleState, SparkError, StoreError
 from headrace.failpoints import reach
 from headrace.log.entry import COMMIT, PLAN, VOID
 from headrace.log.epochlog import EpochLog, Waiter
@@ -47,14 +49,15 @@ from headrace.plan.counters import Counters
 from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Finish, Run, Wait, decide
 from headrace.plan.decisions.pace import Pace
-from headrace.plan.decisions.skips import skipping, skips
+from headrace.plan.decisions.skips import skips
 from headrace.plan.decisions.stragglers import slowed
 from headrace.plan.decisions.transient import is_outage
-from headrace.plan.decisions.verdict import RunAgain
+from headrace.plan.decisions.verdict import DeltasLost, RunAgain
 from headrace.plan.deploy.handover import Left
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan, WorkOrder
 from headrace.plan.listener import Listeners
+from headrace.plan.options import DURABLE
 from headrace.plan.overload import SlotLimit
 from headrace.plan.progress import RunSummary
 from headrace.plan.summary import carried_by_slot, carried_rows
@@ -98,36 +101,23 @@ class Driver:
         known = self.ledger.keys
         self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         self._rings = Rings(self.store, self.ledger)
-        self._elastic = Elastic(setup, self.ledger, self._rings.ring_of, listeners)
+        self._elastic = Elastic(setup, self.ledger, self._rings.ring_of, listeners, self._figures)
         self.settings = settings_for(setup, self._elastic.report_every)
         spark, fills = self.substrate.spark, self.options.epoch_records is None
         self._injectors = Injectors(self.topology, self.store, spark, fills=fills)
         self._deliverer = Deliverer(self.topology, self.store, checkpoint, spark, log.check, waiter)
         self.deploy = LeadersDeploy(log, history, self._deliverer, setup.store.system, setup.clock)
         self._pace = Pace.after(self.ledger.recent_records, self.options)
-        self._compactor = Compactor(
-            self.store,
-            self.topology,
-            self._rings.ring_of,
-            background=self.options.background,
-            choose_run=setup.choose_run,
-        )
+        self._compactor = compactor_of(setup, self._rings.ring_of)
         self._collector = Collector(
             self.store, log, self._deliverer.tidy, background=self.options.background
         )
+        self._applier = applier_of(setup, checkpoint, history)
         self.control = Controller(setup, checkpoint, log, history)
-        watch = StragglerWatch(self.store, self.options, listeners.notice)
-        if self.options.straggler_s is not None:
-            self.substrate.give_up_when(watch.look)
-        self._attempts = Attempts(
-            self.topology,
-            self.store,
-            checkpoint,
-            self._elastic.run,
-            lambda: self.substrate.gone(),
-            on_job,
-            watch,
-        )
+        self._keeping = Keeping(setup, checkpoint, log, history, self._rings, listeners, on_job)
+        self.control.before_savepoint = self._keeping.complete
+        self._deliverer.up_to = self._keeping.deliverable
+        self._attempts = attempts_of(setup, checkpoint, self._elastic.run, on_job, listeners.notice)
         self._open_for = 0
         """The directory of logged calls that this driver has opened."""
         self._checked_s = float("-inf")
@@ -139,9 +129,7 @@ class Driver:
 
     def begin(self) -> None:
         """Opens sinks and sources, and finishes what the previous driver left open."""
-        if (void := skipping(self.graph, self.ledger)) is not None:
-            self.log.append(VOID, void)
-            self.ledger.voided(void.skipped, void.records)
+        skip_open_plan(self.log, self.graph, self.ledger)
         refuse_orphaned_feedback(self.topology, self.ledger)
         try:
             self._deliverer.open(self.log.generation, self.ledger.epoch, self.history.nonces())
@@ -149,7 +137,11 @@ class Driver:
             self.log.check()  # a sink is ahead if another driver has overtaken this one
             raise
         self.deploy.catch_up()
+        self._applier.begin(self.log.generation)
         self._injectors.prepare()
+        if self.options.deliver == DURABLE:
+            self._keeping.complete()  # which may read again, so sources come first
+            self.deploy.catch_up()
         found = self._injectors.compare(self.ledger, self.options.accept_changed)
         self.notices = remember_changes(self.log, self.ledger, found)
         self._injectors.settle(self.ledger, self.history.released)
@@ -160,7 +152,9 @@ class Driver:
         with ExitStack() as stack:  # one that fails to close does not keep the others open
             stack.callback(self._deliverer.close)
             stack.callback(self._collector.close)
+            stack.callback(self._applier.close)
             stack.callback(self._compactor.close)
+            stack.callback(self._keeping.close)
             stack.callback(self._injectors.close)
             stack.callback(self.control.close)
 
@@ -174,11 +168,13 @@ class Driver:
         if self.ledger.commit_position > self.log.position:
             # `_commit` adds the commit to the ledger first; here the write of its entry failed.
             raise StoreError("this driver's last commit did not reach the log: start again")
+        self._applier.proceed()
         if self.ledger.control.stop != ASKED:
             self._deliverer.deliver_waiting()
             self.control.settle()
         if self.ledger.control.stop == ASKED:  # perhaps by a driver that has died since (I9)
             self.stop()
+            self._keeping.complete()
             self.control.stopped()
             return Finish("stopped")
         if self.ledger.control.paused:
@@ -188,19 +184,23 @@ class Driver:
             self._void(plan, "the pipeline's code or wiring has changed since")
             plan = None
         if plan is None:
+            if self.deploy.comes_next:
+                self._make_durable()
             if (handed := self.deploy.hand_over()) is not None:
                 return handed
-            decision = self._decide()
+            decision = self._figures.time(PLANNING, self._decide)
             if not isinstance(decision, Run):
                 if self.deploy.confirm_when_quiet(ends=isinstance(decision, Finish)):
                     self._deliverer.deliver_waiting()
                     self._injectors.settle(self.ledger, self.history.released)
                 self._check_while_idle()
+                if self._keeping.rest(ends=isinstance(decision, Finish)):
+                    self._waiter.through(self._deliverer.deliver_waiting)
                 # Whoever asked before the end gets an answer, and perhaps the end has to wait.
                 heard = self.control.poll(now=isinstance(decision, Finish))
                 return Wait(0) if heard else decision
             reach("before-plan-write")
-            self.log.append(PLAN, decision.plan)
+            self._figures.time(PLANNING, self.log.append, PLAN, decision.plan)
             self.ledger.planned(decision.plan)
             reach("after-plan-write")
             plan = decision.plan
@@ -210,14 +210,21 @@ class Driver:
     def _rest(self) -> Wait:
         """One step of a paused pipeline; its open plan is voided, as its job does not start."""
         self.stop()
+        self._make_durable()
         self._check_while_idle()
         return Wait(0 if self.control.poll() else None)
 
+    def _make_durable(self) -> None:
+        """All state is durable, and sinks have what waited for that (M6)."""
+        self._keeping.complete()
+        self._waiter.through(self._deliverer.deliver_waiting)
+
     def _check_while_idle(self) -> None:
-        """Raises Fenced if another driver leads; where requests cost, not at every poll."""
+        """Raises if another driver leads or the checkpoint is away; where calls cost, seldom."""
         now = self.store.system.uptime_s()
         if now - self._checked_s >= self.store.rewrite_interval_s:
             with counted_as(UPKEEP):
+                require_present(self.store, self.checkpoint)
                 self.log.check()
             self._checked_s = now
 
@@ -233,7 +240,7 @@ class Driver:
             self.topology,
             self.ledger,
             offers,
-            self.settings,
+            self._keeping.settings(self.settings),
             ring_of=self._rings.ring_of,
             wall=wall,
             seed=self._seeds(),
@@ -246,16 +253,18 @@ class Driver:
         return Run(self._rings.prepare(decision.plan))
 
     def _run(self, plan: Plan) -> None:
-        began = time.perf_counter()
+        self._figures.begin()
         done = self._complete(plan)
         if done is None:
             return
         commit, riders = done
-        self._deliverer.deliver_weak(commit, riders)
-        self._commit(plan, commit, riders)
-        self._deliverer.deliver(commit, riders, self.ledger.commit_position)
-        seconds = time.perf_counter() - began
+        timed, deliverer = self._figures.time, self._deliverer
+        timed(DELIVER, deliverer.deliver_weak, commit, riders)
+        timed(COMMITTING, self._commit, plan, commit, riders)
+        timed(DELIVER, deliverer.deliver, commit, riders, self.ledger.commit_position)
+        seconds = self._figures.seconds()
         self._pace.took(commit.counters.records, seconds, plan.records)
+        self._keeping.consider()
         if not self.deploy.holds:
             self._injectors.settle(self.ledger, self.history.released)
         self._compactor.consider(self.history, changed_slots(commit))
@@ -274,21 +283,25 @@ class Driver:
         cause: Exception | None = None
         for _ in range(ATTEMPTS_MAX):
             reach("before-job")
+            order = replace(order, applied=self._waiter.through(self._applier.base))
             self._compactor.begin(plan, partial(self._rings.slot, plan))
             self.control.poll_beside()
-            done = self._attempts.attempt(order, self.ledger.limits)
+            done = self._figures.time(JUDGE, self._attempts.attempt, order, self.ledger.limits)
             if isinstance(done.verdict, Commit):
                 adoptions = self._compactor.adoptions(plan, partial(self._rings.slot, plan))
                 steps = self._rings.steps(plan)
                 sealed = self._waiter.through(lambda: self._injectors.seal(plan.epoch, self.ledger))
                 link = self.history.link(self.store.system.token_hex(8))
-                commit = msgspec.structs.replace(
-                    done.verdict, adoptions=adoptions, sealed=sealed, steps=steps, **link
-                )
-                return commit, done.riders | self._compactor.riders
+                commit = replace(done.verdict, sealed=sealed, steps=steps, **link)
+                commit, fragments = self._keeping.adopt(plan, commit, adoptions)
+                return commit, done.riders | self._compactor.riders | fragments
+            if isinstance(done.verdict, DeltasLost):
+                reason = "state that was not durable yet was lost"
+                self._keeping.repair(done.verdict.segments)
+                order = self.work_order(plan)
+                continue
             if isinstance(done.verdict, HeldUp):
-                held_up = ", ".join(done.verdict.limits)
-                self._void(plan, f"it was held up by {held_up}", done.verdict.limits)
+                self._void(plan, done.verdict.reason, done.verdict.limits)
                 return None
             if not isinstance(done.verdict, RunAgain):
                 self._give_up(plan, done.verdict)
@@ -298,11 +311,7 @@ class Driver:
         self._void(plan, f"failed {ATTEMPTS_MAX} times: {reason}")
         self._pace.halve()
         if self._voids >= VOIDS_MAX:
-            raise EpochFailed(
-                f"pipeline {self.graph.name!r}, epoch {plan.epoch}: failed "
-                f"{ATTEMPTS_MAX * VOIDS_MAX} times, at the last for {reason[:2000]}. "
-                "Nothing of it has happened; start again when the cause is fixed"
-            ) from cause
+            raise failed_often(self.graph, plan, ATTEMPTS_MAX * VOIDS_MAX, reason) from cause
         return None
 
     def _give_up(self, plan: Plan, error: HeadraceError) -> None:
@@ -313,24 +322,15 @@ class Driver:
 
     def _collect(self) -> None:
         merging_since = self._compactor.merging_since(self.ledger.epoch)
-        saved = self.control.saved_files()
-        needed = needed_by(self.history, self._deliverer.acknowledged(), merging_since, saved)
-        self._collector.collect(needed)
+        saved, making_since = self.control.saved_files(), self._keeping.making_since()
+        done = self._deliverer.acknowledged()
+        self._collector.collect(needed_by(self.history, done, merging_since, saved, making_since))
 
     def work_order(self, plan: Plan) -> WorkOrder:
         """What every task must know: the plan, and the state that it starts from."""
         changes = self._rings.changes(plan)
-        return WorkOrder(
-            plan=plan,
-            checkpoint=self.checkpoint,
-            ins=self.ledger.ins,
-            outs=self.ledger.outs,
-            rings=self.ledger.refs(plan, changes),
-            bases=self.ledger.bases(plan, changes),
-            came={name: change.came for name, change in changes.items()},
-            step=self.ledger.manifests.step(changes),
-            outbox=self.ledger.outbox,
-        )
+        order = work_order_of(self.ledger, plan, changes, self.checkpoint)
+        return replace(order, step=self.ledger.manifests.step(changes))
 
     @seldom_collecting()
     def _commit(self, plan: Plan, commit: Commit, riders: Mapping[str, bytes]) -> None:
@@ -342,7 +342,7 @@ class Driver:
         """
         position = self.log.position + 1
         if self._renamed or self._keys:  # the next driver reads it from the log
-            commit = msgspec.structs.replace(commit, renamed=self._renamed, keys=self._keys)
+            commit = replace(commit, renamed=self._renamed, keys=self._keys)
             self._renamed, self._keys = {}, {}
         shards = self.history.committed(commit, position, self._rings.changes(plan))
         if not plan.final:
@@ -354,14 +354,16 @@ class Driver:
         body.load, body.decided = self._elastic.committed(plan, self.ledger)
         body.confirms = self.deploy.confirms_with_commit()
         body.outcomes = self.control.ride()
+        body.applied = self._applier.ride()
         body.next = self._following()
         if commit.epoch % self._limits.snapshot_every_epochs == 0:
-            body.snapshot = msgspec.structs.replace(self.ledger, slots={})
+            body.snapshot = replace(self.ledger, slots={})
             self.history.snapshotted(position)
         reach("before-commit-write")
         self.log.append(COMMIT, body, riders)
         reach("after-commit-write")
         self.deploy.released()
+        self._keeping.committed()
         if body.next is not None:
             self.ledger.planned(body.next)
         self._elastic.told(body.decided)
@@ -369,19 +371,18 @@ class Driver:
 
     def _following(self) -> Plan | None:
         """The next plan, if there is work to do at once."""
-        if self.ledger.control.paused or self.ledger.control.stop:
-            return None
-        if skips(self.graph) or self.deploy.comes_next:
-            return None  # a crash skips an open plan, so no plan is opened early
-        try:
-            msgspec.json.encode(decision := self._decide())  # its error must not spoil the commit
+        control = self.ledger.control
+        if control.paused or control.stop or skips(self.graph) or self.deploy.comes_next:
+            return None  # with `skips`, a crash skips an open plan, so none is opened early
+        try:  # its error must not spoil the commit
+            msgspec.json.encode(decision := self._figures.time(PLANNING, self._decide))
         except Exception:
             return None  # this epoch is done anyway; the next step raises the error again
         return decision.plan if isinstance(decision, Run) else None
 
     def _void(self, plan: Plan, reason: str, limits: Mapping[str, SlotLimit] | None = None) -> None:
         void = VoidBody(plan.epoch, reason[:10_000], limits=dict(limits or {}))
-        self.log.append(VOID, void)
+        self._figures.time(VOIDING, self.log.append, VOID, void)
         self.ledger.voided(limits=void.limits)
 
     # Facts about the run --------------------------------------------------

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import msgspec
+
+from headrace.engine.driver.figures import JOB, Figures
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import tasks_for
 from headrace.plan.decisions.next_step import Offer
@@ -29,6 +33,7 @@ from headrace.plan.elastic.view import RingView
 from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
+from headrace.plan.options import EAGER
 from headrace.plan.rings.announced import pieces_in
 from headrace.plan.rings.ring import Ring
 
@@ -42,8 +47,9 @@ class Elastic:
         ledger: Ledger,
         ring_of: Callable[[str], Ring],
         listeners: Listeners,
+        figures: Figures,
     ) -> None:
-        """`ring_of` gives the ring that a computation has now."""
+        """`ring_of` gives the ring that a computation has now; `figures` hears what is measured."""
         substrate, options = setup.substrate, setup.options
         self.settings = elasticity(
             options, substrate.parallelism, tasks_for(setup), grows=substrate.grows
@@ -51,8 +57,12 @@ class Elastic:
         slots = sum(map(len, ledger.slots.values()))
         self.report_every = report_every(options, setup.store.system.limits, slots)
         self._substrate = substrate
+        self._memory: dict[str, Any] = {
+            "eager": options.recovery == EAGER,
+            "cache_bytes": options.state_cache_bytes,
+        }
         self._uptime_s = setup.store.system.uptime_s
-        self._listeners = listeners
+        self._listeners, self._figures = listeners, figures
         self._meter = LoadMeter()
         self._rings = {name: ring.digest for name, ring in ledger.rings.items()}
         """Computation -> what names its ring: a version can come again after a restore."""
@@ -69,19 +79,23 @@ class Elastic:
         known = [offer.left for offer in offers]
         left = [each for each in known if each is not None]
         taken = sum(read.range.records for task in plan.reads for read in task)
-        self._meter.offered(plan.epoch, taken, sum(left) if len(left) == len(known) else None)
+        waiting = sum(left) if len(left) == len(known) else None
+        self._meter.offered(plan.epoch, taken, waiting)
+        self._figures.backlog = waiting
 
     def run(self, order: WorkOrder) -> Sequence[Report]:
         """Runs an epoch; takes the figures of its reports and all notes that have come."""
         epoch = order.plan.epoch
         self._meter.planned(epoch, order.plan.wall)
         began_s = self._uptime_s()
-        reports = self._substrate.run(order)
+        work = msgspec.structs.replace(order, **self._memory)
+        reports = self._figures.time(JOB, self._substrate.run, work)
         self._meter.ran(epoch, max(0, round((self._uptime_s() - began_s) * 1e6)))
         self._loads = loads_in(reports)
         notes = self._substrate.notes()
         self.ready = pieces_in(notes, order.plan.epoch)
-        self._meter.heard(note for note in notes if not note.pieces)
+        self._meter.heard(note for note in notes if note.measures)
+        self._figures.heard(epoch, notes)
         return reports
 
     def committed(self, plan: Plan, ledger: Ledger) -> tuple[LoadFigures | None, Decided | None]:

@@ -8,13 +8,14 @@ generation, which fences every older driver, and returns the `Driver` that leads
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.setup import Setup
 from headrace.engine.driver.takeover import make_directories
+from headrace.engine.history.evolution import refuse_unreadable
 from headrace.engine.history.recovery import History, recover
 from headrace.failpoints import reach
 from headrace.log.epochlog import EpochLog, FailAtOnce, Waiter
@@ -31,6 +32,7 @@ from headrace.plan.deploy.contract import Contract, contract_of
 from headrace.plan.deploy.roles import LeadingRole, generation_of
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
+from headrace.plan.state.choice import refuse_other_state
 from headrace.store.counts import UPKEEP, counted_as
 
 
@@ -154,8 +156,13 @@ class Follower:
         self.follow()
         if lapsed is not None and self.log.generation > lapsed:
             raise StoodBack
+        refuse_other_state(self.ledger, self.setup.options.state, self.store.where())
         if self.ledger.code.probation is not None and role.role == START:
             on_probation()
+        if role.role == START and self.ledger.code.probation is None:
+            opens = self.setup.opens
+            opened = opens and partial(opens, self.ledger.identity or self.checkpoint)
+            refuse_unreadable(self.store, self.ledger, self.contract, self.topology, opened)
         made: list[GenerationBody] = []
 
         by_itself = self.setup.options.supervised or role.role != START

@@ -7,10 +7,12 @@ from headrace.errors import IncompatibleState
 from headrace.log import paths
 from headrace.log.entry import ACCEPT, VOID
 from headrace.log.epochlog import EpochLog
+from headrace.pipeline.graph.graph import Graph
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.changed_input import Compared, reads_from
 from headrace.plan.decisions.hints import keys_of
 from headrace.plan.decisions.next_step import Settings
+from headrace.plan.decisions.skips import skipping
 from headrace.plan.entries import AcceptBody, VoidBody
 from headrace.plan.epoch import CARRIED
 from headrace.plan.ledger import Ledger
@@ -38,6 +40,13 @@ def adopt_names(topology: Topology, ledger: Ledger) -> dict[str, str]:
             if node.name not in ledger.slots and alias in ledger.slots:
                 ledger.rename(alias, node.name)
                 renamed[alias] = node.name
+    for name in topology.keyed:
+        if ledger.applied.is_taken(name, ledger.slots):
+            raise IncompatibleState(
+                f"computation {name!r} is new, and the state store {ledger.applied.backend!r} "
+                "has cells under this name that belong to a computation which was renamed since: "
+                "give it another name"
+            )
     return renamed
 
 
@@ -58,6 +67,13 @@ def refuse_orphaned_feedback(topology: Topology, ledger: Ledger) -> None:
                 )
 
 
+def skip_open_plan(log: EpochLog, graph: Graph, ledger: Ledger) -> None:
+    """Voids the open plan of an at-most-once pipeline: its input is not read again."""
+    if (void := skipping(graph, ledger)) is not None:
+        log.append(VOID, void)
+        ledger.voided(void.skipped, void.records)
+
+
 def settings_for(setup: Setup, report_every: int) -> Settings:
     """What all plans of a run have in common."""
     options, parallelism = setup.options, setup.substrate.parallelism
@@ -71,6 +87,7 @@ def settings_for(setup: Setup, report_every: int) -> Settings:
         report_every=report_every,
         services=setup.topology.uses_services(),
         limits=setup.store.system.limits,
+        state=options.state.planned,
         shed=tuple(n for n, k in setup.topology.keyed.items() if k.sheds(options.overload)),
     )
 

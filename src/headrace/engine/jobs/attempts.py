@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from headrace.engine.jobs.failures import final_failure
 from headrace.engine.jobs.stragglers import StragglerWatch
-from headrace.errors import HeadraceError
+from headrace.errors import EpochFailed, HeadraceError
 from headrace.failpoints import reach
 from headrace.log.content import first_damaged
 from headrace.log.identity import require_present
+from headrace.pipeline.graph.graph import Graph
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.decisions.verdict import RunAgain, judge
-from headrace.plan.epoch import Commit, Report, WorkOrder
+from headrace.plan.decisions.verdict import DeltasLost, RunAgain, judge
+from headrace.plan.epoch import Commit, Plan, Report, WorkOrder
 from headrace.plan.overload import SlotLimit
 from headrace.store.store import Store
 from headrace.worker.garbage import seldom_collecting
@@ -32,16 +33,29 @@ class HeldUp:
     limits: dict[str, SlotLimit]
     """Label -> limit."""
 
+    @property
+    def reason(self) -> str:
+        """Why its plan is voided."""
+        return f"it was held up by {', '.join(self.limits)}"
+
 
 @dataclass(frozen=True)
 class Attempt:
     """The verdict on one attempt."""
 
-    verdict: Commit | RunAgain | HeldUp | HeadraceError
+    verdict: Commit | RunAgain | DeltasLost | HeldUp | HeadraceError
     riders: dict[str, bytes] = field(default_factory=dict)
     """The small files that ride in the commit's entry (M1)."""
     cause: Exception | None = None
     """What the substrate raised."""
+
+
+def failed_often(graph: Graph, plan: Plan, times: int, reason: str) -> EpochFailed:
+    """The error of an epoch that was tried often, with smaller and smaller plans."""
+    return EpochFailed(
+        f"pipeline {graph.name!r}, epoch {plan.epoch}: failed {times} times, at the last for "
+        f"{reason[:2000]}. Nothing of it has happened; start again when the cause is fixed"
+    )
 
 
 class Attempts:

@@ -6,6 +6,7 @@ with their own settings.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -50,6 +51,7 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     before = SparkContext._active_spark_context
+    say_progress(f"Starting Spark on {master}; this takes some seconds.")
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -66,6 +68,22 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
             f"Spark did not start on {master!r}: {reason_in([*said, *str(error).splitlines()])}"
         ) from error
 
+
+def say_progress(text: str) -> None:
+    """Says on standard error what a start waits for, if a person sees it.
+
+    That is where standard error is a terminal, or HEADRACE_PROGRESS=1 asks for it (0: never).
+    Programs that show logs of level INFO get it there instead.
+    """
+    if _logger.isEnabledFor(logging.INFO):
+        _logger.info("%s", text)
+        return
+    asked = os.environ.get("HEADRACE_PROGRESS", "")
+    if asked == "1" or (asked != "0" and sys.stderr is not None and sys.stderr.isatty()):
+        print(text, file=sys.stderr, flush=True)
+
+
+_logger = logging.getLogger("headrace.run")
 
 _made: weakref.WeakSet[Any] = weakref.WeakSet()
 """The contexts that were started here, whose workers run this Python."""

@@ -48,6 +48,7 @@ from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Plan, Report, WorkOrder
 from headrace.plan.options import LOCAL_CACHE_BYTES
 from headrace.plan.progress import StoreUse
+from headrace.plan.state.choice import IN_SEGMENTS, StateChoice
 from headrace.state.cache import WorkerCache
 from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, pack_header, tasks_at, unpack_header
@@ -99,6 +100,7 @@ class SparkSubstrate:
         replicas: int = 0,
         epoch_timeout_s: float | None = None,
         local_cache_bytes: int = LOCAL_CACHE_BYTES,
+        state: StateChoice = IN_SEGMENTS,
     ) -> None:
         self.spark = spark
         self._context = _context(spark)
@@ -135,6 +137,7 @@ class SparkSubstrate:
         self._notes: list[SlotNote] = []
         self._replicas = replicas
         self._local_cache_bytes = local_cache_bytes
+        self._state = state
         if self._context is not None and _has_executors(spark):
             if topology.depth > 0:  # without keyed computations nothing is to be kept in place
                 self._anchors = Anchors(self._session, self._context, replicas)
@@ -288,13 +291,10 @@ class SparkSubstrate:
             pipeline = pickled(self._runtime.topology)
             digest = xxhash.xxh3_128_hexdigest(pipeline)
             near = self._near_bytes()
-            self._shipment = Shipment(pipeline, digest, self._store.location, near_bytes=near)
-        if order is None:
-            return self._shipment
-        known = self._shipment
-        return Shipment(
-            known.pipeline, known.pipeline_digest, known.location, order, known.near_bytes
-        )
+            self._shipment = Shipment(
+                pipeline, digest, self._store.location, near_bytes=near, state=self._state.given
+            )
+        return self._shipment if order is None else self._shipment.with_order(order)
 
     def _near_bytes(self) -> int:
         """How much executors may copy: for replicas, and from stores that are not on a disk."""
@@ -305,7 +305,7 @@ class SparkSubstrate:
     def notes(self) -> Sequence[SlotNote]:
         """What was measured in slots, as far as it has come since the last call (K2)."""
         notes, self._notes = self._notes, []
-        return notes
+        return notes + self._runtime.take_notes()  # its own of the short way, too
 
     def used(self) -> StoreUse:
         """What workers have asked of the store so far."""

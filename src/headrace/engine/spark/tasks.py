@@ -34,8 +34,11 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import WorkOrder
 from headrace.plan.progress import StoreUse
+from headrace.plan.state.applied import SEGMENTS
+from headrace.plan.state.choice import StateChoice
 from headrace.plan.summary import asked_of
 from headrace.plan.units import slots_of_task
+from headrace.state.backends.opening import opener_of
 from headrace.state.cache import WorkerCache
 from headrace.store.location import open_store
 from headrace.store.store import Store
@@ -107,7 +110,7 @@ _parts: WeakKeyDictionary[Store, PartsReader] = WeakKeyDictionary()
 class Shipment:
     """The pipeline and the location of its store; without local properties, also the work order."""
 
-    __slots__ = ("location", "near_bytes", "order", "pipeline", "pipeline_digest")
+    __slots__ = ("location", "near_bytes", "order", "pipeline", "pipeline_digest", "state")
 
     def __init__(
         self,
@@ -116,13 +119,25 @@ class Shipment:
         location: str,
         order: bytes | None = None,
         near_bytes: int = 0,
+        state: str = SEGMENTS,
     ) -> None:
-        """`near_bytes`: how many bytes of local copies an executor keeps; 0 for none."""
+        """`near_bytes`: how many bytes of local copies an executor keeps; 0 for none.
+
+        `state`: where fields and map entries are kept. It may have a password, so it travels with
+        the code, and is written nowhere.
+        """
         self.pipeline = pipeline
         self.pipeline_digest = pipeline_digest
         self.location = location
         self.order = order
         self.near_bytes = near_bytes
+        self.state = state
+
+    def with_order(self, order: bytes) -> Shipment:
+        """The same, with a work order."""
+        return Shipment(
+            self.pipeline, self.pipeline_digest, self.location, order, self.near_bytes, self.state
+        )
 
     def open(self) -> tuple[Runtime, OpenOrder]:
         """Opens the pipeline and the work order in this process."""
@@ -134,7 +149,9 @@ class Shipment:
             # own cache, and those of earlier versions are dropped.
             for other in [known for known in _runtimes if known[1] == self.location]:
                 del _runtimes[other]
-            runtime = _runtimes[where] = Runtime(topology, self._store(), WorkerCache())
+            store = self._store()
+            opens = opener_of(StateChoice(self.state), store)
+            runtime = _runtimes[where] = Runtime(topology, store, WorkerCache(), opens)
             runtime.watched = Marks(runtime.store).over
         if self.order is not None:
             return runtime, _opened(runtime.store, self.order)
@@ -244,8 +261,11 @@ def drain(batches: Iterator[pa.RecordBatch]) -> None:
 
 def _read(runtime: Runtime, order: OpenOrder, number: int) -> Iterator[Envelope]:
     yield from run_reader(runtime, order.task, number)
+    notes = runtime.take_notes()
     if runtime.topology.depth == 0:
-        yield _place(runtime, 0, number)
+        yield _place(runtime, 0, number, notes)
+    else:
+        leave_notes(order.task.checkpoint, notes)
 
 
 def _run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
@@ -59,11 +59,21 @@ def python_list(column: pa.Array) -> list[Any]:
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return column.to_numpy(zero_copy_only=False).tolist()
+    if pa.types.is_list(kind) and isinstance(column, pa.ListArray) and not column.null_count:
+        inner = kind.value_type
+        if not (pa.types.is_nested(inner) or pa.types.is_temporal(inner)):
+            return _cut(python_list(column.flatten()), column.value_lengths())
     if pa.types.is_nested(kind):
         return column.to_pylist(maps_as_pydicts="strict")
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return [_of_pandas(cell) for cell in column.to_pylist()]
     return column.to_pylist()
+
+
+def _cut(items: list[Any], lengths: pa.Array) -> list[list[Any]]:
+    """Consecutive lists of these lengths. Arrow would look up the type of every item."""
+    ends = list(accumulate(lengths.to_numpy(zero_copy_only=False).tolist()))
+    return [items[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from headrace.errors import InvalidPipeline, InvalidRecord
 from headrace.model.values.names import did_you_mean
@@ -45,6 +44,8 @@ def check_expression(
     """
     if columns is None:
         return
+    from pyarrow import acero  # it imports pandas, which takes half a second
+
     fields = (
         columns if isinstance(columns, pa.Schema) else [pa.field(c, pa.null()) for c in columns]
     )

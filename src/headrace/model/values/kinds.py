@@ -135,8 +135,17 @@ def _of_int(value: int) -> bytes:
     if not value:
         return b"\x22\x01"
     size = abs(value)
-    power = size.bit_length() - 1
-    return _number(value < 0, power, size, power, _INTEGER)
+    bits = size.bit_length() - 1
+    if value < 0 or bits > 63:
+        return _number(value < 0, bits, size, bits, _INTEGER)
+    # The same for the usual integers, in about 0.7 of the time.
+    fill = -bits % 8
+    digits = ((size - (1 << bits)) << fill).to_bytes((bits + fill) >> 3, "big").rstrip(b"\x00")
+    return _POWERS[bits] + _escaped(digits) + _INTEGER_ENDS
+
+
+_POWERS = tuple(b"\x23" + struct.pack(">I", power + 2**31) for power in range(64))
+_INTEGER_ENDS = _END + _INTEGER
 
 
 def _of_float(value: float) -> bytes:

@@ -8,7 +8,6 @@ from itertools import product
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from headrace.model.values.column_names import UNKNOWN_FIELD
 
@@ -104,6 +103,8 @@ def _as_another_type(
 
 
 def _evaluated(table: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
+    from pyarrow import acero  # it imports pandas, which takes half a second
+
     declaration = acero.Declaration.from_sequence(
         [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),

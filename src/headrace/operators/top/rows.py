@@ -12,10 +12,11 @@ import pyarrow as pa
 from headrace.model.context import TableContext
 from headrace.model.values.codec import decode_value, packed
 from headrace.operators.aggregates.aggregate import Aggregate, Failed, Parts
-from headrace.operators.columns.cells import Form, as_cells
-from headrace.operators.columns.groups import Groups, Ints, float_order, runs, sorted_rows
+from headrace.operators.columns.cells import Form
+from headrace.operators.columns.groups import Groups, runs
 from headrace.operators.columns.output import in_python, send_dicts
 from headrace.operators.columns.records import Records
+from headrace.operators.top.ranking import SMALLEST_FIRST, RankedBy, name_in
 from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggregate
 from headrace.operators.windows.partials import Partials
 from headrace.operators.windows.withdrawals import WITHDRAWN, Replaced
@@ -35,25 +36,42 @@ class TopRows(Aggregate):
 
     n: int = 1
     ties: bool = False
+    order: tuple[str, ...] = ()
+    """If it is not by the largest of one column: all columns, as `RankedBy` reads them."""
+    numbered: bool = False
+    """Whether rows with equal values have different ranks."""
 
     forms: ClassVar[tuple[Form, ...]] = ("bytes",)
+
+    @classmethod
+    def by(cls, given: tuple[str, ...], n: int, ties: bool, numbered: bool) -> TopRows:
+        """Ranks by these columns; a minus before a name means the smallest first."""
+        plain = len(given) == 1 and not given[0].startswith(SMALLEST_FIRST)
+        return cls(name_in(given[0]), n, ties, () if plain else given, numbered)
+
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(map(name_in, self.order))) or super().columns()
+
+    def meaning(self) -> tuple[Any, ...]:
+        # Ranks are given when rows are sent, and one column means what it always meant.
+        order = (self.order,) if self.order else ()
+        return (type(self).__name__, self.column, self.n, self.ties, *order)
 
     def start(self, records: Records, groups: Groups) -> Parts:
         values = records.column(self.column or "")
         rows = np.flatnonzero(values.is_valid().to_numpy(False))
-        values, groups = values.take(pa.array(rows)), groups.take(rows)
-        order = sorted_rows(groups, values)[::-1]
+        groups = groups.take(rows)
+        ranked = RankedBy(self.order or (self.column or "",), records, rows)
+        order = ranked.largest_first(groups)
         of = groups.of[order]
         starts = runs(of)
         lengths = np.diff(np.append(starts, len(of)))
         # Keep all rows that reach the n-th value of their group; bytes decide among equal ones.
-        ranked = values.take(pa.array(order))
-        codes = _codes(ranked)
         nth = np.minimum(starts + self.n, starts + lengths) - 1
         position = np.arange(len(of)) - np.repeat(starts, lengths)
-        kept = (position < self.n) | (codes == codes[np.repeat(nth, lengths)])
+        kept = (position < self.n) | ranked.equal(order, order[np.repeat(nth, lengths)])
         cells = records.packed(rows[order[kept]])
-        scores = as_cells(ranked.filter(pa.array(kept))).to_pylist()
+        scores = ranked.scores(order[kept])
         found: list[list[Ranked]] = [[] for _ in range(groups.count)]
         for owner, score, cell in zip(of[kept].tolist(), scores, cells, strict=True):
             found[owner].append((score, cell))
@@ -79,13 +97,6 @@ class TopRows(Aggregate):
         return self._stored(found)
 
 
-def _codes(values: pa.Array) -> Ints:
-    """Equal numbers for equal values."""
-    if pa.types.is_float64(values.type):
-        return float_order(values.to_numpy())
-    return values.dictionary_encode().indices.to_numpy(False)
-
-
 def _score(pair: Ranked) -> bytes:
     return pair[0]
 
@@ -95,7 +106,8 @@ def _row(pair: Ranked) -> bytes:
 
 
 class WindowTop(WindowAggregate):
-    """Sends the rows themselves, with their rank. Equal values have equal ranks."""
+    """Sends the rows themselves, with their rank. Equal values have equal ranks, if rows are not
+    numbered."""
 
     def _send(
         self,
@@ -107,11 +119,14 @@ class WindowTop(WindowAggregate):
         rows = rows.take(np.lexsort((rows.key, rows.start, rows.end)))
         owners: list[int] = []
         ranked: list[tuple[dict[str, Any], int]] = []
+        (top,) = self.aggregates[: len(self.names)]
+        numbered = isinstance(top, TopRows) and top.numbered
         for i, data in enumerate(rows.parts[0].to_pylist()):
             above: dict[bytes, int] = {}
             for position, (score, cell) in enumerate(_ranked.decode(data)):
                 owners.append(i)
-                ranked.append((decode_value(cell), above.setdefault(score, position + 1)))
+                rank = position + 1 if numbered else above.setdefault(score, position + 1)
+                ranked.append((decode_value(cell), rank))
         chosen = rows.take(np.array(owners, np.int64))
         marks = {} if replaced is None else {WITHDRAWN: False}
         values = []

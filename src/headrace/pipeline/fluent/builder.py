@@ -73,7 +73,7 @@ class PipelineBuilder:
         `errors`: "stop" (default), or `to(stream)` for input that is not a valid record.
         """
         self.catalog.add_injector(name, source, errors)
-        self.catalog.declare(name, schema)
+        self.catalog.declare(name, schema if schema is not None else source.schema)
         return Stream(self.catalog, name)
 
     @known_options("compute")

@@ -11,6 +11,7 @@ from headrace.model.values.column_names import check_column, check_numbers
 from headrace.model.values.time import Duration, duration
 from headrace.operators.aggregates.aggregate import Aggregate
 from headrace.operators.aggregates.count import Count
+from headrace.operators.top.ranking import name_in
 from headrace.operators.top.rows import CombinedTop, TopRows, WindowTop
 from headrace.operators.windows.aggregation import CombinedAggregate, WindowAggregate
 from headrace.operators.windows.late_filter import LateAside
@@ -115,21 +116,41 @@ class WindowedStream(Generic[K]):
             raise InvalidPipeline(f"{where}: name at least one: aggregate(n=agg.count())")
         return self._aggregate("aggregate", named, options)
 
-    def top(self, n: int, *, by: str, ties: bool = False, **options: Any) -> K:
+    def top(
+        self,
+        n: int,
+        *,
+        by: str | tuple[str, ...],
+        ties: bool = False,
+        numbered: bool = False,
+        **options: Any,
+    ) -> K:
         """The n rows of each window with the largest `by`, with their `rank` from 1 on.
 
-        Rows with equal values are ordered by their encoding. `ties=True` keeps all rows that are
-        equal to the n-th.
+        `by` is a column, or several: `by=("price", "-at")` ranks by the price and, among equal
+        prices, by the smallest time; the minus means the smallest first. A row without a value in
+        the first column has no rank. Rows with equal values have equal ranks and are ordered by
+        their encoding; `numbered=True` gives each row a rank of its own. `ties=True` keeps all rows
+        that are equal to the n-th.
         """
         where = f"{self._stream.name}.top"
         if type(n) is not int or n < 1:
             raise InvalidPipeline(f"{where}: n is a number from 1 on, not {n!r}")
-        if not isinstance(by, str):
-            raise InvalidPipeline(f"{where}: by= names a column, not {by!r:.80}")
+        columns: Any = (by,) if isinstance(by, str) else by
+        if (
+            not isinstance(columns, tuple)
+            or not columns
+            or not all(isinstance(column, str) and name_in(column) for column in columns)
+        ):
+            raise InvalidPipeline(
+                f'{where}: by= names a column, or several: by=("price", "-at"), not {by!r:.80}'
+            )
         if not self._window.can_rank:
             raise InvalidPipeline(f"{where} does not go with {self._window.name} windows")
         kinds = (CombinedTop, WindowTop)
-        return self._aggregate("top", {"top": TopRows(by, n, ties)}, options, kinds)
+        return self._aggregate(
+            "top", {"top": TopRows.by(columns, n, ties, numbered)}, options, kinds
+        )
 
     def _aggregate(
         self,

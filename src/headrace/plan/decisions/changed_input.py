@@ -88,6 +88,7 @@ def refused(stream: str, change: Change, seen: Seen) -> SourceError:
     else:
         when, why = f"since it was read up to {seen.read:,}", ""
         then = "reading then goes on at the old position of what is there now"
+    then = change.then or then
     return SourceError(
         f"stream {stream!r}: {change.what} {change.how} {when}{why}. {_capital(change.undo)}; or "
         f"start with --accept-changed {name} (accept_changed=[{name!r}] in Python): {then}; or "

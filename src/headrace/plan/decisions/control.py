@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from headrace.plan.control import (
+    COMPACT,
     DAMAGED,
     DEPLOY,
     DROP_SAVEPOINT,
     EXPIRED,
     FOREIGN,
+    MAKE_DURABLE,
     PAUSE,
     REFUSED,
     REPEATED,
@@ -149,6 +151,9 @@ def _savepoint(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> s
         return f"there is a savepoint {name!r} already, of epoch {known[name].epoch}: drop it first"
     if len(known) >= SAVEPOINTS_MAX:
         return f"there are {len(known)} savepoints, and no more are kept: drop one first"
+    if ledger.applied.copies:
+        kept = ledger.applied.backend
+        return f"state={kept!r} keeps no history, so a savepoint could not be restored"
     if not ledger.epoch:
         return "no epoch is committed yet, so there is nothing to keep"
     return None
@@ -177,6 +182,14 @@ def _rollback(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> st
     return f"no deploy is on probation{was}; to go back, deploy the former code"
 
 
+def _compact(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> str | None:
+    name = request.arguments.get("computation")
+    if name is not None and name not in ledger.slots:
+        have = ", ".join(sorted(ledger.slots)) or "none"
+        return f"there is no computation {name!r} with state; there are: {have}"
+    return None
+
+
 DECIDERS: Mapping[str, Decider] = {
     PAUSE: _always,
     RESUME: _always,
@@ -186,8 +199,10 @@ DECIDERS: Mapping[str, Decider] = {
     DROP_SAVEPOINT: _drop_savepoint,
     DEPLOY: _deploy,
     ROLLBACK: _rollback,
+    COMPACT: _compact,
+    MAKE_DURABLE: _always,
 }
 """Verb -> its rule."""
 
-PREPARED = frozenset({SAVEPOINT})
+PREPARED = frozenset({SAVEPOINT, MAKE_DURABLE})
 """Verbs whose outcome names files that must be durable first: an entry of their own has them."""

@@ -17,8 +17,10 @@ from headrace.errors import CorruptCheckpoint
 from headrace.limits import LIMITS, Limits
 from headrace.plan.control import (
     ASKED,
+    COMPACT,
     DEPLOY,
     DROP_SAVEPOINT,
+    MAKE_DURABLE,
     PAUSE,
     RESCALE,
     RESUME,
@@ -34,6 +36,7 @@ from headrace.plan.deploy.code import GenerationBody
 from headrace.plan.deploy.fold import done_with_deploy
 from headrace.plan.entries import ControlBody
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.classes import is_split
 from headrace.plan.rings.wanted import Wanted
 
 
@@ -74,7 +77,9 @@ def fold_outcomes(ledger: Ledger, outcomes: Sequence[Outcome], limits: Limits = 
 
 
 def fold_done(ledger: Ledger) -> None:
-    """After a commit: a wanted ring that is wanted no more was committed."""
+    """After a commit: a wanted ring that is wanted no more was committed, and so was a merge."""
+    if ledger.control.compact:
+        _fold_compacted(ledger)
     for each in ledger.control.outcomes:
         if each.verb != RESCALE or each.verdict != TAKEN or each.done:
             continue
@@ -146,6 +151,36 @@ def _rollback(ledger: Ledger, outcome: Outcome) -> None:
     ledger.control = ledger.control.done(outcome.nonce, text)
 
 
+def _compact(ledger: Ledger, outcome: Outcome) -> None:
+    names = [outcome.about] if outcome.about else list(ledger.slots)
+    asked = {name: ledger.epoch for name in names}
+    ledger.control = msgspec.structs.replace(
+        ledger.control, compact={**ledger.control.compact, **asked}
+    )
+    _fold_compacted(ledger)
+
+
+def _fold_compacted(ledger: Ledger) -> None:
+    """Notes for which computations all segments up to the asked epoch are merged."""
+    left = {
+        name: until
+        for name, until in ledger.control.compact.items()
+        if any(is_split(slot.entries, until) for slot in ledger.slots.get(name, {}).values())
+    }
+    ledger.control = msgspec.structs.replace(ledger.control, compact=left)
+    for each in ledger.control.outcomes:
+        if each.verb == COMPACT and each.verdict == TAKEN and not each.done:
+            if each.about in left or (not each.about and left):
+                continue
+            text = f"{each.about or 'all state'} is compacted since epoch {ledger.epoch}"
+            ledger.control = ledger.control.done(each.nonce, text)
+
+
+def _made_durable(ledger: Ledger, outcome: Outcome) -> None:
+    epoch = ledger.interval.durable(ledger.epoch)
+    ledger.control = ledger.control.done(outcome.nonce, f"epoch {epoch} is durable")
+
+
 EFFECTS: dict[str, Callable[[Ledger, Outcome], None]] = {
     PAUSE: _pause,
     RESUME: _resume,
@@ -155,5 +190,7 @@ EFFECTS: dict[str, Callable[[Ledger, Outcome], None]] = {
     DROP_SAVEPOINT: _drop_savepoint,
     DEPLOY: _deploy,
     ROLLBACK: _rollback,
+    COMPACT: _compact,
+    MAKE_DURABLE: _made_durable,
 }
 """Verb -> what a taken request changes in the ledger."""

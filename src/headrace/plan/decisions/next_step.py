@@ -64,6 +64,10 @@ class Finish(msgspec.Struct, frozen=True):
     reason: str
 
 
+COMPACT_EVERY_US = 1_000_000
+"""How often an idle pipeline runs an epoch to adopt merges that a request has asked for."""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What all plans of a run have in common: some of its options, the code."""
 
@@ -85,6 +89,12 @@ class Settings(msgspec.Struct, frozen=True):
     """Label of a slot -> a limit beside those of the ledger; the simulator sets them at random."""
     shed: tuple[str, ...] = ()
     """Computations whose overloaded slots drop records."""
+    state: str = ""
+    """The state store, as plans name it."""
+    written: bool = False
+    """Whether deltas are written without a sync, until the next checkpoint (M2)."""
+    still: bool = False
+    """Whether rings stay as they are: a checkpoint of the slots as they are is under way (M3)."""
 
 
 def decide(
@@ -117,6 +127,7 @@ def decide(
         or (due is not None and due <= wall)
         or _watermark_moves(topology, ledger, injectors)
         or changes.requested
+        or (bool(ledger.control.compact) and wall - ledger.wall >= COMPACT_EVERY_US)
     )
     ended = all(offer.ended for offer in offers.values())
     if settings.until == "end" and ended and not reading:
@@ -184,7 +195,7 @@ def _plan(
         configured={
             name: number
             for name, number in settings.configured.items()
-            if ledger.configured.get(name) != number
+            if ledger.configured.get(name) != number and not settings.still
         },
         short=records <= settings.short_records_max,
         final=final,
@@ -196,6 +207,8 @@ def _plan(
         sketch=_reports(ledger, settings.report_every),
         limits=limits_of_plan(ledger.limits, settings.limited, slots),
         shed=settings.shed,
+        state=settings.state,
+        written=settings.written,
     )
 
 
@@ -247,17 +260,21 @@ def _ring_changes(
         moves = moves_towards(ring_of(name), each)
         if not moves:
             continue
-        is_now = name in wanted or is_due(
-            moves,
-            ring_of(name),
-            ledger.slots[name],
-            ledger.announced.get(name),
-            ready.get(name, ()),
-            ledger.epoch + 1,
-            settings.limits,
+        is_now = not settings.still and (
+            name in wanted
+            or is_due(
+                moves,
+                ring_of(name),
+                ledger.slots[name],
+                ledger.announced.get(name),
+                ready.get(name, ()),
+                ledger.epoch + 1,
+                settings.limits,
+            )
         )
         (now if is_now else later)[name] = moves
-        requested = requested or each.by not in (BALANCER, SCALER)
+        asked = each.by not in (BALANCER, SCALER) and not settings.still
+        requested = requested or asked
     return _RingChanges(now, later, requested)
 
 

@@ -13,7 +13,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.errors import HeadraceError, SinkError, SinkUnavailable, StoreError
+from headrace.errors import (
+    HeadraceError,
+    SinkError,
+    SinkUnavailable,
+    SourceUnavailable,
+    StoreError,
+    by_name,
+)
 from headrace.limits import LIMITS, Limits
 
 QUICK_TRIES = 5
@@ -69,16 +76,20 @@ def is_outage(error: BaseException) -> bool:
 
 def refused_in(text: str) -> StoreError | None:
     """The StoreError in an error text of Spark, for a task that failed before it could report."""
-    found = re.search(r"headrace\.errors\.(StoreError|SinkUnavailable): (.*)", text)
+    kinds = "StoreError|SinkUnavailable|SourceUnavailable"
+    found = re.search(rf"headrace\.errors\.({kinds}): (.*)", text)
     if found is None:
         return None
-    return (SinkUnavailable if found[1] == SinkUnavailable.__name__ else StoreError)(found[2])
+    kind = by_name(found[1])
+    return kind(found[2]) if issubclass(kind, StoreError) else None
 
 
 def part_of(error: BaseException) -> str:
     """Which part of the pipeline is unavailable."""
     if isinstance(error, SinkError | SinkUnavailable):
         return "sink"
+    if isinstance(error, SourceUnavailable):
+        return "source"
     return "checkpoint" if isinstance(error, StoreError) else "source"
 
 

@@ -17,6 +17,7 @@ from headrace.pipeline.graph.graph import To
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.counters import Counters, summed
 from headrace.plan.epoch import Commit, Report, SlotDelta, SplitState, WorkOrder
+from headrace.plan.interval.state import CommitInterval
 from headrace.plan.units import TORN, host_mark, labels_of, saw_digest
 from headrace.plan.watermarks import Mark, merge
 
@@ -27,10 +28,18 @@ class RunAgain(msgspec.Struct, frozen=True):
     reason: str
 
 
+class DeltasLost(msgspec.Struct, frozen=True):
+    """Tasks could not reach deltas of their base; the plan runs again when they are repaired."""
+
+    segments: tuple[str, ...]
+
+
 def judge(
     topology: Topology, order: WorkOrder, reports: Sequence[Report]
-) -> Commit | RunAgain | HeadraceError:
+) -> Commit | RunAgain | DeltasLost | HeadraceError:
     """The verdict on an epoch from all its reports."""
+    if lost := {segment for report in reports for segment in report.missing}:
+        return DeltasLost(tuple(sorted(lost)))
     failure = _failure(reports)
     if failure is not None:
         return failure
@@ -131,8 +140,17 @@ def _commit(topology: Topology, order: WorkOrder, by_host: dict[str, list[Report
         digests={r.label: r.digest for r in found},
         inputs={r.label: r.input for r in found if r.input},
         determinants={r.label: r.determinants for r in found if r.determinants},
+        interval=_interval(order, found),
         by_wall=tuple(n for n, k in topology.keyed.items() if k.shape.options.clock == "wall"),
     )
+
+
+def _interval(order: WorkOrder, reports: Sequence[Report]) -> CommitInterval | None:
+    """What a commit says about the checkpoint interval, if there is one (M2)."""
+    if not order.plan.written:
+        return None
+    written = any(report.delta is not None and report.delta.written for report in reports)
+    return CommitInterval(written=written, asked=any(report.asks for report in reports))
 
 
 def _splits(
@@ -180,6 +198,8 @@ def _total(topology: Topology, reports: Sequence[Report]) -> Counters:
             total.metrics = summed(total.metrics, each.metrics)
         if each.dead_of:
             total.dead_of = summed(total.dead_of, each.dead_of)
+        if each.late_of:
+            total.late_of = summed(total.late_of, each.late_of)
         if each.shed_of:
             total.shed_of = summed(total.shed_of, each.shed_of)
     return total

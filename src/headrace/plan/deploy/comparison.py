@@ -77,7 +77,7 @@ def compare(
 ) -> Comparison:
     """Compares the code in force with new code."""
     renamed = renames(old, new, facts)
-    pairs = list(_pairs(old, new, renamed))
+    pairs = list(pairs_of(old, new, renamed))
     drain = tuple(sorted(_to_drain(old, new, renamed)))
     reasons = tuple(_why_restore(old, new, renamed, pairs))
     mode = meant.mode or (RESTORE if reasons else FORWARD)
@@ -120,7 +120,7 @@ def renames(old: Contract, new: Contract, facts: Facts) -> dict[str, str]:
     return found
 
 
-def _pairs(
+def pairs_of(
     old: Contract, new: Contract, renamed: Mapping[str, str]
 ) -> Iterator[tuple[ComputationContract, ComputationContract]]:
     """Each computation of the old code that goes on, and what it becomes."""

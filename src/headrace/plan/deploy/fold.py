@@ -20,7 +20,17 @@ from headrace.plan.deploy.comparison import RESTORE
 from headrace.plan.epoch import Plan
 from headrace.plan.ledger import Ledger
 
-_GROWS = ("epoch", "wall", "generation", "commit_position", "code", "saved", "wanted", "control")
+_GROWS = (
+    "epoch",
+    "wall",
+    "generation",
+    "commit_position",
+    "code",
+    "saved",
+    "wanted",
+    "control",
+    "applied",
+)
 """Fields that a rollback leaves as they are: wanted rings stay wanted (L10)."""
 
 
@@ -31,6 +41,7 @@ def handed_over(ledger: Ledger, body: Handover) -> None:
         for mapping in (ledger.outbox, ledger.keys):
             mapping.pop(name, None)
         ledger.forget_ring(name)
+        ledger.applied = ledger.applied.forgotten(name, ledger.epoch)
     ledger.ins = {**ledger.ins, **body.starts}
     ledger.code = codes.handed_over(ledger.code, body)
     ledger.saved = saved if body.mode == RESTORE else None
@@ -50,6 +61,8 @@ def led(ledger: Ledger, body: GenerationBody) -> bool:
     for name in ledger.__struct_fields__:
         if name not in _GROWS:
             setattr(ledger, name, getattr(saved, name))
+    # What the store has does not go back, but which cells a computation has does.
+    ledger.applied = msgspec.structs.replace(ledger.applied, names=saved.applied.names)
     return True
 
 

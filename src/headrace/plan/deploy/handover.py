@@ -11,6 +11,7 @@ from headrace.plan.deploy.code import DeployWish, Handover, LapseBody
 from headrace.plan.deploy.comparison import Facts
 from headrace.plan.deploy.fold import present_of
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.chains import last_epoch
 
 
 class LetGo(msgspec.Struct, frozen=True):
@@ -77,12 +78,16 @@ def next_move(ledger: Ledger, acknowledged: int, wall: int) -> Handover | LapseB
 
 
 def facts_of(ledger: Ledger) -> Facts:
-    """The facts that `compare` judges by."""
+    """The facts that `compare` judges by.
+
+    Where a state store has the cells, merges may leave a slot no segment.
+    """
+    copied = ledger.applied.copies and ledger.applied.epoch > 0
     return Facts(
         with_state=frozenset(
             name
             for name, slots in ledger.slots.items()
-            if any(slot.entries for slot in slots.values())
+            if any(slot.entries or (copied and last_epoch(slot.chains)) for slot in slots.values())
         ),
         waiting=frozenset(
             (consumer, file.stream) for consumer, files in ledger.outbox.items() for file in files

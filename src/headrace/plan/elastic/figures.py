@@ -25,6 +25,42 @@ FUTILE_MAX = 5
 """After so many decisions that did not help, the wait for the next one grows no further."""
 
 
+class CacheFigures(msgspec.Struct, frozen=True, array_like=True):
+    """What object caches did: how often an object of a key was in memory, and how often not."""
+
+    hits: int = 0
+    misses: int = 0
+    prefetched: int = 0
+    """Objects that were loaded ahead, when slots came to a process cold (`recovery="eager"`)."""
+    used: int = 0
+    """How many of these were used."""
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of keys whose objects were in memory; None if no key was asked for."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else None
+
+    @property
+    def prefetched_rate(self) -> float | None:
+        """The share of prefetched objects that were used; None if none was prefetched."""
+        return self.used / self.prefetched if self.prefetched else None
+
+    def plus(self, more: CacheFigures) -> CacheFigures:
+        """Both together."""
+        return CacheFigures(
+            self.hits + more.hits,
+            self.misses + more.misses,
+            self.prefetched + more.prefetched,
+            self.used + more.used,
+        )
+
+    def then(self, told: CacheFigures) -> CacheFigures:
+        """The figures after a report: what was before counts half, so that changes show."""
+        half = CacheFigures(self.hits // 2, self.misses // 2, self.prefetched, self.used)
+        return half.plus(told)
+
+
 class LoadFigures(msgspec.Struct, frozen=True):
     """What a commit says of the load since the last such commit."""
 
@@ -38,6 +74,8 @@ class LoadFigures(msgspec.Struct, frozen=True):
     """Computation -> what its records take, as they arrive."""
     overhead: int = 0
     """How many microseconds an epoch takes besides its records; 0 if that is unknown."""
+    objects: dict[str, CacheFigures] = {}
+    """Computation -> what the object caches of its slots did."""
 
 
 class ComputationLoad(msgspec.Struct, frozen=True):
@@ -123,6 +161,8 @@ class LoadState(msgspec.Struct, frozen=True):
     """Whether the last report was such a one."""
     overhead: int = 0
     """How many microseconds an epoch takes besides its records; 0 if that is unknown."""
+    objects: dict[str, CacheFigures] = {}
+    """Computation -> what its object caches did; older reports count less."""
 
     def reported(self, figures: LoadFigures, computations: Iterable[str]) -> LoadState:
         """The load after a report; computations that no longer exist are dropped."""
@@ -142,8 +182,15 @@ class LoadState(msgspec.Struct, frozen=True):
                 demands=_with_last(load.demands, figures.demand.get(name)),
                 reports=load.reports + bool(busy),
             )
+        objects = {
+            name: self.objects.get(name, CacheFigures()).then(figures.objects[name])
+            if name in figures.objects
+            else self.objects[name]
+            for name in found
+            if name in figures.objects or name in self.objects
+        }
         overhead = figures.overhead or self.overhead
-        return LoadState(found, self.decisions, early=self.soon, overhead=overhead)
+        return LoadState(found, self.decisions, early=self.soon, overhead=overhead, objects=objects)
 
     def decided(self, decided: Decided) -> LoadState:
         """The load after decisions: when each was taken, and how far a cascade has come."""
@@ -159,7 +206,7 @@ class LoadState(msgspec.Struct, frozen=True):
                     asked=decided.asked.get(name, load.asked),
                 )
         kept = (*self.decisions, *decided.decisions)[-DECISIONS_KEPT:]
-        return LoadState(found, kept, decided.soon, self.early, self.overhead)
+        return LoadState(found, kept, decided.soon, self.early, self.overhead, self.objects)
 
     def without(self, name: str) -> LoadState:
         """The load after a new ring of a computation: only what was decided stays known."""
@@ -179,7 +226,8 @@ class LoadState(msgspec.Struct, frozen=True):
     def renamed(self, old: str, new: str) -> LoadState:
         """The load after a computation got another name."""
         of = {new if name == old else name: load for name, load in self.of.items()}
-        return msgspec.structs.replace(self, of=of)
+        objects = {new if name == old else name: use for name, use in self.objects.items()}
+        return msgspec.structs.replace(self, of=of, objects=objects)
 
 
 def _with_last(demands: tuple[Demand, ...], last: Demand | None) -> tuple[Demand, ...]:

@@ -49,6 +49,17 @@ class Demand(msgspec.Struct, frozen=True, array_like=True):
     a source cannot say how much there is."""
 
 
+class LetterNote(msgspec.Struct, frozen=True, array_like=True):
+    """A dead letter in short, as people look at it: texts are cut."""
+
+    owner: str
+    """The computation, or the stream of a source, whose policy sent it."""
+    error: str
+    stream: str
+    key: str
+    value: str
+
+
 class SlotNote(msgspec.Struct, frozen=True, array_like=True):
     """What was measured while one slot of a computation ran, in one attempt (K2)."""
 
@@ -70,3 +81,15 @@ class SlotNote(msgspec.Struct, frozen=True, array_like=True):
     records_us: int = 0
     """How long its hooks took, and what is done for each record and key around them: the part of
     `wall_us` that more slots would divide."""
+    objects: tuple[int, ...] = ()
+    """Objects of keys that were in memory, that were not, that were prefetched, and prefetched ones
+    that were used."""
+    bytes_in: int = 0
+    """Bytes of records that came for the slot."""
+    letters: tuple[LetterNote, ...] = ()
+    """Some dead letters of a unit of work, for people. Such a note measures nothing."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether it says how long a slot took."""
+        return not self.pieces and not self.letters

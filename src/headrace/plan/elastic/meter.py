@@ -19,7 +19,13 @@ from headrace.plan.elastic.even import (
     hot_by_records,
     hot_slots,
 )
-from headrace.plan.elastic.figures import ComputationLoad, LoadFigures, LoadState, moved_steps
+from headrace.plan.elastic.figures import (
+    CacheFigures,
+    ComputationLoad,
+    LoadFigures,
+    LoadState,
+    moved_steps,
+)
 from headrace.plan.elastic.load import Demand, SlotLoad, SlotNote
 from headrace.plan.elastic.scale import figure_of, step_of
 from headrace.plan.elastic.scaler import SECOND_US
@@ -49,6 +55,8 @@ class LoadMeter:
         """Epoch -> the wall time of its last plan."""
         self._busy: dict[str, dict[int, dict[int, int]]] = {}
         """Computation -> slot -> epoch -> busy microseconds: of the first note that came."""
+        self._objects: dict[str, CacheFigures] = {}
+        """Computation -> what its object caches did since the last report."""
         self._records: dict[str, dict[int, dict[int, int]]] = {}
         """The same for its records alone."""
         self._offered: dict[int, Offered] = {}
@@ -84,6 +92,9 @@ class LoadMeter:
             name, _, slot = note.label.rpartition("/")
             if slot.isdigit():
                 epochs = self._busy.setdefault(name, {}).setdefault(int(slot), {})
+                if note.epoch not in epochs and any(note.objects):
+                    known = self._objects.get(name, CacheFigures())
+                    self._objects[name] = known.plus(CacheFigures(*note.objects))
                 epochs.setdefault(note.epoch, note.wall_us)
                 epochs = self._records.setdefault(name, {}).setdefault(int(slot), {})
                 epochs.setdefault(note.epoch, note.records_us)
@@ -129,7 +140,9 @@ class LoadMeter:
         overhead = self._overhead(epoch) if demand else 0
         self._reported = epoch
         self._forget(epoch)
-        return LoadFigures(busy, sketches, carried, demand, overhead)
+        objects = {name: use for name, use in self._objects.items() if name in slots}
+        self._objects = {}
+        return LoadFigures(busy, sketches, carried, demand, overhead, objects)
 
     def _measured(self, name: str, slots: Iterable[int], epoch: int) -> dict[int, int]:
         """The step of each slot with a note: busy time over the time of the epochs noted."""

@@ -26,11 +26,14 @@ class SegmentSlice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rows: int
     bytes: int
     bottom: bool = False
-    """Whether deletions were dropped from it, because no older segment lies beneath it."""
+    """Whether rows were dropped from it: deletions, because no older segment lies beneath it, or
+    cells that a state store has. A cache from before it cannot be brought up to date."""
     at: int = 0
     """The log position in whose entry the segment rides (M1); 0 if it is a file of its own."""
     of: int | None = None
     """The class that inherited it; None if it is the slot's own."""
+    written: bool = False
+    """Whether it may be lost: it was written without a sync, and no checkpoint has it (M2)."""
 
 
 class SlotClass(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -91,6 +94,11 @@ class SlotBase(msgspec.Struct, frozen=True, gc=False):
 def counts(entry: SegmentSlice, of: SlotClass) -> bool:
     """Whether an entry of a slot counts in one of the slot's classes (J2)."""
     return entry.last_epoch >= of.since if entry.of is None else entry.of == of.id
+
+
+def is_split(entries: Iterable[SegmentSlice], until: int) -> bool:
+    """Whether entries of several epochs up to this one are not merged yet."""
+    return len({entry.last_epoch for entry in entries if entry.last_epoch <= until}) > 1
 
 
 def counting_in(entry: SegmentSlice, classes: Iterable[SlotClass]) -> list[int]:

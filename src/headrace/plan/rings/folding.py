@@ -6,7 +6,7 @@ The leader carries out moves; whoever reads the log takes the shards that the en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 import msgspec
@@ -97,9 +97,20 @@ class SlotManifests:
             if skip is not None:
                 deltas = {s: delta for s, delta in deltas.items() if not skip(name, s)}
             self._deltas(name, deltas, commit.epoch, position, limits.chains_kept)
-        for adoption in commit.adoptions:
+        self.adopted(commit.adoptions, position, skip)
+
+    def adopted(
+        self, adoptions: Iterable[Adoption], position: int, skip: Skip | None = None
+    ) -> None:
+        """Applies merges that the entry at a log position adopts, except in slots to skip."""
+        for adoption in adoptions:
             if skip is None or not skip(adoption.computation, adoption.slot):
                 self._adopt(adoption, position)
+
+    def kept(self, adoptions: Iterable[Adoption], position: int) -> None:
+        """Applies the merges of an entry that is no commit."""
+        self._begin(None, position)
+        self.adopted(adoptions, position)
 
     def dropped(
         self, drop: Drop, epoch: int, position: int, skip: Skip = lambda name, slot: False

@@ -52,7 +52,9 @@ def fold_deltas(
         entries, chains, segment = before.entries, before.chains, delta.segment
         if segment is not None:
             at = position if delta.rides else 0
-            entry = SegmentSlice(segment, epoch, delta.rows, delta.bytes, False, at)
+            entry = SegmentSlice(
+                segment, epoch, delta.rows, delta.bytes, False, at, None, delta.written
+            )
             added.append(entry)
             entries = (entry, *entries)
             chains = with_segment(chains, epoch, segment, chains_kept)

@@ -66,6 +66,10 @@ class SlotRecords(NamedTuple):
         return (at >= 0) & (hashes <= self.lasts[np.maximum(at, 0)])
 
 
+NOWHERE = SlotRecords(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64))
+"""No interval at all."""
+
+
 class Ring:
     """Lower bounds of the intervals, the slot that owns each, and its class there."""
 

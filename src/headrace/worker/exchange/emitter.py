@@ -78,6 +78,8 @@ class Emitter:
         self.calls = UnitCalls(runtime.store, order, label)
         self.answers = b""
         """Packed answers of outside services that are logged with the commit; set at the end."""
+        self.asks = False
+        """Whether a hook asked for a checkpoint."""
         self.numbered: dict[str, dict[tuple[int, bytes], int]] = {}
         """Stream -> time and value -> how many such rows without a known cause it was given."""
         self.keyless_hooks: dict[str, int] = {}
@@ -110,12 +112,20 @@ class Emitter:
         """Adds output that was made outside this emitter (a segment) to the digest."""
         self._made.update(what.encode())
 
-    def keep(self, name: str, data: bytes) -> bool:
-        """Keeps a file of this output; returns whether it rides in the report, not written."""
+    def keep(self, name: str, data: bytes, *, delta: bool = False) -> bool:
+        """Keeps a file of this output; returns whether it rides in the report, not written.
+
+        With a checkpoint interval a delta is written without a sync (M2). A repair writes deltas,
+        durably, and nothing else (M5).
+        """
         reach("before-segment-write")
         rides = self.ride(name, data)
         if not rides:
-            self.runtime.store.write(name, data)
+            store, repairs = self.runtime.store, self.order.repairs is not None
+            if delta and self.order.plan.written and not repairs:
+                store.write_volatile(name, data)
+            elif delta or not repairs:
+                store.write(name, data)
         reach("after-segment-write")
         return rides
 
@@ -140,6 +150,7 @@ class Emitter:
     def take_over(self, other: Emitter) -> None:
         """Adds all that `other` collected: counts, rows, dead letters, answers of services."""
         self.counters.add(other.counters)
+        self.asks |= other.asks
         for stream, parts in other._streams.items():
             self._streams.setdefault(stream, []).extend(parts)
         self.calls.determinants.update(other.calls.determinants)

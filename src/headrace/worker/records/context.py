@@ -67,6 +67,9 @@ class HookContext(Drawing, Context):
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._name}.{metric}", n)
 
+    def checkpoint(self) -> None:
+        self._emitter.asks = True
+
     def outside(self, name: str) -> Any:
         raise service_not_prepared(self._name, name)
 

@@ -37,7 +37,7 @@ def take_passed(run: SlotRun, groups: list[Grouped]) -> OrderedByKey:
     live = {cell for _, cell in due}
     if run.held_now:
         live = {cell for time, cell in due if _is_passed(time, run.now_of(cell[0]))}
-    for cell, data in run.slot.view.waiting(passed) if live else ():
+    for cell, data in run.slot.view.waiting(due[0][0], passed) if live else ():
         if cell not in live:
             continue
         live.discard(cell)

@@ -36,6 +36,7 @@ def run_records(run: SlotRun, arrivals: list[Arrival]) -> None:
     keys = list(dict.fromkeys([*arrived, *due, *due_wall]))
     if not keys:
         return
+    run.slot.expect(keys)
     found = _load(run, keys, lambda key: _first_time(run, key, groups, ordered, due))
     again = isinstance(run.node.errors, To)
 
@@ -92,7 +93,7 @@ def _load(
             found[key] = (state, Stored(), again)
     if cold:
         hashes = np.fromiter(map(hash_key, cold), np.uint64, len(cold))
-        stored = run.state.fetch(cold, hashes, maps=bool(run.live.shape.maps))
+        stored = run.state.fetch(cold, hashes, maps=run.live.shape.reads_maps)
         for key, cells in zip(cold, stored, strict=True):
             if 0 < cells.version < run.live.shape.options.version:
                 cells.clock = first_time(key)

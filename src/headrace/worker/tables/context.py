@@ -52,6 +52,9 @@ class BareTableContext(Drawing, TableCalls, TableContext):
     def count(self, metric: str, n: int = 1) -> None:
         self._emitter.count(f"{self._node.name}.{metric}", n)
 
+    def checkpoint(self) -> None:
+        self._emitter.asks = True
+
     def keys(self) -> Sequence[Any]:
         raise self._keyless("keys")
 

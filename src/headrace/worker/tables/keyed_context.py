@@ -65,7 +65,11 @@ class KeyedTableContext(BareTableContext):
         self._version = run.live.shape.options.version
         self._keys = keys
         self._hashes = np.fromiter(map(hash_key, keys), np.uint64, len(keys))
-        self._stored: Sequence[Stored] = run.state.fields(keys, self._hashes)
+        self._stored: Sequence[Stored]
+        if self._version > 1:
+            self._stored = run.state.fetch(keys, self._hashes, maps=True)
+        else:
+            self._stored = run.state.fields(keys, self._hashes)
         if run.live.shape.options.clock == "wall":
             clocks = np.full(len(keys), run.order.plan.wall, np.int64)
         else:
@@ -76,6 +80,8 @@ class KeyedTableContext(BareTableContext):
         self._written: dict[str, list[bytes]] = {}
         self._aside = 0
         self._entries = MapEntries(run.state, run.live.shape.maps, keys, self._hashes)
+        for i, state in self._migrated.items():
+            self._entries.know(i, {cell: data for cell, (data, _) in state.migrated.items()})
         self._timers = TableTimers(run, keys, due)
         self.watermark = self.watermark_before = run.before
         self.watermark_after = run.now
@@ -138,6 +144,8 @@ class KeyedTableContext(BareTableContext):
         """Migrates keys that another version of the class has written."""
         found: dict[int, KeyState] = {}
         for i, stored in enumerate(self._stored):
+            if self._version > 1 and not stored.version:
+                stored.version = stored.entries_version(self._keys[i])
             if stored.version not in (0, self._version):
                 stored.clock = int(self._clocks[i])
                 found[i] = key_state.load(self._live, self._keys[i], stored)
@@ -278,6 +286,8 @@ class KeyedTableContext(BareTableContext):
         hashes, clocks = self._hashes.tolist(), self._clocks.tolist()
         keys, version = self._keys, self._version
         found = entry_cells_of_keys(self._entries.changes(), hashes, keys, clocks, version)
+        # What a hook changed of a migrated map counts, and not what the migration made of it.
+        changed = {cell[1:5] for cell in found} if self._migrated else set()
         for i, state in self._migrated.items():
             for field in self._fields:
                 if field.name in self._written:
@@ -286,7 +296,8 @@ class KeyedTableContext(BareTableContext):
                     if field.ttl_us is not None:
                         state.expires[field.name] = clocks[i] + field.ttl_us
             key_state.note_writes(self._live, state, clocks[i])
-            found.extend(key_state.changes(self._live, self._keys[i], state, clocks[i]))
+            again = key_state.changes(self._live, self._keys[i], state, clocks[i])
+            found.extend(cell for cell in again if cell[1:5] not in changed)
         for field in self._fields:
             written = self._written.get(field.name)
             if written is None:

@@ -63,6 +63,7 @@ def _run_part(run: SlotRun, arrivals: list[Arrival], due: list[CellId], hook: in
     keys, codes = _used(merged)
     inputs = _inputs(arrivals, codes)
     known = list(dict.fromkeys([*keys, *(cell[0] for cell in due)]))
+    run.slot.expect(known)
     context = KeyedTableContext(run, known, codes, merged.rows, inputs, due, hook)
     if arrivals:
         shown = context.key_column(codes) if run.node.template.reads_values else None

@@ -13,11 +13,12 @@ from headrace.worker.runtime import Runtime
 
 
 @contextmanager
-def measuring(runtime: Runtime, epoch: int, label: str) -> Iterator[None]:
+def measuring(runtime: Runtime, epoch: int, label: str, bytes_in: int = 0) -> Iterator[None]:
     """Notes how long the work inside takes, and what the cache had to open for it."""
     system, cache = runtime.store.system, runtime.cache
     wall_s, cpu_s = system.uptime_s(), system.cpu_s()
     hits, opened, fetched = cache.hits, cache.opened, cache.fetched
+    before = cache.objects.counts()
     records_s = runtime.records_s
     yield
     runtime.note(
@@ -30,6 +31,10 @@ def measuring(runtime: Runtime, epoch: int, label: str) -> Iterator[None]:
             cache.opened - opened,
             cache.fetched - fetched,
             records_us=max(0, round((runtime.records_s - records_s) * 1e6)),
+            objects=tuple(
+                now - was for now, was in zip(cache.objects.counts(), before, strict=True)
+            ),
+            bytes_in=bytes_in,
         )
     )
 
