@@ -16,6 +16,7 @@ from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.setup import Setup
 from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.upkeep.applier import Applier
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
 from headrace.pipeline.fluent.builder import PipelineBuilder
@@ -193,6 +194,29 @@ def test_an_older_copy_is_made_good_as_long_as_commits_are_kept() -> None:
         driver.step()
     world.server.restart(copy)
     assert (world.run(driver), world.state()) == expected()
+
+
+def test_an_older_copy_put_back_right_after_it_was_made_good_is_made_good_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(retain=30)
+    driver = world.driver()
+    for _ in range(4):
+        driver.step()
+    bring_up, puts_back = Applier._bring_up, [True]
+
+    def brought_up(self: Applier, work: Any) -> None:
+        bring_up(self, work)
+        if puts_back and puts_back.pop():
+            world.server.restart({})
+
+    world.server.restart({})
+    world.cache = WorkerCache()
+    driver = world.driver()  # brings the store up
+    monkeypatch.setattr(Applier, "_bring_up", brought_up)
+    world.server.restart({})
+    assert (world.run(driver), world.state()) == expected()
+    assert not puts_back
 
 
 @pytest.mark.parametrize("same_driver", [False, True])

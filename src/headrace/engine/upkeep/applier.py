@@ -90,11 +90,11 @@ class Applier:
         while self._is_behind():
             self.proceed()
             self._settle()  # an outage is raised here: the caller waits, and asks again
-        marks = self._backend.marks()
-        if marks.applied < ledger.applied.epoch:
+        # One answer must say both which run it is and that it has all epochs: the store may be put
+        # back to an older copy just after it was brought up.
+        while (marks := self._backend.marks()).applied < ledger.applied.epoch:
             self._settle()
             self._bring_up(self._work())
-            marks = self._backend.marks()
         # The place of this driver's own store, which the next commit names: the one that the ledger
         # names may be missing in an older copy that was made good.
         place = self._backend.place()
