@@ -68,8 +68,8 @@ _BODIES: dict[str, Any] = {
 _BY_CONTENT = (
     paths.STATE, paths.READ, paths.RINGS, paths.OUTBOX, paths.STAGED, paths.SAVEPOINTS,
 )  # fmt: skip
-_UNCHECKED = (paths.MERGED, paths.WORK, paths.SOURCES, paths.SINKS, paths.CELLS)
-"""Directories whose files bear no checksum of ours, or are checked by whoever uses them."""
+_UNCHECKED = (paths.MERGED, paths.WORK, paths.SOURCES, paths.SINKS, paths.CELLS, paths.STATUS)
+"""What bears no checksum of ours, is checked by whoever uses it, or is only for people."""
 
 
 def verify_checkpoint(store: Store, access: StoreAccess | None = None) -> Verified:

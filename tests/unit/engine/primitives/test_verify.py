@@ -72,12 +72,14 @@ def test_what_nobody_names_is_an_orphan_and_no_problem(whole: dict[str, bytes]) 
     orphan = f"{directory}/{paths.content_name(1, 'Everything/0', 'a' * 32, '.arrow')}"
     open_now = f"{directory}/{paths.content_name(999, 'Everything/0', 'a' * 32, '.arrow')}"
     before = verified(whole)
-    found = verified({**whole, orphan: b"12345", open_now: b"", "README": b"", "LEASE": b"x"})
+    others = {"README": b"", "LEASE": b"x", "STATUS": b"x"}
+    found = verified({**whole, orphan: b"12345", open_now: b"", **others})
     assert found.is_whole
     assert set(found.orphans) - set(before.orphans) == {orphan}
     assert found.orphan_bytes == before.orphan_bytes + 5
     assert any("README" in note for note in found.notes)
     assert any("LEASE" in note for note in found.notes)
+    assert not any("STATUS" in note for note in found.notes), "a run leaves it, only for people"
 
 
 @pytest.mark.parametrize("ride_bytes_max", [0, 32_000])
