@@ -364,6 +364,10 @@ def find_imports(module: Module) -> Iterator[Import]:
             target = node.args[0]
             if isinstance(target, ast.Constant) and isinstance(target.value, str):
                 yield Import(target.value, node.lineno)
+        elif isinstance(node, ast.Dict):  # names and the modules to load them from
+            for value in node.values:
+                if isinstance(value, ast.Constant) and value.value in module_names() - {"headrace"}:
+                    yield Import(value.value, value.lineno)
 
 
 @cache

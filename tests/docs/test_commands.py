@@ -8,6 +8,7 @@ from tests.docs.documents import DOCUMENTS, PAGES, ROOT, blocks, inline_code
 
 from headrace.cli.main import cli
 
+CONTEXT = click.Context(cli)
 SHELL = [page for page in PAGES if any(blocks(page, "sh"))]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -62,8 +63,9 @@ def check_options(words: list[str], line: str) -> None:
     command: click.Command = cli
     while isinstance(command, click.Group) and words:
         name = words.pop(0)
-        assert name in command.commands, line
-        command = command.commands[name]
+        inner = command.get_command(CONTEXT, name)
+        assert inner is not None, line
+        command = inner
     known = {option for parameter in command.params for option in parameter.opts}
     for word in words:
         if word.startswith("--"):
@@ -73,5 +75,6 @@ def check_options(words: list[str], line: str) -> None:
 def options_of(command: click.Command) -> list[str]:
     own = [option for parameter in command.params for option in parameter.opts]
     if isinstance(command, click.Group):
-        own += [option for inner in command.commands.values() for option in options_of(inner)]
+        for name in command.list_commands(CONTEXT):
+            own += options_of(command.get_command(CONTEXT, name))
     return own

@@ -6,34 +6,57 @@ An error is shown as one message on standard error; `--debug` shows its tracebac
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 import click
 
-from headrace.cli.bench.commands import bench
-from headrace.cli.chaos import chaos
-from headrace.cli.compact_output import compact_output
-from headrace.cli.control import pause, rescale, restore, resume, rollback, savepoint, stop
-from headrace.cli.demo import demo
-from headrace.cli.deploy import deploy
-from headrace.cli.first.check import check
-from headrace.cli.first.new import new
-from headrace.cli.replay import AS_A_PROCESS, replay
-from headrace.cli.run import run
-from headrace.cli.state.group import state
-from headrace.cli.status import ps, status
-from headrace.cli.store import store
-from headrace.cli.ui import ui
-from headrace.cli.workloads.linear_road import linear_road
-from headrace.cli.workloads.nexmark import nexmark
-from headrace.engine.spark.tracebacks import DEBUG
+from headrace.cli import AS_A_PROCESS
 from headrace.errors import HeadraceError
 
 INTERRUPTED = 130
 
+# The module of each verb; its command has the verb's name, with "_" for "-".
+VERBS = {
+    "new": "headrace.cli.first.new",
+    "check": "headrace.cli.first.check",
+    "run": "headrace.cli.run",
+    "deploy": "headrace.cli.deploy",
+    "rollback": "headrace.cli.control",
+    "ps": "headrace.cli.status",
+    "status": "headrace.cli.status",
+    "pause": "headrace.cli.control",
+    "resume": "headrace.cli.control",
+    "stop": "headrace.cli.control",
+    "rescale": "headrace.cli.control",
+    "savepoint": "headrace.cli.control",
+    "restore": "headrace.cli.control",
+    "replay": "headrace.cli.replay",
+    "state": "headrace.cli.state.group",
+    "store": "headrace.cli.store",
+    "compact-output": "headrace.cli.compact_output",
+    "ui": "headrace.cli.ui",
+    "demo": "headrace.cli.demo",
+    "nexmark": "headrace.cli.workloads.nexmark",
+    "linear-road": "headrace.cli.workloads.linear_road",
+    "bench": "headrace.cli.bench.commands",
+    "chaos": "headrace.cli.chaos",
+}
+
 
 class Verbs(click.Group):
-    """A command group that shows errors as messages."""
+    """A command group that shows errors as messages, and imports a verb when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the verbs."""
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A verb by its name."""
+        if cmd_name not in VERBS:
+            return None
+        found: click.Command = getattr(import_module(VERBS[cmd_name]), cmd_name.replace("-", "_"))
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a verb."""
@@ -75,16 +98,10 @@ Examples:
 def cli(debug: bool) -> None:
     """Stateful stream processing in Python on Spark: every record exactly once."""
     if debug:
+        from headrace.engine.spark.tracebacks import DEBUG
+
         os.environ[DEBUG] = "1"
         click.get_current_context().call_on_close(lambda: os.environ.pop(DEBUG, None))
-
-
-VERBS = (
-    *(new, check, run, deploy, rollback, ps, status, pause, resume, stop, rescale, savepoint),
-    *(restore, replay, state, store, compact_output, ui, demo, nexmark, linear_road, bench, chaos),
-)
-for verb in VERBS:
-    cli.add_command(verb)
 
 
 def main() -> None:

@@ -10,11 +10,9 @@ from typing import Any
 import click
 import msgspec
 
+from headrace.cli import AS_A_PROCESS
 from headrace.cli.targets import load_pipeline
 from headrace.observe.replayed import call_lines, head_line, verdict_lines
-
-AS_A_PROCESS = "as a process"
-"""Says that the command owns its process, and may restart it."""
 
 
 @click.command(

@@ -1,16 +1,18 @@
 """The command as people type it, with the engine behind it replaced."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from headrace import Pipeline
-from headrace.cli.main import cli
+from headrace.cli.main import VERBS, cli
 from headrace.errors import Fenced
 from headrace.plan.progress import EpochProgress, RunSummary
 
@@ -69,6 +71,21 @@ def test_help_shows_the_verbs_and_examples() -> None:
     assert answer.exit_code == 0
     for word in ("run", "demo", "bench", "Examples:", "headrace demo zeitgeist"):
         assert word in answer.output
+
+
+def test_a_verb_loads_only_what_it_needs() -> None:
+    program = "import sys; from headrace.cli.main import cli; cli(standalone_mode=False); "
+    program += "print([m for m in sys.modules if m.startswith(('pyspark', 'headrace.cli.'))])"
+    command = [sys.executable, "-c", program, "chaos", "--help"]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert answer.splitlines()[-1] == "['headrace.cli.main', 'headrace.cli.chaos']"
+
+
+def test_every_verb_has_the_name_by_which_it_is_found() -> None:
+    ctx = click.Context(cli)
+    assert {verb: cli.get_command(ctx, verb).name for verb in VERBS} == {v: v for v in VERBS}
+    assert cli.list_commands(ctx) == sorted(VERBS)
+    assert "No such command 'nonsense'" in headrace("nonsense").stderr
 
 
 def test_every_verb_explains_itself() -> None:

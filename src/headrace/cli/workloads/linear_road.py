@@ -10,9 +10,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from headrace.cli import options
+from headrace.cli import AS_A_PROCESS, options
 from headrace.cli.bench.options import json_file_option, number, say
-from headrace.cli.replay import AS_A_PROCESS
 from headrace.cli.spark import spark_session
 from headrace.errors import HeadraceError
 from headrace.workloads.linear_road.input_files import (
